@@ -11,6 +11,7 @@ for an accelerator.
 
 import math
 
+from experiments import _texts
 from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Measure, Row
 from t2t_jax.tools.experiment.fits import crossing
@@ -66,15 +67,14 @@ def get_experiment(scale="small"):
     Args:
       scale: small or full.
     """
-    if scale not in SIZES:
-        raise ValueError(f"unknown scale {scale!r}; want 'small' or 'full'")
+    sizes = _texts.chosen("scale", scale, SIZES)
     rows = [
         Row(
             name,
             measures=[
                 Measure(
                     "layer_costs",
-                    {"layer": layer, "options": options, **SIZES[scale]},
+                    {"layer": layer, "options": options, **sizes},
                     name="cost",
                 ),
                 Measure(
@@ -102,8 +102,7 @@ def get_experiment(scale="small"):
 
 def measured(results, name="cost"):
     """The results of a measure, by row, of the rows that are finished."""
-    found = {row.row.name: row.runs[0].measure(name) for row in results}
-    return {row: measure for row, measure in found.items() if measure}
+    return {run.run.row: run.measure(name) for run in results.measured(name)}
 
 
 def plot(results):

@@ -42,7 +42,9 @@ def define_ideas_flag() -> None:
 
 
 SEARCH, SAMPLING = option_names(SearchOptions), option_names(SamplingOptions)
-_DEFINE = {
+# What defines a flag, by the type of its default.
+DEFINE = {
+    bool: flags.DEFINE_boolean,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
@@ -117,7 +119,7 @@ def define_sampling_flags() -> None:
 
 def _define(known: dataclasses.Field, default: Any) -> None:
     """Defines the flag of a field of options."""
-    define = _DEFINE[type(known.default)]
+    define = DEFINE[type(known.default)]
     define(known.name, default, known.metadata["help"])
 
 

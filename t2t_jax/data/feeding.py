@@ -175,8 +175,7 @@ def _begun(epoch_of: Callable[[int], Epoch], epoch: int) -> Future:
 def feeder_name(config: DataConfig) -> str:
     """The feeder that a config selects; `auto` is tf.data if TensorFlow is installed.
 
-    Raises:
-      UserError: The config wants tf.data, but TensorFlow is not installed.
+    Raises UserError if the config wants tf.data, but TensorFlow is not installed.
     """
     installed = importlib.util.find_spec("tensorflow") is not None
     if config.feeder == "auto":

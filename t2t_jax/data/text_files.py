@@ -62,8 +62,7 @@ def file_hash(file: Path) -> str:
 def read_lines(file: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
 
-    Raises:
-      UserError: Bytes that are not UTF-8; an incomplete or damaged gzip file.
+    Raises UserError at bytes that are not UTF-8, or an incomplete or damaged gzip file.
     """
     open_file = gzip.open if file.name.endswith(".gz") else open
     with open_file(file, "rb") as f:
@@ -78,9 +77,7 @@ def read_lines(file: Path) -> Iterator[str]:
 def decode_lines(raw_lines, name: str) -> Iterator[str]:
     """Decodes lines of bytes and strips their line ends.
 
-    Raises:
-      UserError: Bytes that are not UTF-8; the message gives the file's `name`, the line
-        and the byte.
+    Raises UserError, with the file's `name`, the line and the byte, if it is not UTF-8.
     """
     for number, raw in enumerate(raw_lines, 1):
         try:

@@ -43,11 +43,7 @@ PLACE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A split of a TFDS data set that has both languages as text features.
-
-    Attributes:
-      place: `tfds:NAME[/CONFIG][:VERSION]:SPLIT`.
-      source, target: The languages, as the data set names its features.
+    """A split of a TFDS data set that has both languages, the names of text features.
 
     Raises:
       UserError: An unknown data set, config, version, split or language; an incomplete
@@ -362,11 +358,7 @@ def unreachable(urls: Iterable[str], seconds: float) -> str:
 
 
 def import_tensorflow():
-    """Imports TensorFlow so that it prints nothing and leaves accelerators to JAX.
-
-    Raises:
-      ImportError: TensorFlow is not installed.
-    """
+    """Imports TensorFlow so that it prints nothing and leaves accelerators to JAX."""
     # TensorFlow only reads and feeds data here, so oneDNN gains nothing, and it would
     # print a notice. Both variables must be set before the import.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

@@ -200,12 +200,10 @@ def read_answers(
 
 
 def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
-    """Reads another system's answers, one file per test set.
+    """Reads another system's answers, one file per test set, in the order of the sets.
 
-    Args:
-      files: names of text files, plain or `.gz`, separated by commas; each has one
-        line for each line of its set.
-      corpora: the test sets, in the same order.
+    The names of text files, plain or `.gz`, are separated by commas; each file has one
+    line for each line of its set.
 
     Raises:
       UserError: the number of files differs from the number of sets; a file does not
@@ -219,8 +217,8 @@ def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
             f"--baseline={files!r} names {len(names)} files for {len(corpora)} test "
             f"sets ({sets}); want one file per set, in this order, separated by commas"
         )
-    pairs = zip(names, corpora, strict=True)
-    return [_read_baseline(Path(name).expanduser(), corpus) for name, corpus in pairs]
+    files = [Path(name).expanduser() for name in names]
+    return [*map(_read_baseline, files, corpora)]
 
 
 def _read_baseline(file: Path, corpus: Corpus) -> list[str]:

@@ -166,8 +166,7 @@ class OutputFile:
     def rest_of(self, lines: Iterator[str]) -> Iterator[str]:
         """Returns the lines that are not done yet; consumes those that are.
 
-        Raises:
-          UserError: the lines before them differ from those of the unfinished job.
+        Raises UserError if these differ from those of the unfinished job.
         """
         if self._earlier is None:
             return lines

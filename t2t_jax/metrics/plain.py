@@ -53,11 +53,9 @@ def corpus_scores(
       ValueError: the numbers of hypotheses and references differ.
     """
     check_lengths(hypotheses, references)
-    bleu, chrf = (sacrebleu_metrics(language)[name] for name in ("bleu", "chrf"))
-    return {
-        **scored("bleu", bleu, hypotheses, references),
-        **scored("chrf", chrf, hypotheses, references),
-    }
+    metrics = sacrebleu_metrics(language)
+    bleu = scored("bleu", metrics["bleu"], hypotheses, references)
+    return bleu | scored("chrf", metrics["chrf"], hypotheses, references)
 
 
 def plain_scores(
@@ -67,11 +65,8 @@ def plain_scores(
 
     Returns:
       For every `NAME` of `sacrebleu_metrics`: the score; its `NAME_signature`, or
-      `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
-      (see `scored`).
-
-    Raises:
-      ValueError: the numbers of hypotheses and references differ.
+        `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
+        (see `scored`).
     """
     check_lengths(hypotheses, references)
     scores = {}

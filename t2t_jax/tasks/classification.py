@@ -76,11 +76,7 @@ class Classification(Task):
     ) -> Vocabulary:
         """Numbers the labels, and loads or trains the tokenizer of the sentences.
 
-        Args:
-          known: of `train.init_from`; its source encodes the sentences.
-
-        Raises:
-          UserError: labels and text do not match; see `_labels`.
+        `known` is of `train.init_from`; its source encodes the sentences.
         """
         labels = pack("labels", labels=self._labels(corpora))
         source = known and known.source

@@ -95,8 +95,8 @@ def _statistics(line: str, pair: Pair) -> tuple[float, ...]:
 def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """Returns the numbers that scores follow from, float64 [examples, numbers].
 
-    Raises:
-      UserError: an answer is not a tree over the words of its sentence; with its line.
+    Raises UserError, with its line, if an answer is not a tree over the sentence's
+    words.
     """
     rows = []
     for number, (line, pair) in enumerate(zip(answers, pairs, strict=True), 1):

@@ -83,17 +83,11 @@ class SubwordSampling:
         epoch: int,
         side: int,
     ) -> Ragged:
-        """Encodes lines; each ends in EOS, unless it is a label.
+        """Encodes lines; each ends in EOS, unless it is a label. Side 0 is the source.
 
-        The pieces of a line do not depend on the other lines. Without dropout they are
+        The pieces of a line do not depend on the other lines, but on its number: equal
+        lines with different numbers are split independently. Without dropout they are
         those of `Vocabulary.encode`; in any case they decode to the same text.
-
-        Args:
-          lines: the lines, without line ends.
-          numbers: a number for each line, int64 [lines]: equal lines with different
-            numbers are split independently.
-          seed, epoch: what the choice depends on, besides.
-          side: 0 for the source, 1 for the target.
         """
 
         def kept(number_w, word_w, draw_w):

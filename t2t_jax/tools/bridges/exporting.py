@@ -33,7 +33,7 @@ from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import translates, write_json
-from t2t_jax.tools.bridges.formats import ExportFormat, named
+from t2t_jax.tools.bridges.formats import ExportFormat, find_format
 from t2t_jax.tools.bridges.table import EXPORTS
 from t2t_jax.workdir import Workdir
 
@@ -82,7 +82,7 @@ def export(
       UserError: the format cannot hold the model; a library is missing; or the exported
         model does not agree, then its files are in `OUTPUT.failed`.
     """
-    form: ExportFormat = named("to", name, EXPORTS)
+    form: ExportFormat = find_format("to", name, EXPORTS)
     given = {key: value for key, value in options.items() if value is not None}
     if unused := sorted(given.keys() - {*form.options}):
         raise UserError(

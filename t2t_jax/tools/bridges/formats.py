@@ -69,7 +69,7 @@ class ImportFormat(NamedTuple):
       name: as users know it.
       recognize: True if a path looks like it; reads file names and a config at most.
       read: raises UserError for all that it cannot read exactly.
-      peer: a script in bridges/peers/ that runs the original; None if none exists.
+      peer: a script in checks/peers/ that runs the original; None if none exists.
       reads: the fields of a request that it uses besides the path.
     """
 
@@ -87,7 +87,7 @@ class ExportFormat(NamedTuple):
       name: as users know it.
       write: (translator, folder, options) -> JSON for the peer; the folder exists and
         is empty. Raises UserError for a model that the format cannot hold.
-      peer: a script in bridges/peers/ that loads the result, in a process without
+      peer: a script in checks/peers/ that loads the result, in a process without
         t2t_jax.
       checks: the tasks of the peer script: `greedy` and `beam` for translations,
         `logits` for a format without a search, `values` for one of weights alone.
@@ -224,7 +224,7 @@ def check_choices(
             )
 
 
-def named(flag: str, name: str, formats: Mapping[str, Any]) -> Any:
+def find_format(flag: str, name: str, formats: Mapping[str, Any]) -> Any:
     """The format of a name."""
     if name not in formats:
         raise UserError(

@@ -29,7 +29,7 @@ from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request, named
+from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request, find_format
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import IMPORTED, Workdir
@@ -85,7 +85,7 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
     if not path.exists():
         raise UserError(f"--model={path} does not exist; want a folder or a file")
     if name:
-        return name, named("format", name, IMPORTS)
+        return name, find_format("format", name, IMPORTS)
     for name, form in IMPORTS.items():
         if form.recognize(path):
             return name, form

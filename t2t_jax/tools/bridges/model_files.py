@@ -4,7 +4,7 @@ Functions that read one raise a UserError that names the file: missing, or damag
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def recognizer(field: str, value: str) -> Callable[[Path], bool]:
+    """Returns a function that recognizes folders by a field of config.json."""
+
+    def recognize(path: Path) -> bool:
+        try:
+            return json.loads((path / "config.json").read_bytes())[field] == value
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return False
+
+    return recognize
+
+
 def read_lines(path: Path, ended: bool = False) -> list[str]:
     """Reads lines of UTF-8; a line break at the end does not begin another line.
 
@@ -56,11 +68,10 @@ def read_lines(path: Path, ended: bool = False) -> list[str]:
     return lines
 
 
-def read_sentencepiece(path: Path) -> bytes:
-    """Reads a SentencePiece model, and checks that it is one."""
+def read_sentencepiece(path: Path) -> tuple[bytes, list[str]]:
+    """Reads a SentencePiece model and its pieces."""
     content = read_content(path)
-    own_pieces(content, path)
-    return content
+    return content, own_pieces(content, path)
 
 
 def read_pieces(

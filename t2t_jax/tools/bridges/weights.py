@@ -18,6 +18,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
+from t2t_jax.model.positions import sinusoids
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -243,6 +244,45 @@ def table_rules(
     if config.positions == "learned":
         for side, table in tables.positions.items():
             yield Rule(table, (f"{side}_positions.0.table",), SAME)
+
+
+def merge_copies(
+    tensors: dict[str, np.ndarray], tables: Tables, tied: str, name: str, hint: str
+) -> None:
+    """Keeps one of the copies of a tied table, under the name of its rule."""
+    tables = tables._replace(shared=tables.shared or tables.target)
+    names = {
+        "all": (tables.shared, tables.source, tables.target, tables.output),
+        "target": (tables.target, tables.output),
+        "none": (),
+    }[tied]
+    stored = [copy for copy in dict.fromkeys(names) if copy in tensors]
+    copies = [tensors.pop(copy) for copy in stored]
+    for copy, array in zip(stored, copies, strict=True):
+        if not np.array_equal(copies[0], array):
+            raise UserError(
+                f"{name}: {stored[0]} and {copy} differ, but its config says that they "
+                f"are one table; {hint}"
+            )
+    if copies:
+        tensors[names[0]] = copies[0]
+
+
+def is_sinusoids(table: np.ndarray, layout: str, spacing: str, first: int = 0) -> bool:
+    """True if the rows of a table from `first` on are our sinusoids."""
+    ours = sinusoids(*table.shape, layout, spacing)
+    # Theirs may be bfloat16 (2^-9), or computed in float32 with exponents that are off
+    # by 1e-4 at far positions; other frequencies are off by 1.
+    table = np.asarray(table, np.float32)
+    return np.allclose(table[first:], ours[first:], rtol=0, atol=0.01)
+
+
+def shorten_positions(tensors: dict[str, np.ndarray], tables: Tables) -> int:
+    """Cuts learned tables to the shorter one, as ours are; returns its rows."""
+    rows = min(len(tensors[table]) for table in tables.positions.values())
+    for table in tables.positions.values():
+        tensors[table] = tensors[table][:rows]
+    return rows
 
 
 def is_gated(config: ModelConfig) -> bool:

@@ -30,6 +30,7 @@ from t2t_jax.commands.config_files import (
     shipped_folder,
     shipped_names,
 )
+from t2t_jax.commands.flags import DEFINE
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.lock import exclusive
@@ -42,13 +43,6 @@ from t2t_jax.tools.experiment.results import FAILED, RUNNING, read_results
 from t2t_jax.tools.experiment.running import LEASES, RUNS, Queue, select
 
 WORD = "NAME"  # the argument that is not a flag
-# The flag of an experiment's parameter, by the type of its default.
-_DEFINE = {
-    bool: flags.DEFINE_boolean,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-}
 
 
 def define_flags():
@@ -89,7 +83,7 @@ def define_flags():
                 )
             meaning = explained.get(parameter, "")
             text = f"Parameter of the experiment: {meaning}".rstrip(": ")
-            _DEFINE[type(default)](parameter, default, text)
+            DEFINE[type(default)](parameter, default, text)
 
 
 def introduction() -> str:
@@ -233,7 +227,7 @@ def parameters(module: ModuleType) -> dict[str, Any]:
     signature = inspect.signature(module.get_experiment).parameters
     defaults = {name: parameter.default for name, parameter in signature.items()}
     for name, default in defaults.items():
-        if type(default) not in _DEFINE:
+        if type(default) not in DEFINE:
             raise UserError(
                 f"{module.__file__}: the parameter {name!r} of get_experiment needs a "
                 "default that is a number, a text or True or False, as it becomes the "

@@ -13,8 +13,8 @@ from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import text_table
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import task_of
+from t2t_jax.tools.experiment.experiment import Row
 from t2t_jax.tools.experiment.results import DONE, FAILED, LEFT, RUNNING, STATES
-from t2t_jax.tools.experiment.rows import Row
 from t2t_jax.tools.experiment.running import Queue, Task
 from t2t_jax.tools.plan import forecast
 from t2t_jax.tools.plan.forecast import plan

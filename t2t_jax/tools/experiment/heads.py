@@ -286,7 +286,7 @@ LOST = ["BLEU lost", "p", "rise of dev loss"]  # the cells of `_lost`
 
 def report(results: Results) -> str:
     """Tables of the first run's heads, layers and pruning; the counts of all runs."""
-    runs = measured(results)
+    runs = results.measured(MEASURE)
     if not runs:
         return ""
     of_first = runs[0].measure(MEASURE)
@@ -298,7 +298,7 @@ def report(results: Results) -> str:
             _explanation(of_first),
             _table(["attention", "layer", "head", *shape, *LOST], map(_head, heads)),
             "### Kinds",
-            _kinds(heads),
+            _kinds(of_first["heads"]),
             "### Layers with one head, the best by the dev loss",
             _table(
                 ["attention", "layer", "head kept", *LOST],
@@ -321,18 +321,12 @@ def report(results: Results) -> str:
     )
 
 
-def measured(results: Results) -> list[RunResult]:
-    """The runs whose heads are measured."""
-    runs = [run for row in results for run in row.runs]
-    return [run for run in runs if run.measure(MEASURE)]
-
-
 def plot(results: Results) -> "Figure | None":
     """The first run's heads: the BLEU lost without each, with its kind written on it.
 
     Heads whose loss is distinguishable are in bold.
     """
-    runs = measured(results)
+    runs = results.measured(MEASURE)
     if not runs:
         return None
     import matplotlib.pyplot as plt

@@ -15,7 +15,7 @@ from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tasks.translation import Translation
-from t2t_jax.tools.experiment.rows import Measure, Row, Run
+from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.training.metrics_log import METRICS, read_log
 
 # Files of a run's workdir that the runner adds to those of training.
@@ -116,7 +116,7 @@ class RunResult:
         test_set, _, metric = column.rpartition(".")  # a set's name may have dots
         return self.measure(first).get(key, self.scores(test_set).get(metric))
 
-    def state(self, row: Row, needs: "Needs") -> str:
+    def state(self, row: Row, needs: Needs) -> str:
         """The state by the run's files, whoever runs it: `done`, `failed` or `left`."""
         trained = row.config is None or self.outcome
         if trained and all(self.has(measure, needs) for measure in row.measures):
@@ -126,7 +126,7 @@ class RunResult:
         failed = self.failure and self.failure.get("step", TRAINING) in steps
         return FAILED if failed else LEFT
 
-    def has(self, measure: Measure, needs: "Needs") -> bool:
+    def has(self, measure: Measure, needs: Needs) -> bool:
         """True if a measure of these arguments and needed runs is stored."""
         expected = dataclasses.asdict(measure) | {"needs": names_of(needs)}
         expected = json.loads(json.dumps(expected))  # tuples are lists
@@ -153,7 +153,7 @@ class RowResult:
     runs: Sequence[RunResult]
     needs: Needs
 
-    @property
+    @functools.cached_property
     def states(self) -> list[str]:
         """The state of each run, by its files."""
         return [run.state(self.row, self.needs) for run in self.runs]
@@ -194,6 +194,10 @@ class Results:
 
     def __contains__(self, name: str) -> bool:
         return any(result.row.name == name for result in self.rows)
+
+    def measured(self, name: str) -> list[RunResult]:
+        """The runs that have the result of a measure."""
+        return [run for row in self.rows for run in row.runs if run.measure(name)]
 
     def groups(self) -> dict[str, list[RowResult]]:
         """The rows by their group, in order."""

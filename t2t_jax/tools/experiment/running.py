@@ -7,7 +7,7 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.run.train import train
+from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.tools.experiment.leases import Leases, LostError
 from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import (
@@ -37,7 +38,6 @@ from t2t_jax.tools.experiment.results import (
     names_of,
     workdir_of,
 )
-from t2t_jax.tools.experiment.rows import Measure, Row, Run
 from t2t_jax.workdir import Workdir
 
 RUNS, LEASES = "runs", "leases"  # folders in the workdir of experiments
@@ -87,11 +87,7 @@ class Queue:
         return self._leases.owner(task.run.hash)
 
     def run(
-        self,
-        rows: Sequence[Row],
-        retry: bool,
-        wait: bool,
-        after: Callable[[], None],
+        self, rows: Sequence[Row], retry: bool, wait: bool, after: Callable[[], None]
     ) -> None:
         """Runs what no other process runs, until nothing is left.
 
@@ -112,7 +108,11 @@ class Queue:
         while True:
             states = {task: self.state(task) for task in self.tasks}
             todo = [t for t in selected if self._is_open(t, states[t], retry)]
-            ready = self._ready(todo, states)
+            missing = {t.row.name for t, state in states.items() if state != DONE}
+            ready = [task for task in todo if not missing & {*task.row.needs}]
+            # Runs whose processes died come last: one that takes more memory than there
+            # is should not keep others waiting.
+            ready.sort(key=lambda task: self._leases.starts(task.run.hash))
             if any(self._take(task, retry) for task in ready):
                 waiting = False
                 after()
@@ -120,7 +120,7 @@ class Queue:
             elsewhere = [task for task in self.tasks if states[task] == RUNNING]
             unfinished = todo or {*selected} & {*elsewhere}
             if not ready and not (wait and elsewhere and unfinished):
-                self._report_blocked(todo, states)
+                _report_blocked(todo, missing)
                 return
             # What was ready has been taken by others since this look at the states.
             if elsewhere and not waiting:
@@ -148,25 +148,6 @@ class Queue:
             return self.result(task).failure.get("unix_time", 0.0) < self._started
         return state == LEFT
 
-    def _ready(self, todo: Sequence[Task], states: Mapping[Task, str]) -> list[Task]:
-        """The runs whose needs are done; those whose processes died come last."""
-        missing = self._missing(states)
-        ready = [task for task in todo if not missing.intersection(task.row.needs)]
-        # A run that takes more memory than there is should not keep others waiting.
-        return sorted(ready, key=lambda task: self._leases.starts(task.run.hash))
-
-    def _missing(self, states: Mapping[Task, str]) -> set[str]:
-        """The rows that are not done."""
-        return {task.row.name for task, state in states.items() if state != DONE}
-
-    def _report_blocked(self, todo: Sequence[Task], states: Mapping[Task, str]) -> None:
-        """Says which runs cannot start, as the rows that they need are not done."""
-        missing = self._missing(states)
-        for row in dict.fromkeys(task.row for task in todo):
-            needs = ", ".join(need for need in row.needs if need in missing)
-            if needs:
-                say(f"not run: {row.name}; it needs {needs}, which is not done")
-
     def _take(self, task: Task, retry: bool) -> bool:
         """Runs a task; returns False if another process has taken it."""
         lease = self._leases.take(task.run.hash)
@@ -186,16 +167,15 @@ class Queue:
         return True
 
 
+def _report_blocked(todo: Sequence[Task], missing: Collection[str]) -> None:
+    """Says which runs cannot start, as the rows that they need are not done."""
+    for row in dict.fromkeys(task.row for task in todo):
+        if needs := ", ".join(need for need in row.needs if need in missing):
+            say(f"not run: {row.name}; it needs {needs}, which is not done")
+
+
 def select(rows: Sequence[Row], patterns: str) -> list[Row]:
-    """The rows that --rows names.
-
-    Args:
-      patterns: names, separated by commas; `*` and `?` stand for any characters. Empty
-        selects all.
-
-    Raises:
-      UserError: a pattern is the name of no row.
-    """
+    """The rows that --rows names, separated by commas, with `*` and `?`; empty: all."""
     names = [row.name for row in rows]
     given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
     for pattern in given:
@@ -216,14 +196,10 @@ def run(
 ) -> None:
     """Trains and measures what is not done yet; records an error as `failure.json`.
 
-    Args:
-      workdir: of the run, maybe of an interrupted one, which then continues.
-      needs: the workdirs of the rows that the row needs.
-      check_owner: raises an error once the run belongs to another process.
+    A run that was interrupted continues. Ctrl-C and errors of the disk are raised.
 
-    Raises:
-      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
-      OSError: an error of the disk.
+    Args:
+      check_owner: raises an error once the run belongs to another process.
     """
     keep_earlier(workdir / FAILURE)
     step, config, result = TRAINING, task.run.config, RunResult(task.run, workdir)
@@ -285,7 +261,6 @@ def totals(workdir: Path) -> dict[str, Any]:
         (last - first) * entry["seconds_per_step"]
         for first, last, entry in zip(steps, steps[1:], entries, strict=False)
     ]
-
     return {
         "parameters": model.count(),
         "steps": steps[-1],

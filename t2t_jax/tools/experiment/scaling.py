@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.tables import markdown_table
+from t2t_jax.tools.experiment.experiment import Run
 from t2t_jax.tools.experiment.fits import power_law
 from t2t_jax.tools.experiment.plots import lines
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
-from t2t_jax.tools.experiment.rows import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,13 +138,9 @@ class Fit(NamedTuple):
         identified = constants["alpha"].identified and constants["beta"].identified
         value = self.law.size_exponent
         drawn = np.array([law.size_exponent for law in self.resampled])
-        exponents = {
-            "parameters": _interval(value, drawn),
-            "tokens": _interval(1 - value, 1 - drawn),
-        }
         return {
-            name: interval._replace(identified=identified and interval.identified)
-            for name, interval in exponents.items()
+            "parameters": _interval(value, drawn, identified),
+            "tokens": _interval(1 - value, 1 - drawn, identified),
         }
 
     def predict(self, parameters: float, tokens: float, seed: int = 0) -> Interval:
@@ -254,9 +250,10 @@ class _Search:
         return frozenset(itertools.compress(Law._fields, outside))
 
 
-def _interval(value: float, drawn: ArrayLike) -> Interval:
+def _interval(value: float, drawn: ArrayLike, identified: bool = True) -> Interval:
     low, high = map(float, np.percentile(drawn, [2.5, 97.5]))
-    return Interval(float(value), low, high, 0 < high <= IDENTIFIED * low)
+    identified = identified and 0 < high <= IDENTIFIED * low
+    return Interval(float(value), low, high, identified)
 
 
 def _counts(runs: Runs) -> tuple[int, int, int]:

@@ -15,7 +15,8 @@ from t2t_jax.costs.chips import CHIPS, GIB
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.parallel.mesh import AXES
-from t2t_jax.tools.plan.forecast import VOCABULARIES, plan
+from t2t_jax.tools.plan.describe import VOCABULARIES
+from t2t_jax.tools.plan.forecast import plan
 
 
 def default_config() -> str:

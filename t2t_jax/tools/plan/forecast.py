@@ -9,12 +9,12 @@ import importlib.util
 import itertools
 import os
 import re
+import statistics
 import time
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
@@ -22,17 +22,15 @@ from t2t_jax.config import Config
 from t2t_jax.costs import chips as chips_table
 from t2t_jax.costs import memory_check, step_costs
 from t2t_jax.costs.chips import Chip, Slice
-from t2t_jax.costs.timing import timed
+from t2t_jax.costs.timing import timed_steps
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import waiting
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import collectives
+from t2t_jax.tools.plan.describe import VOCABULARIES
 from t2t_jax.training.step import Steps, compile_steps
-
-# The sizes in a forecast; the second one only if the vocabulary is not joint.
-VOCABULARIES = "vocabulary", "source_vocabulary"
 
 
 def plan(
@@ -332,12 +330,5 @@ def measure_step(config: Config, devices: Sequence, count: int = 5) -> float:
     frozen = jax.tree.map(  # values do not matter
         lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), steps.frozen
     )
-    state = steps.init()
-
-    def step():
-        nonlocal state
-        state, metrics = steps.train(state, batch, *frozen)
-        return state, metrics
-
-    # The first one compiles.
-    return float(np.median([*itertools.islice(timed(step), 1, 1 + count)]))
+    seconds = timed_steps(steps.train, steps.init(), batch, *frozen)
+    return statistics.median(itertools.islice(seconds, 1, 1 + count))

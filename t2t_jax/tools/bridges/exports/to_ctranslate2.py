@@ -5,11 +5,12 @@ converters. Its Transformer has all of ours as special cases but a few, which `c
 refuses. `rules` maps the parameters; it needs no CTranslate2.
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -102,7 +103,6 @@ def write(
     The option `quantization` is one of `QUANTIZATIONS`.
     """
     quantization = options.get("quantization") or "float32"
-    check(translator, quantization)
     files, tokenizer = sentencepiece_files(translator.vocabulary)
     save(translator, folder, quantization)
     target = translator.vocabulary
@@ -232,7 +232,7 @@ def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
     return names
 
 
-def _specs() -> SimpleNamespace:
+def _specs() -> ModuleType:
     """Imports CTranslate2's specifications, but not PyTorch."""
     # They import PyTorch if it is installed, for PyTorch's own weights. It may not
     # share a process with TensorFlow, which may be loaded.
@@ -240,7 +240,7 @@ def _specs() -> SimpleNamespace:
     if hidden:
         sys.modules["torch"] = None  # an import of it fails as if it were missing
     try:
-        from ctranslate2.specs import common_spec, model_spec, transformer_spec
+        return importlib.import_module("ctranslate2.specs")
     except ImportError as e:
         raise UserError(
             f"--to=ctranslate2 needs ctranslate2, which cannot be imported ({e}); "
@@ -249,14 +249,9 @@ def _specs() -> SimpleNamespace:
     finally:
         if hidden:
             del sys.modules["torch"]
-    return SimpleNamespace(
-        common_spec=common_spec,
-        model_spec=model_spec,
-        transformer_spec=transformer_spec,
-    )
 
 
-def _empty(specs: SimpleNamespace, config: ModelConfig):
+def _empty(specs: ModuleType, config: ModelConfig):
     """A TransformerSpec of a config, without arrays."""
     module, sides = specs.transformer_spec, {}
     activation = specs.common_spec.Activation[_ACTIVATIONS[config.feed_forward]]
@@ -295,7 +290,7 @@ def _empty(specs: SimpleNamespace, config: ModelConfig):
     return module.TransformerSpec(sides["encoder"], decoder)
 
 
-def _set_attention(specs: SimpleNamespace, config: ModelConfig, attention) -> None:
+def _set_attention(specs: ModuleType, config: ModelConfig, attention) -> None:
     if config.attention == "unscaled":
         attention.queries_scale = 1.0  # its default is the root of the head width
     if hasattr(attention, "relative_position_values"):

@@ -34,6 +34,7 @@ from t2t_jax.tools.bridges.formats import (
     Request,
     load_vocabulary,
 )
+from t2t_jax.tools.bridges.model_files import recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import TOKENIZERS
 
@@ -71,13 +72,8 @@ def write(
     }
 
 
-def recognize(path: Path) -> bool:
-    """True for a folder that `write` wrote, of any version."""
-    try:
-        about = json.loads((path / CONFIG).read_bytes())
-        return isinstance(about, dict) and about.get("format") == FORMAT
-    except (OSError, ValueError, RecursionError):
-        return False
+# Of folders that `write` wrote, of any version.
+recognize = recognizer("format", FORMAT)
 
 
 def read(request: Request) -> Imported:

@@ -15,7 +15,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.families.huggingface import open_folder
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
@@ -26,7 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     languages,
     layerdrop_notes,
 )
-from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
@@ -72,8 +72,6 @@ TABLES = Tables(
 # Positions are numbered from 2, after padding, which is 1. A learned table has a row
 # for each number.
 FIRST_POSITION = 2
-# Tables that are one, by `config.model.tied`; the first name stays.
-_COPIES = {"all": (SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}
 # Counters and devices, which are buffers of PyTorch.
 _BUFFERS = r"(en|de)coder\.(version|embed_positions\._float_tensor)"
 # Before version 0.6.1, the norms of a layer had numbers.
@@ -108,7 +106,11 @@ def read_fairseq(request: Request) -> Imported:
     check_size(str(path), tensors, SOURCE, vocabulary.source)
     check_size(str(path), tensors, TARGET, vocabulary)
     if model["positions"] == "learned":
-        model["max_positions"] = shorten_positions(tensors, str(path))
+        for table in TABLES.positions.values():
+            if table not in tensors:
+                raise UserError(f"{path} lacks {table}, its learned positions")
+        rows = weights.shorten_positions(tensors, TABLES)
+        model["max_positions"] = rows - FIRST_POSITION
     decode = {"beam": 5, "alpha": 1.0, "penalty": "length", "stop": "first"}
     config = imported_config(request, str(path), model, vocabulary, between, decode)
     ours = build(config.model, *vocabulary.sizes)
@@ -243,13 +245,7 @@ def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, A
                 found[f"{packed[1]}{part}_proj.{packed[2]}"] = each
         else:
             found[_newest_name(key)] = array
-    copies = [copy for copy in _COPIES[tied] if copy in found]
-    for copy in copies[1:]:
-        if not np.array_equal(found[copies[0]], found.pop(copy)):
-            raise UserError(
-                f"{name}: {copies[0]} and {copy} differ, but its options say that they "
-                "are one table; is the file damaged?"
-            )
+    weights.merge_copies(found, TABLES, tied, name, "is the file damaged?")
     return found
 
 
@@ -268,21 +264,6 @@ def weight_rules(config: ModelConfig) -> list[Rule]:
         *weights.table_rules(config, TABLES),
         *weights.layer_rules(config, weights.FAIRSEQ),
     ]
-
-
-def shorten_positions(tensors: dict[str, Any], name: str) -> int:
-    """Cuts the learned tables to the length of the shorter one; returns its positions.
-
-    Ours have as many positions for the source as for the target.
-    """
-    names = TABLES.positions.values()
-    for table in names:
-        if table not in tensors:
-            raise UserError(f"{name} lacks {table}, its learned positions")
-    rows = min(len(tensors[table]) for table in names)
-    for table in names:
-        tensors[table] = tensors[table][:rows]
-    return rows - FIRST_POSITION
 
 
 FAIRSEQ = ImportFormat("fairseq's transformer", recognize, read_fairseq, peer=None)
@@ -310,12 +291,13 @@ def read_fsmt(request: Request) -> Imported:
     if not isinstance(langs, list) or len(langs) != 2:
         raise config.error("langs", "two languages")
     between = languages(request, (langs[0], langs[1]))
-    vocabulary, notes = fsmt_vocabulary(request.path, folder.merged())
-    return huggingface.finish(
-        request, folder, model, vocabulary, between, head=HEAD, more_notes=notes
-    )
+    vocabulary = fsmt_vocabulary(request.path, folder.merged())
+    return huggingface.finish(request, folder, model, vocabulary, between, head=HEAD)
 
 
 FSMT = ImportFormat(
-    "FSMT of Hugging Face", recognizer("fsmt"), read_fsmt, peer="huggingface"
+    "FSMT of Hugging Face",
+    recognizer("model_type", "fsmt"),
+    read_fsmt,
+    peer="huggingface",
 )

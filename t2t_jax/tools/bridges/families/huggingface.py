@@ -6,7 +6,7 @@ class computes; configs, search options and weights are read here.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import Sinusoid, sinusoids
+from t2t_jax.model.positions import Sinusoid
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
@@ -30,7 +30,7 @@ from t2t_jax.tools.bridges.formats import (
     load_vocabulary,
     never_generated,
 )
-from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     m2m100_vocabulary,
@@ -38,6 +38,7 @@ from t2t_jax.tools.bridges.vocabularies.huggingface import (
     pegasus_vocabulary,
 )
 from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, Rule, Tables
+from t2t_jax.workdir import TOKENIZERS
 
 
 class Folder(NamedTuple):
@@ -65,20 +66,6 @@ def open_folder(path: Path) -> Folder:
         generation = config
     tokenizer = Fields.load(path / "tokenizer_config.json", required=False)
     return Folder(path, config, generation, tokenizer)
-
-
-def recognizer(model_type: str) -> Callable[[Path], bool]:
-    """Returns a function that recognizes folders of a `model_type`."""
-
-    def recognize(path: Path) -> bool:
-        try:
-            return json.loads((path / "config.json").read_text())["model_type"] == (
-                model_type
-            )
-        except (OSError, ValueError, LookupError, TypeError):
-            return False
-
-    return recognize
 
 
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
@@ -201,29 +188,16 @@ POSITIONS = {
 }
 
 
+def _tables(head: str) -> Tables:
+    return Tables(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
+
+
 def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
     """The rules of a model; tied tables are stored once, under their first name."""
-    tables = Tables(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
     return [
-        *weights.table_rules(config, tables, ROW),
+        *weights.table_rules(config, _tables(head), ROW),
         *weights.layer_rules(config, FAIRSEQ._replace(prefix="model.")),
     ]
-
-
-def table_names(tied: str, head: str = HEAD) -> dict[str, tuple[str, ...]]:
-    """The names under which files store each of our embedding matrices."""
-    return {
-        "all": {"embedding.tokens": (SHARED, SOURCE, TARGET, head)},
-        "target": {
-            "embedding.source_tokens": (SOURCE,),
-            "embedding.tokens": (TARGET, head),
-        },
-        "none": {
-            "embedding.source_tokens": (SOURCE,),
-            "embedding.tokens": (TARGET,),
-            "embedding.output": (head,),
-        },
-    }[tied]
 
 
 def read_weights(
@@ -239,8 +213,8 @@ def read_weights(
         # Before version 5, both sides shared it whatever the output layer did.
         tensors.setdefault(SOURCE, shared)
         tensors.setdefault(TARGET, shared)
-    for names in table_names(config.tied, head).values():
-        _merge_copies(tensors, names, name)
+    hint = "set tie_word_embeddings=false in config.json if they are not"
+    weights.merge_copies(tensors, _tables(head), config.tied, name, hint)
     if config.output_bias:  # a file without it means zeros
         tensors.setdefault(BIAS, np.zeros((1, sizes[0]), np.float32))
     if config.positions == "sinusoid":
@@ -248,23 +222,6 @@ def read_weights(
     return weights.read(
         weight_rules(config, head), tensors, build(config, *sizes), name
     )
-
-
-def _merge_copies(tensors: dict, names: tuple[str, ...], name: str) -> None:
-    """Keeps one of several equal tensors, under the first of their names."""
-    stored = [n for n in names if n in tensors]
-    for copy in stored[1:]:
-        if not np.array_equal(tensors[stored[0]], tensors[copy]):
-            raise UserError(
-                f"{name}: {stored[0]} and {copy} differ, but its config says that they "
-                "are one matrix; set tie_word_embeddings=false in config.json if they "
-                "are not"
-            )
-    if stored:
-        one = tensors[stored[0]]
-        for copy in stored:
-            del tensors[copy]
-        tensors[names[0]] = one
 
 
 def learned_positions(tensors: weights.Tensors, config: ModelConfig) -> bool:
@@ -280,16 +237,10 @@ def learned_positions(tensors: weights.Tensors, config: ModelConfig) -> bool:
 
 def _is_sinusoids(table: np.ndarray, config: ModelConfig) -> bool:
     own = config.own_options(Sinusoid)
-    ours = sinusoids(
-        len(table), config.width, own.sinusoid_layout, own.sinusoid_spacing
+    # Rows before the first position, such as that of padding, are not used.
+    return table.shape[1:] == (config.width,) and weights.is_sinusoids(
+        table, own.sinusoid_layout, own.sinusoid_spacing, own.position_offset
     )
-    if table.shape != ours.shape:
-        return False
-    # Rows before the first position, such as that of padding, are not used. Theirs may
-    # be bfloat16 (2^-9), or computed in float32; other frequencies are off by 1.
-    first = own.position_offset
-    table = np.asarray(table, np.float32)
-    return np.allclose(table[first:], ours[first:], rtol=0, atol=0.01)
 
 
 def _drop_sinusoids(tensors: dict, config: ModelConfig, name: str) -> None:
@@ -341,7 +292,6 @@ def finish(
     head: str = HEAD,
     stored_positions: bool = False,
     silent: Sequence[int] = (),
-    more_notes: Sequence[str] = (),
 ) -> Imported:
     """Reads the weights and puts together what the parts of an import have found.
 
@@ -369,15 +319,12 @@ def finish(
     if config.model.output_bias:
         parameters = silence(parameters, silent)
     peer = peer_arguments(path, vocabulary)
-    all_notes = (*notes(folder), *more_notes)
-    return Imported(config, vocabulary, parameters, peer, all_notes)
+    return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
 
 
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
     """The vocabulary of an export of ours, which stores our tokenizers as well."""
-    path, of_source = (
-        folder.path / n for n in ("tokenizer.model", "source_tokenizer.model")
-    )
+    path, of_source = (folder.path / name for name in TOKENIZERS)
     if not path.is_file():
         return None
     vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)
@@ -456,7 +403,7 @@ def _reader(folder: Folder):
 
 M2M100 = ImportFormat(
     "M2M100 or NLLB of Hugging Face",
-    recognizer("m2m_100"),
+    recognizer("model_type", "m2m_100"),
     read_m2m100,
     peer="huggingface",
 )
@@ -491,7 +438,7 @@ def read_pegasus(request: Request) -> Imported:
 
 PEGASUS = ImportFormat(
     "Pegasus of Hugging Face",
-    recognizer("pegasus"),
+    recognizer("model_type", "pegasus"),
     read_pegasus,
     peer="huggingface",
 )

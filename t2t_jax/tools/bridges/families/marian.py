@@ -16,7 +16,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer, silence
+from t2t_jax.tools.bridges.families.huggingface import open_folder, silence
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
@@ -26,7 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     imported_config,
     languages,
 )
-from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies.marian import (
     marian_vocabulary,
@@ -325,7 +325,7 @@ def _languages_of(name: str) -> tuple[str, str]:
 
 MARIAN_MT = ImportFormat(
     "MarianMT of Hugging Face",
-    recognizer("marian"),
+    recognizer("model_type", "marian"),
     read_marian_mt,
     peer="huggingface",
 )

@@ -17,7 +17,6 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     Imported,
@@ -94,10 +93,7 @@ def read(request: Request) -> Imported:
     check_size(name, tensors, tables.source, vocabulary.source)
     check_size(name, tensors, tables.target, vocabulary)
     config = imported_config(request, name, model, vocabulary, languages(request), {})
-    copies = {"all": (tables.source, tables.output), "target": (tables.output,)}
-    for copy in copies.get(config.model.tied, ()):
-        if copy != tables.target:
-            tensors.pop(copy, None)
+    weights.merge_copies(tensors, tables, config.model.tied, name, "rename them")
     if config.model.positions != "learned":
         for table in tables.positions.values():
             tensors.pop(table, None)
@@ -178,9 +174,7 @@ def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str,
         found.append(known_sinusoids(tensors[table]))
     if all(found):
         return {"positions": "sinusoid", "options": found[0]}
-    rows = min(len(tensors[table]) for table in tables.positions.values())
-    for table in tables.positions.values():
-        tensors[table] = tensors[table][:rows]
+    rows = weights.shorten_positions(tensors, tables)
     return {"positions": "learned", "max_positions": rows}
 
 
@@ -303,15 +297,12 @@ def _by_side(tables: Sequence[str], name: str) -> tuple[str, str]:
 
 def known_sinusoids(table: np.ndarray) -> Mapping[str, Any] | None:
     """The options of `Sinusoid` that compute a table; None if none do."""
-    length, width = table.shape
-    if width % 2:
+    if table.shape[1] % 2:
         return None
     for layout, spacing in itertools.product(
         ("interleaved", "half"), ("paper", "tensor2tensor")
     ):
-        # float32 exponents are off by 1e-4 at far positions; other tables by 1.
-        ours = sinusoids(length, width, layout, spacing)
-        if np.allclose(ours, np.asarray(table, np.float32), rtol=0, atol=1e-2):
+        if weights.is_sinusoids(table, layout, spacing):
             return {"sinusoid_layout": layout, "sinusoid_spacing": spacing}
     return None
 

@@ -26,16 +26,12 @@ _KINDS = ("subword_nmt", "fastbpe", "sentencepiece")
 
 
 def fairseq_vocabulary(
-    folder: Path, options: Mapping[str, Any], joint: bool | None = None
+    folder: Path, options: Mapping[str, Any]
 ) -> tuple[Vocabulary, tuple[str, ...]]:
     """Reads the tokenizer of a fairseq model, and notes for the user.
 
-    Args:
-      folder: has `dict.LANGUAGE.txt` of both languages, and the codes or a
-        SentencePiece model.
-      options: fairseq's arguments.
-      joint: True if both languages share one table of embeddings; None if that is for
-        `options` to say (`share_all_embeddings`).
+    The folder has `dict.LANGUAGE.txt` of both languages, and codes or a SentencePiece
+    model; the options are fairseq's arguments.
     """
     notes: list[str] = []
     source, target = (_option(options, f"{side}_lang") for side in ("source", "target"))
@@ -43,8 +39,7 @@ def fairseq_vocabulary(
         raise UserError(
             f"{folder}: the languages are unknown; give --source=en --target=de"
         )
-    if joint is None:
-        joint = bool(options.get("share_all_embeddings"))
+    joint = bool(options.get("share_all_embeddings"))
     kind = _bpe_kind(folder, options)
     tables = [
         read_dictionary(folder / f"dict.{language}.txt")
@@ -240,10 +235,8 @@ def read_codes(path: Path) -> dict[str, Any]:
     return {"merges": [*merges], "separate_end": old}
 
 
-def fsmt_vocabulary(
-    folder: Path, config: Mapping[str, Any]
-) -> tuple[Vocabulary, tuple[str, ...]]:
-    """Reads vocab-src.json, vocab-tgt.json and merges.txt of a FSMT; has no notes."""
+def fsmt_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
+    """Reads vocab-src.json, vocab-tgt.json and merges.txt of a FSMT."""
     options = settings(folder)
     languages = options.get("langs") or config.get("langs")
     if not isinstance(languages, list) or len(languages) != 2:
@@ -266,7 +259,7 @@ def fsmt_vocabulary(
     ]
     # A FSMT model has a table of embeddings for each side, equal or not.
     sides = _with_moses(fields, moses, False)
-    return _vocabulary("bpe", sides, tables, False, folder), ()
+    return _vocabulary("bpe", sides, tables, False, folder)
 
 
 def _fsmt_merges(path: Path) -> list[str]:

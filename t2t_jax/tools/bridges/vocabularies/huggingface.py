@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax.data.tokenizers import table
-from t2t_jax.data.tokenizers.sentencepieces import own_pieces
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tools.bridges.model_files import (
@@ -29,7 +28,7 @@ def m2m100_vocabulary(
 ) -> Vocabulary:
     """Reads vocab.json and sentencepiece.bpe.model of an M2M100; languages as `de`."""
     file = folder / "sentencepiece.bpe.model"
-    model = read_sentencepiece(file)
+    model, _ = read_sentencepiece(file)
     pieces = read_pieces(folder / "vocab.json", ("</s>", "<unk>", "<pad>"))
     wmt21 = settings(folder).get("language_codes") == "wmt21"
     tokens = [f"__{language}__" for language in (WMT21 if wmt21 else M2M100).split()]
@@ -52,8 +51,8 @@ def nllb_vocabulary(
 ) -> Vocabulary:
     """Reads sentencepiece.bpe.model of an NLLB; languages as `deu_Latn`."""
     file = folder / "sentencepiece.bpe.model"
-    model = read_sentencepiece(file)
-    own = own_pieces(model, file)[3:]  # after <unk>, <s> and </s>
+    model, own = read_sentencepiece(file)
+    own = own[3:]  # after <unk>, <s> and </s>
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
     languages = [token for token in tokens if "_" in token]
@@ -73,11 +72,11 @@ def nllb_vocabulary(
 def pegasus_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
     """Reads spiece.model of a Pegasus."""
     file = folder / "spiece.model"
-    model = read_sentencepiece(file)
+    model, own = read_sentencepiece(file)
     offset = settings(folder).get("offset", 103)
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
-    pieces = special + own_pieces(model, file)[2:]  # after <pad> and </s>
+    pieces = special + own[2:]  # after <pad> and </s>
     return pack_vocabulary(
         "pegasus",
         str(file),

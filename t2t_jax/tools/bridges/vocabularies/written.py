@@ -155,6 +155,7 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
     # The longest first: one symbol may begin another.
     symbols = sorted((p.name for p in table if p.kind == SYMBOL), key=len)[::-1]
     end = table[eos].name
+    stop = {"SpecialToken": {"id": end, "type_id": 0}}
     content = {
         "version": "1.0",
         "truncation": None,
@@ -174,12 +175,8 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
         "pre_tokenizer": _isolated(symbols) if symbols else None,
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [_text("A"), {"SpecialToken": {"id": end, "type_id": 0}}],
-            "pair": [
-                _text("A"),
-                _text("B"),
-                {"SpecialToken": {"id": end, "type_id": 0}},
-            ],
+            "single": [_text("A"), stop],
+            "pair": [_text("A"), _text("B"), stop],
             "special_tokens": {end: {"id": end, "ids": [eos], "tokens": [end]}},
         },
         "decoder": _sequence(

@@ -5,9 +5,8 @@ The job names a `model` folder. Its tasks:
   logits: float32 [target, vocabulary] of each of `sources` and `targets` (the decoder's
     inputs).
   greedy: the `tokens` that follow each source, at most as many as `limits` says.
-  beam: the same with `beam` and `alpha`, and `texts` and `scores`. `lines` are
-    tokenized by the folder's own tokenizer; `tokenizer_differs` numbers those whose ids
-    are not the `sources`, which may be left out.
+  beam: the same with `beam` and `alpha`, and `texts` and `scores`. `tokenizer_differs`
+    numbers the `lines` whose ids of the folder's own tokenizer are not the `sources`.
 
 `start`, `forced_bos` and `never` (tokens that are not generated) replace those of
 generation_config.json.
@@ -97,21 +96,17 @@ def greedy(job):
 
 
 def beam(job):
-    """Beam search from lines of text or from ids, to text."""
+    """Beam search from ids to text."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"])
-    found, sources = {}, job.get("sources")
-    if "lines" in job:
-        encoded = [tokenizer(line).input_ids for line in job["lines"]]
-        if sources is not None:
-            pairs = enumerate(zip(encoded, sources, strict=True))
-            found["tokenizer_differs"] = [i for i, (a, b) in pairs if a != list(b)]
-        sources = sources or encoded
+    pairs = enumerate(zip(job["lines"], job["sources"], strict=True))
+    differs = [i for i, (line, ids) in pairs if tokenizer(line).input_ids != ids]
     options = {"num_beams": job["beam"], "length_penalty": job["alpha"]}
     model, begun = load(job), time.perf_counter()
-    tokens, scores = search(model, sources, job["limits"], **options)
+    tokens, scores = search(model, job["sources"], job["limits"], **options)
     seconds = time.perf_counter() - begun
     texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return found | {
+    return {
+        "tokenizer_differs": differs,
         "seconds": seconds,
         "scores": scores,
         "texts": texts,

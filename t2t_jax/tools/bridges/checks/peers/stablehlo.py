@@ -25,62 +25,41 @@ class Searches:
             if program["beam"] == beam
         }
         self.longest = max(self.files)
-        self.compiled: dict[int, jax.stages.Compiled] = {}
 
     def program(self, width: int) -> jax.stages.Compiled:
         """The program for sources of a width, compiled for `ROWS` of them."""
-        if width not in self.compiled:
-            content = (self.folder / self.files[width]).read_bytes()
-            search = jax.jit(jax.export.deserialize(content).call)
-            ints = jax.ShapeDtypeStruct((ROWS,), np.int32)
-            source = jax.ShapeDtypeStruct((ROWS, width), np.int32)
-            lowered = search.lower(self.parameters, source, ints, ints)
-            self.compiled[width] = lowered.compile()
-        return self.compiled[width]
+        content = (self.folder / self.files[width]).read_bytes()
+        search = jax.jit(jax.export.deserialize(content).call)
+        ints = jax.ShapeDtypeStruct((ROWS,), np.int32)
+        source = jax.ShapeDtypeStruct((ROWS, width), np.int32)
+        return search.lower(self.parameters, source, ints, ints).compile()
 
     def run(self, sources: list, limits: list) -> dict:
         """Searches for all sources; lines of similar length together."""
-        found: list[tuple] = [()] * len(sources)
-        order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
-        widths = [self.width(len(sources[row])) for row in order]
-        for width in set(widths):
-            self.program(width)
+        tokens, scores = [[]] * len(sources), [0.0] * len(sources)
+        rows_of: dict[int, list[int]] = {}
+        for row in sorted(range(len(sources)), key=lambda row: len(sources[row])):
+            narrowest = min(width for width in self.files if width >= len(sources[row]))
+            rows_of.setdefault(narrowest, []).append(row)
+        programs = {width: self.program(width) for width in rows_of}
         began = time.perf_counter()
-        for width in sorted(set(widths)):
-            same = [row for row, w in zip(order, widths, strict=True) if w == width]
-            for first in range(0, len(same), ROWS):
-                rows = same[first : first + ROWS]
-                of_rows = self.batch(
-                    width, [sources[row] for row in rows], limits, rows
-                )
-                for row, result in zip(rows, of_rows, strict=False):
-                    found[row] = result
+        for width, all_rows in rows_of.items():
+            for first in range(0, len(all_rows), ROWS):
+                rows = all_rows[first : first + ROWS]
+                # Rows without a source are empty.
+                ids = np.zeros((ROWS, width), np.int32)
+                length, limit = np.zeros(ROWS, np.int32), np.ones(ROWS, np.int32)
+                for place, row in enumerate(rows):
+                    ids[place, : len(sources[row])] = sources[row]
+                    length[place], limit[place] = len(sources[row]), limits[row]
+                found = programs[width](self.parameters, ids, length, limit)
+                found = {name: np.asarray(x) for name, x in found.items()}
+                for place, row in enumerate(rows):
+                    end = found["length"][place]
+                    tokens[row] = found["tokens"][place, :end].tolist()
+                    scores[row] = float(found["score"][place])
         seconds = time.perf_counter() - began
-        return {
-            "tokens": [tokens for tokens, _ in found],
-            "scores": [score for _, score in found],
-            "seconds": seconds,
-        }
-
-    def width(self, length: int) -> int:
-        """The narrowest program for a source of a length."""
-        return min(width for width in self.files if width >= length)
-
-    def batch(self, width: int, sources: list, limits: list, rows: list) -> list[tuple]:
-        """Returns tokens and score of each source; rows without a source are empty."""
-        ids = np.zeros((ROWS, width), np.int32)
-        length, limit = np.zeros(ROWS, np.int32), np.ones(ROWS, np.int32)
-        for place, (row, source) in enumerate(zip(rows, sources, strict=True)):
-            ids[place, : len(source)] = source
-            length[place], limit[place] = len(source), limits[row]
-        found = self.program(width)(self.parameters, ids, length, limit)
-        found = {name: np.asarray(x) for name, x in found.items()}
-        return [
-            (tokens[:n].tolist(), float(score))
-            for tokens, n, score in zip(
-                *(found[name] for name in ("tokens", "length", "score")), strict=True
-            )
-        ]
+        return {"tokens": tokens, "scores": scores, "seconds": seconds}
 
 
 def greedy(job: dict) -> dict:
