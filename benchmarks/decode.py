@@ -206,10 +206,9 @@ def main(_):
         rate()  # compiles
     model = contest.translator.config.model
     dtype = compute_dtype(model).name
-    # Measured before and after; the highest rate of both counts.
-    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
-    medians = measuring.alternate(contenders, given.rounds)
-    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
+    medians, peak = measuring.alternate_with_peak(
+        contenders, given.rounds, dtype, torch, given.peak_sizes
+    )
     rows = build_rows(work, contest, medians, peak)
     print(f"matrix peak {peak / 1e9:,.0f} GFLOP/s {dtype}")
     measuring.publish(rows, given.json)

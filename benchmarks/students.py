@@ -26,11 +26,13 @@ from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.parallel.machine import core_count, processor_name
 from t2t_jax.tools.bridges.checks import peer_process
 from t2t_jax.tools.bridges.exports import to_ctranslate2
 
+HEADS = "model", "program", "MB", "BLEU", "chrF", "sentences/s", "times"
 HERE = "t2t_jax"
 PEER = "ctranslate2_peer"
 
@@ -140,16 +142,18 @@ def table(results: Sequence[Result]) -> str:
     """Formats results in Markdown; `times` is the rate over that of the first model."""
     first = {r.program: r for r in results if r.model == results[0].model}
     rows = [
-        "| model | program | MB | BLEU | chrF | sentences/s | times |",
-        "|---|---|---|---|---|---|---|",
+        [
+            r.model,
+            r.program,
+            f"{r.megabytes:.1f}",
+            f"{r.bleu:.2f}",
+            f"{r.chrf:.2f}",
+            f"{r.rate:.1f}",
+            f"{r.rate / first[r.program].rate:.2f}",
+        ]
+        for r in results
     ]
-    for r in results:
-        times = r.rate / first[r.program].rate
-        rows.append(
-            f"| {r.model} | {r.program} | {r.megabytes:.1f} | {r.bleu:.2f} | "
-            f"{r.chrf:.2f} | {r.rate:.1f} | {times:.2f} |"
-        )
-    return "\n".join(rows)
+    return "\n".join(markdown_table(HEADS, rows, left=(0, 1)))
 
 
 def define_flags():

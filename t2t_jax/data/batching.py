@@ -47,22 +47,14 @@ class Layout:
     """The places of the pairs of one batch; arrays are int32 [pairs in this batch].
 
     Pairs are ordered by row, then by segment.
-
-    Attributes:
-      shape: The static shape of the batch.
-      pair_p: The number of each pair in the training text.
-      row_p: Its row.
-      source_start_p: Its first token in the source row.
-      target_start_p: Its first token in the target row.
-      segment_p: Its segment id, counted from 1 in each row.
     """
 
     shape: Shape
-    pair_p: np.ndarray
+    pair_p: np.ndarray  # the number of each pair in the training text
     row_p: np.ndarray
-    source_start_p: np.ndarray
+    source_start_p: np.ndarray  # its first token in the source row
     target_start_p: np.ndarray
-    segment_p: np.ndarray
+    segment_p: np.ndarray  # its segment id, counted from 1 in each row
 
     def only(self, kept_p: np.ndarray) -> "Layout":
         """The same batch with only some of its pairs; the others become padding."""
@@ -73,22 +65,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1).
+    """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1)."""
 
-    Attributes:
-      shapes: The static shapes; batch i has `shapes[shape_b[i]]`.
-      shape_b: The index of each batch's shape.
-      offset_b: Batch i has the pairs from `offset_b[i]` to `offset_b[i + 1]`.
-      arrays: The arrays of Layout for all pairs of the epoch, in the narrowest integer
-        type that holds them.
-      real_source, real_target: Tokens of the sentences, without padding.
-    """
-
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Shape, ...]  # batch i has `shapes[shape_b[i]]`
     shape_b: np.ndarray
-    offset_b: np.ndarray
+    offset_b: np.ndarray  # batch i has the pairs `offset_b[i]` to `offset_b[i + 1]`
+    # Those of Layout for all pairs, in the narrowest integer type that holds them.
     arrays: tuple[np.ndarray, ...]
-    real_source: int
+    real_source: int  # tokens of the sentences, without padding
     real_target: int
 
     def __len__(self) -> int:

@@ -184,19 +184,12 @@ class Masking:
 
 
 class PieceTable(NamedTuple):
-    """Properties of each piece of a vocabulary, bool [v].
+    """Properties of each piece of a vocabulary, bool [v]."""
 
-    Attributes:
-      spaced_v: it begins with a space.
-      begins_v: it begins a word: with a space, or with a sign such as a full stop.
-      ends_v: it ends with a space, as in some tokenizers.
-      ordinary_v: it spells visible characters, and is not <mask>.
-    """
-
-    spaced_v: np.ndarray
-    begins_v: np.ndarray
-    ends_v: np.ndarray
-    ordinary_v: np.ndarray
+    spaced_v: np.ndarray  # it begins with a space
+    begins_v: np.ndarray  # it begins a word: with a space, or a sign such as a comma
+    ends_v: np.ndarray  # it ends with a space, as in some tokenizers
+    ordinary_v: np.ndarray  # it spells visible characters, and is not <mask>
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "PieceTable":

@@ -28,35 +28,23 @@ class Pairs:
 
     `prepare.training_pairs` opens those of a training text, with all that makes their
     examples differ from epoch to epoch; `tokenize_in_memory` makes those of a dev set.
-
-    Attributes:
-      source, target: The tokens of the pairs.
-      dropped: The number of pairs that each rule of `data/cleaning.py` dropped.
-      key: A hash of everything that the arrays depend on.
-      read: The number of pairs before cleaning.
-      sizes: The number of pairs of each corpus; the corpora follow one another.
-      weights: How many times an epoch reads each corpus; empty means once.
-      folder: The folder of the arrays and of examples of the dropped pairs.
-      line: The line of each pair in its corpus, from 1, int32 [pairs]; empty if not
-        known.
-      noise: What makes the examples of an epoch of the pairs; None if they are the
-        pairs themselves.
-      block: The most tokens of a target, if longer ones were cut into blocks; else 0.
-      variation: The `variation.Variation` that makes the tokens of an epoch from the
-        text of the pairs; None if they are the same in every epoch.
     """
 
     source: Ragged
     target: Ragged
-    dropped: dict[str, int]
-    key: str = ""
-    read: int = 0
-    sizes: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
-    folder: Path | None = None
+    dropped: dict[str, int]  # the number of pairs by rule of `data/cleaning.py`
+    key: str = ""  # a hash of everything that the arrays depend on
+    read: int = 0  # the number of pairs before cleaning
+    sizes: tuple[int, ...] = ()  # pairs of each corpus; these follow one another
+    weights: tuple[float, ...] = ()  # times an epoch reads each corpus; empty: once
+    folder: Path | None = None  # of the arrays and of examples of the dropped pairs
+    # The line of each pair in its corpus, from 1, int32; empty if not known.
     line: Sequence[int] | np.ndarray = ()
+    # Makes the examples of an epoch; None if they are the pairs themselves.
     noise: Noise | None = None
-    block: int = 0
+    block: int = 0  # the most tokens of a target, if longer ones were cut into blocks
+    # The `variation.Variation` that makes the tokens of an epoch from the text of the
+    # pairs; None if they are the same in every epoch.
     variation: Any | None = None
 
     def __len__(self) -> int:

@@ -49,18 +49,11 @@ _CHOICE, _CHANGE = range(2)
 
 
 class Part(NamedTuple):
-    """The pairs that cleaning kept of `LINES` consecutive lines of one corpus.
+    """The pairs that cleaning kept of `LINES` consecutive lines of one corpus."""
 
-    Attributes:
-      place: The number of the part in its corpus, from 0.
-      first: The index of the first pair in the training text.
-      number_p: The number of each pair's line, int64 [pairs].
-      pairs: Their text.
-    """
-
-    place: int
-    first: int
-    number_p: np.ndarray
+    place: int  # the number of the part in its corpus, from 0
+    first: int  # the index of the first pair in the training text
+    number_p: np.ndarray  # of each pair's line, int64
     pairs: list[Pair]
 
 
@@ -85,16 +78,12 @@ def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
 
 @dataclasses.dataclass(frozen=True)
 class TextVariation:
-    """Changes a share of the lines in each epoch.
+    """Changes a share of the lines in each epoch."""
 
-    Attributes:
-      shares: The share of lines, above 0 and at most 1, by the name in `TRAINABLE`, in
-        the order of the table.
-      symbols: Strings that are one piece, such as tags. Those that begin a line stay
-        there unchanged; a line with another one further on is not changed.
-    """
-
+    # Above 0 and at most 1, by the name in `TRAINABLE`, in the order of the table.
     shares: dict[str, float]
+    # Strings that are one piece, such as tags. Those that begin a line stay there
+    # unchanged; a line with another one further on is not changed.
     symbols: tuple[str, ...] = ()
 
     @property
@@ -198,41 +187,27 @@ class Varied(NamedTuple):
 class Typical(NamedTuple):
     """Lengths of the pairs in a typical epoch, from which static shapes are chosen.
 
-    Attributes:
-      source_p, target_p: Tokens including EOS, int64 [pairs].
-      sampled: The number of pairs that were varied. The lengths of the others follow
-        from their stored lengths, and from how much those of the sample grew.
-      kept: How many of the sample are too long or empty if varied, so that they keep
-        their stored tokens.
+    Some pairs are varied to learn them. The lengths of the others follow from their
+    stored lengths, and from how much those of the sample grew.
     """
 
-    source_p: np.ndarray
+    source_p: np.ndarray  # tokens including EOS, int64
     target_p: np.ndarray
-    sampled: int
-    kept: int
+    sampled: int  # the number of pairs that were varied
+    kept: int  # how many of them keep their stored tokens: varied, too long or empty
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Variation:
-    """Makes the pairs of an epoch from the text of prepared pairs.
+    """Makes the pairs of an epoch from the text of prepared pairs."""
 
-    Attributes:
-      corpora: The text; `Pairs.line` says which lines of it are kept.
-      vocabulary: Its tokenizer.
-      config: For `max_length` and `symbols`, and to describe the variation.
-      text: Changes pairs of lines; None leaves them as they are.
-      subwords: Encodes lines; None encodes them as `encode` does.
-      encode: Encodes pairs as they were when they were prepared.
-      typical: What `measure` found.
-    """
-
-    corpora: tuple[Corpus, ...]
+    corpora: tuple[Corpus, ...]  # the text; `Pairs.line` says which lines are kept
     vocabulary: Vocabulary
-    config: DataConfig
-    text: TextVariation | None = None
-    subwords: SubwordSampling | None = None
-    encode: Encode = encode_pairs
-    typical: Typical | None = None
+    config: DataConfig  # for `max_length` and `symbols`, and to describe the variation
+    text: TextVariation | None = None  # None leaves pairs of lines as they are
+    subwords: SubwordSampling | None = None  # None encodes lines as `encode` does
+    encode: Encode = encode_pairs  # that of the preparation
+    typical: Typical | None = None  # of `measure`
     # The epochs that somebody still holds: what the feeder has need not be made again
     # to look up a batch. Weak references, as two epochs take memory enough.
     _alive: weakref.WeakValueDictionary = dataclasses.field(

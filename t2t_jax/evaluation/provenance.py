@@ -147,50 +147,31 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class ScoredText:
-    """A test set as it was scored.
+    """A test set as it was scored."""
 
-    Attributes:
-      name: of the set, for people.
-      source, target: languages.
-      lines: number of lines.
-      source_sha256, reference_sha256: hash of each side as a text file.
-      source_first, reference_first: hash of each side's first line and its line feed.
-      synthetic: True for a split of the built-in corpus.
-    """
-
-    name: str
-    source: str
+    name: str  # for people
+    source: str  # languages
     target: str
     lines: int
-    source_sha256: str
+    source_sha256: str  # of each side as a text file
     reference_sha256: str
-    source_first: str
+    source_first: str  # SHA-256 of each side's first line and its line feed
     reference_first: str
-    synthetic: bool = False
+    synthetic: bool = False  # True for a split of the built-in corpus
 
 
 @dataclasses.dataclass(frozen=True)
 class PublishedSet:
-    """A published test set.
+    """A published test set."""
 
-    Attributes:
-      name: its usual name, which people also use in the names of its files.
-      label: sacreBLEU's name for it; empty if sacreBLEU does not have it.
-      lines: number of lines.
-      first: SHA-256 of the first line and its line feed, by language.
-      direction: that of the published results.
-      results: says with which results scores in this direction compare.
-      if_averaged: the same for the average of several checkpoints, if it differs.
-      whole: SHA-256 of the complete text, by language; empty if unknown.
-    """
-
-    name: str
-    label: str
+    name: str  # its usual one, which people also use in the names of its files
+    label: str  # sacreBLEU's name for it; empty if sacreBLEU does not have it
     lines: int
-    first: dict[str, str]
-    direction: str
-    results: str
-    if_averaged: str = ""
+    first: dict[str, str]  # SHA-256 of the first line and its line feed, by language
+    direction: str  # of the published results
+    results: str  # says with which results scores in this direction compare
+    if_averaged: str = ""  # the same for averaged checkpoints, if it differs
+    # SHA-256 of the complete text, by language; empty if unknown.
     whole: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def has_languages(self, text: ScoredText) -> bool:

@@ -82,19 +82,12 @@ def damages_named(names: str) -> list[str]:
 
 
 class Row(TypedDict):
-    """The result of one damage.
+    """The result of one damage."""
 
-    Attributes:
-      bleu: of the damaged set, 0 to 100.
-      difference: to the BLEU of the undamaged set.
-      copied: the share of codes that are copied (`copied_share`); None without codes.
-      changed: the number of sources that the damage changed.
-    """
-
-    bleu: float
-    difference: float
-    copied: float | None
-    changed: int
+    bleu: float  # of the damaged set, 0 to 100
+    difference: float  # to the BLEU of the undamaged set
+    copied: float | None  # `copied_share` of codes
+    changed: int  # the number of sources that the damage changed
 
 
 def check_damageable(translator: Translator, corpora: Sequence[Corpus]) -> None:

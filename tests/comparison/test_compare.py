@@ -15,7 +15,7 @@ from sacrebleu.significance import PairedTest
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.text_measures import bleu_statistics, chrf_statistics
-from t2t_jax.text.word_alignment import Lexicon
+from t2t_jax.text.word_alignment import TranslationTable
 from t2t_jax.tools.compare import aspects
 from t2t_jax.tools.compare.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
 from t2t_jax.tools.compare.compare import (
@@ -474,14 +474,14 @@ def test_the_lexicon_is_model_1():
             of_source[s] += c
         shares = {(s, t): c / of_source[s] for (s, t), c in count.items()}
         table = defaultdict(float, shares)
-    lexicon = Lexicon(pairs, iterations=3, least=1)
+    lexicon = TranslationTable(pairs, iterations=3, least=1)
     found = lexicon.support(["a", "c", "?"], ["x", "y", "z", "new"])
     wanted = [max(table[s, t] for s in "ac") for t in "xyz"]
     assert [*found[:3]] == pytest.approx(wanted)
     assert math.isnan(found[3])
     assert not lexicon.support([], ["x"]).any()
-    assert math.isnan(Lexicon(pairs, least=3).support(["b"], ["y"])[0])
-    assert math.isnan(Lexicon([]).support(["b"], ["y"])[0])
+    assert math.isnan(TranslationTable(pairs, least=3).support(["b"], ["y"])[0])
+    assert math.isnan(TranslationTable([]).support(["b"], ["y"])[0])
 
 
 # ----------------------------------------------------------- what is written of it

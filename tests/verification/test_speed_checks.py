@@ -10,9 +10,10 @@ import pytest
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.costs import chips
-from t2t_jax.tools.verify import speed, speed_around, step_cost
+from t2t_jax.tools.verify import own_process, speed, speed_around
 from t2t_jax.tools.verify.check import Context, Unavailable, run_checks
-from t2t_jax.tools.verify.step_cost import PeakMemory, StepCost, in_own_process
+from t2t_jax.tools.verify.measuring import StepCost
+from t2t_jax.tools.verify.own_process import PeakMemory, in_own_process
 from t2t_jax.tools.verify.table import CHECKS
 from tests.small_run import ROOT
 
@@ -88,7 +89,7 @@ def test_an_accelerator_measures_the_presets(name, monkeypatch):
 
 
 def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
-    monkeypatch.setattr(chips, "_fastest", lambda *_: 0.5)
+    monkeypatch.setattr(chips, "fastest", lambda *_: 0.5)
     assert chips.matrix_rate("float32", 10, 1) == 4_000
     assert chips.memory_rate(400) == 1_600
 
@@ -145,7 +146,7 @@ def test_a_process_s_peak_is_that_of_its_arrays():
 
 
 def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
-    monkeypatch.setattr(step_cost, "_status", lambda field: None)
+    monkeypatch.setattr(own_process, "process_memory", lambda field: None)
     assert peak_of_an_array(1) is None
 
 

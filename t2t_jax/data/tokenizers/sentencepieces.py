@@ -288,16 +288,11 @@ ORDINARY, UNKNOWN, CONTROL, SYMBOL, UNUSED, BYTE = range(1, 7)
 
 
 class Piece(NamedTuple):
-    """A piece; its id is its index.
-
-    Attributes:
-      score: of two possible merges, that with the higher score of its result is done.
-      kind: `ORDINARY`, `UNKNOWN`, `CONTROL`, `SYMBOL`, `UNUSED` or `BYTE`.
-    """
+    """A piece; its id is its index."""
 
     name: str
-    score: float
-    kind: int
+    score: float  # of two possible merges, that of the higher score is done
+    kind: int  # `ORDINARY`, `UNKNOWN`, `CONTROL`, `SYMBOL`, `UNUSED` or `BYTE`
 
 
 def own_pieces(model: bytes, file: Path) -> list[str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.metrics.text_measures import tokenizer
-from t2t_jax.text.word_alignment import Lexicon
+from t2t_jax.text.word_alignment import TranslationTable
 
 Words = list[str]
 MOST_PAIRS = 1_000_000  # of training text that are counted
@@ -42,8 +42,8 @@ class Training(NamedTuple):
     counted: int
     source_count: Counter[str]
     target_count: Counter[str]
-    forward: Lexicon
-    backward: Lexicon
+    forward: TranslationTable
+    backward: TranslationTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +134,6 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     learned = learned[:: -(-cells // MOST_CELLS) or 1]
     return Training(
         *(total, counted, *counts),
-        forward=Lexicon(learned),
-        backward=Lexicon([(t, s) for s, t in learned]),
+        forward=TranslationTable(learned),
+        backward=TranslationTable([(t, s) for s, t in learned]),
     )

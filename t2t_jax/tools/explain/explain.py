@@ -29,8 +29,8 @@ from t2t_jax.tools.explain.explanation import (
     ExplainedSentence,
     Explanation,
 )
-from t2t_jax.tools.explain.readings import Explained, Ids, Target, read_of, read_targets
-from t2t_jax.tools.explain.trace import trace_search
+from t2t_jax.tools.explain.readings import Ids, Target, read_of, read_targets
+from t2t_jax.tools.explain.trace import Explained, trace_search
 from t2t_jax.tools.explain.words import words_of
 
 
@@ -83,11 +83,7 @@ def explain(
     reader = translator.reader(1, warn)
     references = _encoded(targets, reader)
     model = Explained(
-        name,
-        translator.members,
-        translator.vocabulary,
-        translator.phrases,
-        beam_search,
+        translator.members, translator.vocabulary, translator.phrases, beam_search
     )
     sentences = []
     with Progress("explaining", "sentences", total=len(lines)) as progress:
@@ -202,16 +198,8 @@ def _search_for(
     model: Explained, source: Source, constraints: Constraints, reference: Ids | None
 ) -> tuple[BeamTree, Hypothesis | None]:
     """Traces the search for one line; returns its tree and its best hypothesis."""
-    steps = trace_search(
-        model.search,
-        source.ids,
-        constraints,
-        model.vocabulary,
-        model.phrases,
-        model.decode,
-    )
     tree = build_tree(
-        steps,
+        trace_search(model, source.ids, constraints),
         model.search.algorithm,
         model.vocabulary,
         longest_output(len(source.ids), model.decode),
@@ -239,7 +227,7 @@ def passport(
     members: Sequence[Member], vocabulary: Vocabulary, algorithm: BeamSearch
 ) -> Rows:
     """Returns (name, value) rows: of each member, of the search, of the program."""
-    rows = []
+    rows, device = [], jax.devices()[0].device_kind
     for number, member in enumerate(members, 1):
         prefix = f"model {number}: " if len(members) > 1 else ""
         rows += [(prefix + name, value) for name, value in _member(member)]
@@ -251,7 +239,7 @@ def passport(
             f"alpha {algorithm.alpha:g}, penalty {algorithm.penalty}, "
             f"stop {algorithm.stop}",
         ),
-        ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {_device()}"),
+        ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {device}"),
     ]
     return tuple(rows)
 
@@ -268,7 +256,3 @@ def _member(member: Member) -> list[tuple[str, str]]:
         ("SHA-256 of the parameters", member.parameters_sha256()),
         ("type of activations", compute_dtype(model).name),
     ]
-
-
-def _device() -> str:
-    return jax.devices()[0].device_kind

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
-from t2t_jax.decoding.constraints import Constraints, Phrases
+from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
-from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.algorithm import PENALTIES
@@ -24,35 +22,21 @@ from t2t_jax.tools.explain.attribution import (
     most_interesting,
     strongest_rivals,
 )
-from t2t_jax.tools.explain.continuations import Continuation, continuations
+from t2t_jax.tools.explain.continuations import continuations
 from t2t_jax.tools.explain.distribution import (
     Distribution,
     Lens,
     distributions,
     lenses,
-    missing_lens,
 )
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
+from t2t_jax.tools.explain.trace import Explained
 from t2t_jax.tools.explain.words import Words, cover, words_of
 
 Ids = Sequence[int]
 # An attribution reads a pair once more for each piece. Of a long pair, only the least
 # probable pieces are attributed: about READ tokens are read, for at least LEAST pieces.
 READ, LEAST = 8_192, 8
-
-
-class Explained(NamedTuple):
-    """The models and the search that are explained; `name` is shown on the page."""
-
-    name: str
-    members: Sequence[Member]
-    vocabulary: Vocabulary
-    phrases: Phrases
-    search: Search
-
-    @property
-    def decode(self) -> DecodeConfig:
-        return self.members[0].config.decode
 
 
 class Target(NamedTuple):
@@ -79,73 +63,59 @@ def read_targets(
     pairs = [(read, [*target.hypothesis.tokens]) for target in targets]
     described = distributions(vocabulary, members, pairs)
     maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
-    seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
-    readings = []
-    for row, target in enumerate(targets):
-        # The constraints are those of the search, not of a target that was given.
-        forced = constraints if target.name == "translation" else Constraints()
-        continued = continuations(
-            model.search,
-            vocabulary,
-            model.phrases,
-            model.decode,
+    seen = _of_one(members, lambda member: lenses(vocabulary, member, pairs))
+    return tuple(
+        _reading(
+            model,
             source,
-            pairs[row][1],
+            target,
+            # The constraints are those of the search, not of a target that was given.
+            constraints if target.name == "translation" else Constraints(),
+            alternatives,
             described[row],
-            forced,
-            at_most=alternatives,
+            _difference(target, targets),
+            maps if isinstance(maps, Missing) else maps[row],
+            seen if isinstance(seen, Missing) else seen[row],
         )
-        readings.append(
-            _reading(
-                model,
-                target,
-                pairs[row],
-                described[row],
-                tuple(continued),
-                _difference(target, targets),
-                maps if isinstance(maps, Missing) else maps[row],
-                seen if isinstance(seen, Missing) else seen[row],
-            )
-        )
-    return tuple(readings)
+        for row, target in enumerate(targets)
+    )
 
 
 def _reading(
     model: Explained,
+    source: Source,
     target: Target,
-    pair: tuple[Ids, Ids],
+    constraints: Constraints,
+    alternatives: int,
     distribution: Distribution,
-    continued: tuple[Continuation, ...],
     difference: Difference | None,
     maps: AttentionMaps | Missing,
     lens: Lens | Missing,
 ) -> Reading:
     """Puts together what is known of a target, and attributes its pieces."""
-    vocabulary = model.vocabulary
-    words = words_of(vocabulary, pair[1])
-    no_maps = isinstance(maps, Missing)
+    vocabulary, members = model.vocabulary, model.members
+    pair = read_of(model, source), [*target.hypothesis.tokens]
     source_words = words_of(vocabulary.source, pair[0])
+    words = words_of(vocabulary, pair[1])
+    continued = continuations(
+        model, source, pair[1], distribution, constraints, alternatives
+    )
     return Reading(
         name=target.name,
         hypothesis=_with_score(model, target.hypothesis, distribution),
         pieces=tuple(map(vocabulary.piece, pair[1])),
         words=words,
         distribution=distribution,
-        continuations=continued,
+        continuations=tuple(continued),
         difference=difference,
         maps=maps,
-        heads={} if no_maps else summarize(maps),
+        heads={} if isinstance(maps, Missing) else summarize(maps),
         rollout=_rolled(maps),
-        coverage=_of_one(
-            model.members,
-            lambda member: _coverage(member, source_words, words, maps),
-        ),
+        coverage=_of_one(members, lambda m: _coverage(m, source_words, words, maps)),
         lens=lens,
         attribution=_of_one(
-            model.members,
-            lambda member: _attribution(
-                vocabulary, member, pair, distribution, difference
-            ),
+            members,
+            lambda m: _attribution(vocabulary, m, pair, distribution, difference),
         ),
     )
 
@@ -185,11 +155,6 @@ def _rolled(maps) -> Any:
     return rollout(maps) or Missing(
         "This model has no attention within the source and the target to follow."
     )
-
-
-def _lenses(vocabulary: Vocabulary, member: Member, pairs) -> Any:
-    found = lenses(vocabulary, member, pairs)
-    return Missing(missing_lens(member)) if found is None else found
 
 
 def _attribution(

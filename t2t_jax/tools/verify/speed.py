@@ -7,8 +7,6 @@ the documentation states.
 
 import dataclasses
 import functools
-import itertools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -18,20 +16,21 @@ import jax.numpy as jnp
 
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.costs import chips
-from t2t_jax.costs.timing import timed, timed_steps
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel.machine import core_count
-from t2t_jax.parallel.mesh import make_mesh, place_batch
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable
-from t2t_jax.tools.verify.random_models import BOS, random_batch
-from t2t_jax.tools.verify.step_cost import StepCost, step_cost
-from t2t_jax.training.step import compile_steps
+from t2t_jax.tools.verify.measuring import (
+    StepCost,
+    Trainer,
+    median_seconds,
+    step_cost,
+)
+from t2t_jax.tools.verify.random_models import random_batch
 
 BIG = {"width": 1024, "heads": 16, "hidden": 4096, "dropout": 0.3}  # configs/big.py
 PIECES = 37_000  # of the vocabulary, as in configs/base.py
@@ -357,7 +356,9 @@ def attention(context: Context) -> Measured:
                 f"{device.device_kind}): config.model.attention='fused' computes dense"
             )
         seconds = {
-            name: _seconds(_gradient(ATTENTION[name].attend, rest), arrays)
+            name: median_seconds(
+                functools.partial(_gradient(ATTENTION[name].attend, rest), *arrays), 10
+            )
             for name in ("fused", "dense")
         }
         numbers[str(length)] = seconds
@@ -392,12 +393,6 @@ def _gradient(attend: Callable, rest: tuple) -> Callable:
         return attend(q, KV(k, v), *rest).astype(jnp.float32).sum()
 
     return jax.jit(jax.grad(total, (0, 1, 2)))
-
-
-def _seconds(function: Callable, arguments: Sequence, times: int = 10) -> float:
-    """Median seconds of a call after the first."""
-    seconds = timed(lambda: function(*arguments))
-    return statistics.median(itertools.islice(seconds, 1, 1 + times))
 
 
 @in_time
@@ -443,9 +438,12 @@ def _rows() -> int:
 
 def _step_seconds(config: Config, devices: Sequence[jax.Device]) -> float:
     """Median seconds of a training step, with as many rows on each device."""
-    mesh = make_mesh(devices=devices)
-    steps = compile_steps(build(config.model, PIECES), config, mesh, bos=BOS)
+    trainer = Trainer(config, PIECES, devices=devices)
     shape = Shape(_rows() * len(devices), *[sizes().small_rows[0]] * 2)
-    batch = place_batch(mesh, random_batch(shape, PIECES))
-    seconds = timed_steps(steps.train, steps.init(), batch)  # the first one compiles
-    return statistics.median(itertools.islice(seconds, 1, 1 + sizes().steps))
+    batch = random_batch(shape, PIECES)
+
+    def step() -> None:
+        trainer.step(batch)
+        trainer.finish()
+
+    return median_seconds(step, sizes().steps)
