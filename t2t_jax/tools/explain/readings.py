@@ -31,7 +31,7 @@ from t2t_jax.tools.explain.distribution import (
 )
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
 from t2t_jax.tools.explain.trace import Explained
-from t2t_jax.tools.explain.words import Words, cover, words_of
+from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
 
 Ids = Sequence[int]
 # An attribution reads a pair once more for each piece. Of a long pair, only the least
@@ -95,8 +95,8 @@ def _reading(
     """Puts together what is known of a target, and attributes its pieces."""
     vocabulary, members = model.vocabulary, model.members
     pair = read_of(model, source), [*target.hypothesis.tokens]
-    source_words = words_of(vocabulary.source, pair[0])
-    words = words_of(vocabulary, pair[1])
+    source_words = words_of_tokens(vocabulary.source, pair[0])
+    words = words_of_tokens(vocabulary, pair[1])
     continued = continuations(
         model, source, pair[1], distribution, constraints, alternatives
     )
