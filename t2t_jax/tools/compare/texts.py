@@ -133,7 +133,9 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     cells = sum((len(s) + 1) * (len(t) + 1) for s, t in learned)
     learned = learned[:: -(-cells // MOST_CELLS) or 1]
     return Training(
-        *(total, counted, *counts),
+        total,
+        counted,
+        *counts,
         forward=TranslationTable(learned),
         backward=TranslationTable([(t, s) for s, t in learned]),
     )

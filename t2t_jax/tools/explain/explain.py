@@ -29,7 +29,7 @@ from t2t_jax.tools.explain.explanation import (
     ExplainedSentence,
     Explanation,
 )
-from t2t_jax.tools.explain.readings import Ids, Target, read_of, read_targets
+from t2t_jax.tools.explain.readings import Ids, read_of, read_targets
 from t2t_jax.tools.explain.trace import Explained, trace_search
 from t2t_jax.tools.explain.words import words_of_tokens
 
@@ -160,11 +160,11 @@ def _sentence(
             f"line {number} has no translation that meets its constraints; change "
             "prefix, must or must_not"
         )
-    targets = [Target("translation", found)]
+    targets = {"translation": found}
     if reference is not None:
         ended, unknown = reference[-1] == vocabulary.eos, float("nan")
-        given = Hypothesis(target, unknown, unknown, ended, tuple(reference))
-        targets.append(Target("target", given))
+        tokens = tuple(reference)
+        targets["target"] = Hypothesis(target, unknown, unknown, ended, tokens)
     readings = read_targets(model, source, constraints, targets, alternatives)
     score = None
     if reference is not None:
