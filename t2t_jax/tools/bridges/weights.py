@@ -250,15 +250,19 @@ def merge_copies(
     tensors: dict[str, np.ndarray], tables: Tables, tied: str, name: str, hint: str
 ) -> None:
     """Keeps one of the copies of a tied table, under the name of its rule."""
-    tables = tables._replace(shared=tables.shared or tables.target)
     names = {
-        "all": (tables.shared, tables.source, tables.target, tables.output),
+        "all": (
+            tables.shared or tables.target,
+            tables.source,
+            tables.target,
+            tables.output,
+        ),
         "target": (tables.target, tables.output),
         "none": (),
     }[tied]
     stored = [copy for copy in dict.fromkeys(names) if copy in tensors]
     copies = [tensors.pop(copy) for copy in stored]
-    for copy, array in zip(stored, copies, strict=True):
+    for copy, array in zip(stored[1:], copies[1:], strict=True):
         if not np.array_equal(copies[0], array):
             raise UserError(
                 f"{name}: {stored[0]} and {copy} differ, but its config says that they "
@@ -316,7 +320,8 @@ def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
                 ours = tuple(f"{side}.{number}.{each}" for each in together)
                 weight, bias = (start + theirs.format(word) for word in names.linear)
                 yield Rule(weight, ours, out if projection == "out" else matrix)
-                if not gated if part == "ff" else config.attention_bias:
+                has_bias = not gated if part == "ff" else config.attention_bias
+                if has_bias:
                     yield Rule(bias, tuple(f"{each}_bias" for each in ours), vector)
             for nth, part in enumerate(parts, 1):
                 theirs = names.norms[part].replace("{nth}", str(nth))
