@@ -10,7 +10,7 @@ from t2t_jax.metrics.text_measures import chrf_of
 from t2t_jax.tools.compare.aspects import ASPECTS, compare_buckets
 from t2t_jax.tools.compare.scores import compare_totals, total_measures
 from t2t_jax.tools.compare.signs import SIGNS, compare_signs
-from t2t_jax.tools.compare.texts import Texts, Words, is_word, words_of
+from t2t_jax.tools.compare.texts import Texts, Words, bleu_words, is_word
 
 if TYPE_CHECKING:
     from t2t_jax.tools.compare.scores import Comet
@@ -59,7 +59,7 @@ def compare(
                 f"{system.name} has {len(system.lines)} lines; want "
                 f"{len(texts.references)}"
             )
-    outputs = [words_of(system.lines, texts.target) for system in systems]
+    outputs = [bleu_words(system.lines, texts.target) for system in systems]
     of_measure = total_measures(texts.target)
     statistics = {
         name: [measure.statistics(s.lines, texts.pairs) for s in systems]

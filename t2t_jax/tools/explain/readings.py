@@ -3,8 +3,8 @@
 Each computation runs for all targets together.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from t2t_jax.tools.explain.distribution import (
 )
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
 from t2t_jax.tools.explain.trace import Explained
-from t2t_jax.tools.explain.words import Words, cover, words_of
+from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
 
 Ids = Sequence[int]
 # An attribution reads a pair once more for each piece. Of a long pair, only the least
@@ -39,28 +39,22 @@ Ids = Sequence[int]
 READ, LEAST = 8_192, 8
 
 
-class Target(NamedTuple):
-    """A target to read: `translation`, found by the search, or a given `target`."""
-
-    name: str
-    hypothesis: Hypothesis
-
-
 def read_targets(
     model: Explained,
     source: Source,
     constraints: Constraints,
-    targets: Sequence[Target],
+    targets: dict[str, Hypothesis],
     alternatives: int,
 ) -> tuple[Reading, ...]:
     """Reads the targets of a sentence.
 
     Args:
+      targets: `translation`, found by the search, and perhaps a given `target`.
       alternatives: of a target, the most whose continuation is searched for.
     """
     vocabulary, members = model.vocabulary, model.members
     read = read_of(model, source)
-    pairs = [(read, [*target.hypothesis.tokens]) for target in targets]
+    pairs = [(read, [*target.tokens]) for target in targets.values()]
     described = distributions(vocabulary, members, pairs)
     maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
     seen = _of_one(members, lambda member: lenses(vocabulary, member, pairs))
@@ -68,23 +62,25 @@ def read_targets(
         _reading(
             model,
             source,
+            name,
             target,
             # The constraints are those of the search, not of a target that was given.
-            constraints if target.name == "translation" else Constraints(),
+            constraints if name == "translation" else Constraints(),
             alternatives,
             described[row],
-            _difference(target, targets),
+            _difference(target, targets.values()),
             maps if isinstance(maps, Missing) else maps[row],
             seen if isinstance(seen, Missing) else seen[row],
         )
-        for row, target in enumerate(targets)
+        for row, (name, target) in enumerate(targets.items())
     )
 
 
 def _reading(
     model: Explained,
     source: Source,
-    target: Target,
+    name: str,
+    target: Hypothesis,
     constraints: Constraints,
     alternatives: int,
     distribution: Distribution,
@@ -94,15 +90,15 @@ def _reading(
 ) -> Reading:
     """Puts together what is known of a target, and attributes its pieces."""
     vocabulary, members = model.vocabulary, model.members
-    pair = read_of(model, source), [*target.hypothesis.tokens]
-    source_words = words_of(vocabulary.source, pair[0])
-    words = words_of(vocabulary, pair[1])
+    pair = read_of(model, source), [*target.tokens]
+    source_words = words_of_tokens(vocabulary.source, pair[0])
+    words = words_of_tokens(vocabulary, pair[1])
     continued = continuations(
         model, source, pair[1], distribution, constraints, alternatives
     )
     return Reading(
-        name=target.name,
-        hypothesis=_with_score(model, target.hypothesis, distribution),
+        name=name,
+        hypothesis=_with_score(model, target, distribution),
         pieces=tuple(map(vocabulary.piece, pair[1])),
         words=words,
         distribution=distribution,
@@ -182,11 +178,11 @@ def _attribution(
     return Contrast(said, tuple(rivals), said.minus(other))
 
 
-def _difference(target: Target, targets: Sequence[Target]) -> Difference | None:
+def _difference(target: Hypothesis, targets: Iterable[Hypothesis]) -> Difference | None:
     """Finds the first piece at which a target differs from the other one."""
     for other in targets:
-        tokens = target.hypothesis.tokens, other.hypothesis.tokens
-        for position, (ours, rival) in enumerate(zip(*tokens, strict=False)):
+        tokens = zip(target.tokens, other.tokens, strict=False)
+        for position, (ours, rival) in enumerate(tokens):
             if ours != rival:
                 return Difference(position, rival)
     return None
