@@ -43,8 +43,13 @@ from t2t_jax.metrics.plain import sacrebleu_metrics
 
 SAMPLES, SEED = 1_000, 12345  # of the bootstrap
 HEADS = (
-    *("confidence", "Spearman", "Pearson", "AUROC", "marked at"),
-    *("chrF marked", "other"),
+    "confidence",
+    "Spearman",
+    "Pearson",
+    "AUROC",
+    "marked at",
+    "chrF marked",
+    "other",
 )
 
 

@@ -31,6 +31,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table
+from t2t_jax.parallel.machine import core_count
 
 Result = TypeVar("Result")
 
@@ -185,17 +186,13 @@ def share_the_device() -> None:
 def warn_if_busy() -> None:
     """Warns if other programs use the processor, which slows PyTorch down most."""
     busy = os.getloadavg()[0]
-    if busy > 0.5 * cores():
+    if busy > 0.5 * core_count():
         log.warning(
             "the load of this machine is %.1f on %d cores; measurements beside other "
             "programs are not reliable, wait until they end",
-            *(busy, cores()),
+            busy,
+            core_count(),
         )
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def table(rows: Iterable[Row]) -> str:

@@ -10,9 +10,9 @@ import importlib
 
 import numpy as np
 
-from benchmarks import measuring
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.io.errors import UserError
+from t2t_jax.parallel.machine import core_count
 
 TRAINING = ("marian",)
 PAD, BOS, EOS = 0, 1, 2
@@ -34,7 +34,7 @@ def device(torch) -> str:
     """Chooses `cuda` or `cpu`; on a CPU PyTorch gets all cores."""
     if torch.cuda.is_available():
         return "cuda"
-    torch.set_num_threads(measuring.cores())
+    torch.set_num_threads(core_count())
     return "cpu"
 
 

@@ -89,8 +89,11 @@ class FirstSteps:
         began, lines = time.perf_counter(), []
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "t2t_jax.main"),
-                *(f"--workdir={workdir}", *self.arguments),
+                sys.executable,
+                "-m",
+                "t2t_jax.main",
+                f"--workdir={workdir}",
+                *self.arguments,
             ],
             env=environment,
             stdout=subprocess.PIPE,

@@ -4,10 +4,11 @@ Without JAX, which would be part of the memory that is measured.
 """
 
 import concurrent.futures
+import contextlib
 import ctypes
 import gc
 import multiprocessing
-import sys
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -56,15 +57,8 @@ class PeakMemory:
 
 def _return_freed_memory() -> None:
     """Makes glibc return freed memory to the kernel, so that it is not counted."""
-    if sys.platform == "linux":
-        _libc_call(lambda libc: libc.malloc_trim(0))
-
-
-def _libc_call(call: Callable[[ctypes.CDLL], object]) -> None:
-    try:
-        call(ctypes.CDLL("libc.so.6"))
-    except (OSError, AttributeError):  # another libc
-        return
+    with contextlib.suppress(OSError, AttributeError):  # another system or libc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _forget_peak() -> bool:
@@ -79,14 +73,11 @@ def _forget_peak() -> bool:
 def process_memory(field: str) -> int | None:
     """A field of /proc/self/status in bytes; None where there is none."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        status = Path("/proc/self/status").read_text()
     except OSError:
         return None
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    return None
+    found = re.search(rf"^{field}:\s*(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def in_own_process(function: Callable[..., T], *arguments) -> T:
