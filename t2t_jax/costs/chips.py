@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import math
 import re
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -295,19 +296,21 @@ def matrix_rate(dtype: str, size: int, times: int) -> float:
     """FLOP/s of the fastest of some products of two square matrices of a size."""
     # Random numbers: some GPUs are faster, as they stay cooler, on constants.
     x = jax.random.normal(jax.random.key(0), (size, size), dtype)
-    return 2 * size**3 / _fastest(jax.jit(lambda x: x @ x), x, times)
+    product = jax.jit(lambda x: x @ x)
+    return 2 * size**3 / fastest(lambda: product(x), times)
 
 
 def memory_rate(size: int) -> float:
     """Bytes/s to and from the memory: those of an addition over `size` bytes."""
     y = jnp.ones(size // 4, jnp.float32)
     # `y + 1` reads and writes the array.
-    return 2 * y.nbytes / _fastest(jax.jit(lambda y: y + 1), y)
+    addition = jax.jit(lambda y: y + 1)
+    return 2 * y.nbytes / fastest(lambda: addition(y))
 
 
-def _fastest(function, x, times: int = 5) -> float:
+def fastest(call: Callable[[], object], times: int = 5) -> float:
     """Seconds of the fastest of some calls, after the one that compiles."""
-    return min(itertools.islice(timed(lambda: function(x)), 1, 1 + times))
+    return min(itertools.islice(timed(call), 1, 1 + times))
 
 
 def memory_here() -> float:

@@ -4,7 +4,7 @@ Without the check a run could fail after an hour, when the first batch of that s
 arrives.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import jax
@@ -80,16 +80,9 @@ def _change(steps, config, batch, temporary: float, limit: float) -> dict | None
     """The mildest change that is expected to fit; None if none is."""
     parts = step_costs.state_bytes(steps)
     parts |= {"batch": step_costs.bytes_on_device(batch), "temporary": temporary}
-    forecast = {  # the part of a forecast that `estimate` reads
-        "memory": {"parts": parts, "gradients": parts["parameters"]},
-        "mesh": dict(steps.mesh.shape),
-        "accumulate": config.train.accumulate,
-        "remat": config.model.remat,
-        "batch_tokens": config.data.batch_tokens,
-    }
     for change in changes(config, steps.mesh.size):
         # The estimate is rough; 5% stay free.
-        if estimate(forecast, change) <= 0.95 * limit:
+        if estimate(config, parts, steps.mesh.shape, change) <= 0.95 * limit:
             return change
     return None
 
@@ -147,25 +140,24 @@ def apply_change(config: Config, change: dict[str, object]) -> Config:
     return config
 
 
-def estimate(forecast: dict, change: dict[str, object]) -> float:
-    """Estimates the bytes on a chip after a change, from the forecast without it.
+def estimate(
+    config: Config, parts: dict, mesh: Mapping[str, int], change: dict[str, object]
+) -> float:
+    """Estimates the bytes on a chip after a change, from the parts before it.
 
     Activations are the temporaries without the gradients. They shrink with more
     microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
     """
-    parts, mesh = forecast["memory"]["parts"], forecast["mesh"]
+    after = apply_change(config, change)
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
     state += parts.get("frozen", 0)
-    gradients = forecast["memory"]["gradients"]
+    gradients = parts["parameters"]  # float32
     activations = max(0.0, parts["temporary"] - gradients)
     fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)
     divided = fsdp / (mesh["fsdp"] * mesh["tensor"])
-    more = (
-        change.get("train.accumulate", forecast["accumulate"]) / forecast["accumulate"]
-    )
-    kept = KEPT[change.get("model.remat", forecast["remat"])] / KEPT[forecast["remat"]]
-    tokens = change.get("data.batch_tokens", 0) or forecast["batch_tokens"]
-    activations *= kept / more * tokens / forecast["batch_tokens"]
+    more = after.train.accumulate / config.train.accumulate
+    kept = KEPT[after.model.remat] / KEPT[config.model.remat]
+    activations *= kept / more * after.data.batch_tokens / config.data.batch_tokens
     if more > 1:  # the running sum, and the gradients of one microbatch
         gradients *= 2
     # With fsdp, the gathered weights of a few layers are in memory too: a rough 10%.
@@ -187,12 +179,10 @@ def find_suggestion(
     Returns:
       `change` and its `forecast`; None if no attempt fits.
     """
-    current = current | {"batch_tokens": config.data.batch_tokens}
-    tried = 0
-    margin = 0.95
+    memory, tried, margin = current["memory"], 0, 0.95
     for change in changes(config, current["chips"]):
-        expected = estimate(current, change)
-        if expected > margin * current["memory"]["chip"]:
+        expected = estimate(config, memory["parts"], current["mesh"], change)
+        if expected > margin * memory["chip"]:
             continue
         say(f"trying {as_flags(change)}: about {expected / GIB:.2f} GiB expected")
         result = forecast(apply_change(config, change))

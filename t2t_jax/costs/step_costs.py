@@ -76,10 +76,7 @@ def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
 
 
 def model_flops(
-    model: Model,
-    config: Config,
-    shape: Shape,
-    frozen: Sequence[Model] | None = None,
+    model: Model, config: Config, shape: Shape, frozen: Sequence[Model] | None = None
 ) -> float:
     """FLOPs of the matrix products that one step needs, on all devices together.
 
@@ -142,10 +139,7 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
 
 
 def _gradient(
-    model: Model,
-    config: Config,
-    rng: DropoutRng | None,
-    frozen_models: Sequence[Model],
+    model: Model, config: Config, rng: DropoutRng | None, frozen_models: Sequence[Model]
 ) -> Callable:
     """Returns (parameters, batch, those of frozen models) -> the loss, its gradient."""
 

@@ -77,8 +77,9 @@ def bars(
     for number, (group, rows) in enumerate(groups.items()):
         if group:
             left = axes.get_yaxis_transform()
-            style = {"va": "center", "fontstyle": "italic", "transform": left}
-            axes.text(0.0, place, f" {group}", **style)
+            axes.text(
+                0.0, place, f" {group}", transform=left, va="center", style="italic"
+            )
             place += 1
         for row in rows:
             _row(axes, row, column, place, f"C{number % len(LIGHT)}")

@@ -127,7 +127,11 @@ def compare(
     # are expected to be false. This holds for tests of positive dependence, too
     # (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
     # low by chance makes all rows look better.
-    largest = [_largest_p(comparisons[name]) for name in tested]
+    largest = [
+        # A claim needs every test, so it is as strong as the weakest of them.
+        1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
+        for one in map(comparisons.get, tested)
+    ]
     adjusted = stats.false_discovery_control(largest).tolist()
     for name, p in zip(tested, adjusted, strict=True):
         one = comparisons[name]._replace(p_adjusted=p)
@@ -166,11 +170,6 @@ def _compare_row(
         return one._replace(p_lines=_line_p_values(row, theirs, column, folder))
     except (ValueError, KeyError, OSError) as e:  # UserError is a ValueError
         return one._replace(reason=f"lines not tested: {e}")
-
-
-def _largest_p(one: Comparison) -> float:
-    # A claim needs every test, so it is as strong as the weakest of them.
-    return 1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
 
 
 def _judge(one: Comparison, direction: str) -> Comparison:
