@@ -229,7 +229,7 @@ class BeamSearch(Algorithm):
         next_bgnv, state_bgnc, running_bg = self._by_sentence(
             (next_bnv, before.state_bnc, ~before.stopped_b)
         )
-        used_bv = jnp.zeros((len(next_bgnv), vocabulary), jnp.float32)
+        used_bv = jnp.zeros((next_bgnv.shape[0], vocabulary), jnp.float32)
         selected = []
         for group in range(self.groups):
             next_bnv = next_bgnv[:, group]
@@ -238,12 +238,12 @@ class BeamSearch(Algorithm):
                 scores_bnv, rules, state_bgnc[:, group]
             )
             place_bn = parent_bn * vocabulary + token_bn
-            log_prob_bn = take_rows(next_bnv.reshape(len(next_bnv), -1), place_bn)
+            log_prob_bn = take_rows(next_bnv.reshape(next_bnv.shape[0], -1), place_bn)
             # Where too few extensions exist, a place has none, or one a second time.
             log_prob_bn = jnp.where(score_bn == -jnp.inf, -jnp.inf, log_prob_bn)
             selected.append((parent_bn, token_bn, log_prob_bn))
             extended_bn = running_bg[:, group, None] & (score_bn != -jnp.inf)
-            rows_b1 = jnp.arange(len(token_bn))[:, None]
+            rows_b1 = jnp.arange(token_bn.shape[0])[:, None]
             used_bv = used_bv.at[rows_b1, token_bn].add(extended_bn)
         return tuple(
             jnp.stack(of_groups, axis=1).reshape(-1, self.width)
@@ -314,7 +314,7 @@ class BeamSearch(Algorithm):
         # Not -1, undefined for arrays without elements (states of no phrase).
         return jax.tree.map(
             lambda leaf: leaf.reshape(
-                len(leaf) // self.groups, self.groups, *leaf.shape[1:]
+                leaf.shape[0] // self.groups, self.groups, *leaf.shape[1:]
             ),
             tree,
         )
@@ -322,7 +322,8 @@ class BeamSearch(Algorithm):
     def _by_group(self, tree: Tree) -> Tree:
         """Reshapes leaves [batch, groups, ...] to [batch groups, ...]."""
         return jax.tree.map(
-            lambda leaf: leaf.reshape(len(leaf) * self.groups, *leaf.shape[2:]), tree
+            lambda leaf: leaf.reshape(leaf.shape[0] * self.groups, *leaf.shape[2:]),
+            tree,
         )
 
     def _repeat(self, x_b: Array) -> Array:

@@ -57,18 +57,13 @@ def _matrix(inputs: int, transposed: bool) -> Form:
 
 
 class Rule(NamedTuple):
-    """One array of another system.
+    """One array of another system."""
 
-    Attributes:
-      theirs: its name.
-      ours: our parameters that it holds, such as `encoder.0.attention.query`; several
-        are stored one after another on the first axis.
-      form: how each of them is stored.
-    """
-
-    theirs: str
+    theirs: str  # its name
+    # Our parameters that it holds, such as `encoder.0.attention.query`; several are
+    # stored one after another on the first axis.
     ours: tuple[str, ...]
-    form: Form
+    form: Form  # of each of them
 
 
 def flatten(parameters: Parameters) -> dict[str, Any]:
@@ -162,22 +157,14 @@ MARIAN = _matrix(1, transposed=False), _matrix(2, transposed=False), ROW
 
 
 class Tables(NamedTuple):
-    """A system's names of the arrays around the layers.
+    """A system's names of the arrays around the layers."""
 
-    Attributes:
-      source, target: embeddings.
-      output: the matrix of the output layer, if it is not the target's embedding.
-      bias: of the output layer.
-      positions: the tables of learned positions of `encoder` and `decoder`.
-      shared: the embedding of both sides, if it has another name than the target's.
-    """
-
-    source: str
+    source: str  # embeddings
     target: str
-    output: str
-    bias: str
-    positions: Mapping[str, str]
-    shared: str = ""
+    output: str  # the output layer's matrix, if it is not the target's embedding
+    bias: str  # of the output layer
+    positions: Mapping[str, str]  # the learned tables of `encoder` and `decoder`
+    shared: str = ""  # the embedding of both, if it is not named like the target's
 
 
 class Layers(NamedTuple):
@@ -185,23 +172,16 @@ class Layers(NamedTuple):
 
     `{side}` becomes encoder or decoder, `{number}` counts from 0 and `{nth}` from 1,
     and `{}` becomes the word of `linear` or `norm` for the array.
-
-    Attributes:
-      layer: what the names of a layer begin with, after `prefix`, which is as it is.
-      linears: of our matrices; those of the same name are stored as one.
-      norms: of the norms of our sub-layers, which `{nth}` counts.
-      final_norm: of the norm after all layers.
-      forms: such as `PYTORCH`.
     """
 
-    layer: str
-    linears: Mapping[str, str]
-    norms: Mapping[str, str]
-    final_norm: str
+    layer: str  # what the names of a layer begin with
+    linears: Mapping[str, str]  # our matrices; those of the same name are stored as one
+    norms: Mapping[str, str]  # of our sub-layers, which `{nth}` counts
+    final_norm: str  # after all layers
     forms: tuple[Form, Form, Form] = PYTORCH
     linear: tuple[str, str] = ("weight", "bias")
     norm: tuple[str, str] = ("weight", "bias")
-    prefix: str = ""
+    prefix: str = ""  # of all names, as it is
 
 
 # fairseq's names, which Hugging Face's ports of its models keep.
@@ -250,15 +230,19 @@ def merge_copies(
     tensors: dict[str, np.ndarray], tables: Tables, tied: str, name: str, hint: str
 ) -> None:
     """Keeps one of the copies of a tied table, under the name of its rule."""
-    tables = tables._replace(shared=tables.shared or tables.target)
     names = {
-        "all": (tables.shared, tables.source, tables.target, tables.output),
+        "all": (
+            tables.shared or tables.target,
+            tables.source,
+            tables.target,
+            tables.output,
+        ),
         "target": (tables.target, tables.output),
         "none": (),
     }[tied]
     stored = [copy for copy in dict.fromkeys(names) if copy in tensors]
     copies = [tensors.pop(copy) for copy in stored]
-    for copy, array in zip(stored, copies, strict=True):
+    for copy, array in zip(stored[1:], copies[1:], strict=True):
         if not np.array_equal(copies[0], array):
             raise UserError(
                 f"{name}: {stored[0]} and {copy} differ, but its config says that they "
@@ -316,7 +300,8 @@ def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
                 ours = tuple(f"{side}.{number}.{each}" for each in together)
                 weight, bias = (start + theirs.format(word) for word in names.linear)
                 yield Rule(weight, ours, out if projection == "out" else matrix)
-                if not gated if part == "ff" else config.attention_bias:
+                has_bias = not gated if part == "ff" else config.attention_bias
+                if has_bias:
                     yield Rule(bias, tuple(f"{each}_bias" for each in ours), vector)
             for nth, part in enumerate(parts, 1):
                 theirs = names.norms[part].replace("{nth}", str(nth))

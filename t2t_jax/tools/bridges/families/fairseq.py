@@ -26,7 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     languages,
     layerdrop_notes,
 )
-from t2t_jax.tools.bridges.model_files import Fields, recognizer
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
@@ -295,9 +295,4 @@ def read_fsmt(request: Request) -> Imported:
     return huggingface.finish(request, folder, model, vocabulary, between, head=HEAD)
 
 
-FSMT = ImportFormat(
-    "FSMT of Hugging Face",
-    recognizer("model_type", "fsmt"),
-    read_fsmt,
-    peer="huggingface",
-)
+FSMT = huggingface.class_format("FSMT of Hugging Face", "fsmt", read_fsmt)

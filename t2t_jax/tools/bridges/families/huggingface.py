@@ -6,7 +6,7 @@ class computes; configs, search options and weights are read here.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -322,6 +322,15 @@ def finish(
     return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
 
 
+def class_format(
+    name: str, model_type: str, read: Callable[[Request], Imported]
+) -> ImportFormat:
+    """The format of a class, whose folders name its `model_type`."""
+    return ImportFormat(
+        name, recognizer("model_type", model_type), read, peer="huggingface"
+    )
+
+
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
     """The vocabulary of an export of ours, which stores our tokenizers as well."""
     path, of_source = (folder.path / name for name in TOKENIZERS)
@@ -401,12 +410,7 @@ def _reader(folder: Folder):
     return _TOKENIZERS[kind]
 
 
-M2M100 = ImportFormat(
-    "M2M100 or NLLB of Hugging Face",
-    recognizer("model_type", "m2m_100"),
-    read_m2m100,
-    peer="huggingface",
-)
+M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)
 
 
 # ------------ Pegasus: summaries, and models of ours with normalization first
@@ -436,9 +440,4 @@ def read_pegasus(request: Request) -> Imported:
     return finish(request, folder, model, vocabulary, between, stored_positions=True)
 
 
-PEGASUS = ImportFormat(
-    "Pegasus of Hugging Face",
-    recognizer("model_type", "pegasus"),
-    read_pegasus,
-    peer="huggingface",
-)
+PEGASUS = class_format("Pegasus of Hugging Face", "pegasus", read_pegasus)

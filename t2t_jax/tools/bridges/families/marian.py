@@ -26,7 +26,7 @@ from t2t_jax.tools.bridges.formats import (
     imported_config,
     languages,
 )
-from t2t_jax.tools.bridges.model_files import Fields, recognizer
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies.marian import (
     marian_vocabulary,
@@ -323,9 +323,6 @@ def _languages_of(name: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", "")
 
 
-MARIAN_MT = ImportFormat(
-    "MarianMT of Hugging Face",
-    recognizer("model_type", "marian"),
-    read_marian_mt,
-    peer="huggingface",
+MARIAN_MT = huggingface.class_format(
+    "MarianMT of Hugging Face", "marian", read_marian_mt
 )
