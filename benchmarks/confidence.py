@@ -85,11 +85,7 @@ def main(_):
 
 
 def split_measures(text: str) -> list[str]:
-    """Splits at the commas that a measure's name follows; checks each.
-
-    Raises:
-      UserError: no such measure or option.
-    """
+    """Splits at the commas that a measure's name follows; checks each."""
     measures = []
     for part in filter(None, text.split(",")):
         if "=" in part.partition(":")[0] and measures:  # a further option

@@ -127,11 +127,7 @@ def seconds(*given) -> float:
 
 
 def parsed_searches(written: Sequence[str]) -> list[tuple[int, float | None]]:
-    """Returns the groups and the diversity of each search, the plain beam first.
-
-    Raises:
-      UserError: a search is not GROUPS:DIVERSITY.
-    """
+    """Returns the groups and the diversity of each search, the plain beam first."""
     searches = [PLAIN]
     for each in written:
         groups, _, diversity = each.partition(":")

@@ -40,13 +40,7 @@ SHORTEST = 8  # tokens: the bound of the first bucket
 
 
 class Padded:
-    """The peer: one pair per row, padded to the bound of its length bucket.
-
-    Args:
-      pairs: the text.
-      batch_tokens: token budget of one side of a batch.
-      seed: of the order of the pairs and of the batches.
-    """
+    """The peer: one pair per row, padded to the bound of its length bucket."""
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int = 0):
         self.pairs, self.rng = pairs, np.random.default_rng(seed)

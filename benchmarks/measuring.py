@@ -119,11 +119,7 @@ def alternate(
 def alternate_with_peak(
     contenders: Mapping[str, Callable[[], float]], rounds: int, *products
 ) -> tuple[dict[str, float], float]:
-    """Medians as of `alternate`, and the peak of matrix products before and after.
-
-    Args:
-      *products: arguments of `matrix_peak`.
-    """
+    """Medians as of `alternate`, and the peak of matrix products before and after."""
     before = matrix_peak(*products)
     medians = alternate(contenders, rounds)
     return medians, max(before, matrix_peak(*products))
@@ -247,11 +243,7 @@ def define_flags(rounds: int | None = 5) -> None:
 
 
 def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
-    """Checks the names given to a flag; drops empty ones.
-
-    Raises:
-      UserError: a name is unknown.
-    """
+    """Checks the names given to a flag; drops empty ones."""
     known, kept = list(known), [name for name in names if name]
     for name in kept:
         if name not in known:
@@ -263,9 +255,6 @@ def begin(given: flags.FlagValues) -> None:
     """Checks --json, shares the GPU with the peers and warns of other load.
 
     Every benchmark calls it first.
-
-    Raises:
-      UserError: as `check_new` does.
     """
     check_new(given.json)
     share_the_device()
@@ -273,11 +262,7 @@ def begin(given: flags.FlagValues) -> None:
 
 
 def check_new(path: str | None) -> None:
-    """Refuses a file that already exists, before hours are spent on measuring.
-
-    Raises:
-      UserError: the file exists, or its folder does not.
-    """
+    """Refuses a file that already exists, before hours are spent on measuring."""
     if path is None:
         return
     if os.path.lexists(path):

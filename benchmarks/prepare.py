@@ -38,11 +38,7 @@ FLOOR_LINES = 400_000  # enough to measure how fast SentencePiece encodes
 
 
 class Clock:
-    """Wall time and processor time of all cores, from its creation to `stop`.
-
-    Args:
-      lines: number of lines that are processed in this time.
-    """
+    """Wall time and processor time of all cores, from its creation to `stop`."""
 
     def __init__(self, lines: int = 0):
         self.lines = lines

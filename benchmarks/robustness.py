@@ -83,17 +83,7 @@ def folder_of(augment: str) -> str:
 
 
 def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigDict:
-    """The config that fine-tunes a workdir with augmentation.
-
-    Args:
-      start: the workdir.
-      augment: `config.data.augment`.
-      steps: steps of training.
-      text: places of the training text; None is that of the workdir.
-
-    Raises:
-      UserError: a mistake in `augment`.
-    """
+    """The config that fine-tunes a workdir with augmentation."""
     text_variation_of(augment)
     theirs = Workdir(start).config().data
     data = {"train": text or theirs.train, "dir": "" if text else theirs.dir}

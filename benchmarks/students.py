@@ -79,15 +79,7 @@ def here(name: str, translator: Translator) -> Contender:
 def in_ctranslate2(
     name: str, translator: Translator, weights: str, folder: Path
 ) -> Contender:
-    """A model in CTranslate2 on the CPU, in a process of its own each time.
-
-    Args:
-      weights: one of CTranslate2's types, such as `int8`.
-      folder: a new folder for its files.
-
-    Raises:
-      UserError: CTranslate2 cannot hold the model, or is not installed.
-    """
+    """A model in CTranslate2 on the CPU, in a process of its own each time."""
     if missing := peer_process.missing_packages(PEER):
         raise UserError(
             f"{' and '.join(missing)} is not installed: pip install "

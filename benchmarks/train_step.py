@@ -175,11 +175,7 @@ def works(given, argv: list[str]) -> list[Work]:
 
 
 def parsed_batch(text: str) -> Shape:
-    """Parses --batch: `32x64` means 32 rows of 64 source and 64 target tokens.
-
-    Raises:
-      UserError: the text has another form.
-    """
+    """Parses --batch: `32x64` means 32 rows of 64 source and 64 target tokens."""
     try:
         rows, length = map(int, text.split("x"))
     except ValueError:

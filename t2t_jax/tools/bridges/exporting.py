@@ -44,17 +44,11 @@ LOST = -1.0  # BLEU; a quantized export fails if it has certainly lost more
 
 
 class Lines(NamedTuple):
-    """Text to compare translations on.
-
-    Attributes:
-      sources: lines of the source language.
-      references: their translations; None if there are none.
-      origin: for messages.
-    """
+    """Text to compare translations on."""
 
     sources: list[str]
-    references: list[str] | None
-    origin: str
+    references: list[str] | None  # their translations
+    origin: str  # for messages
 
 
 def export(

@@ -45,60 +45,43 @@ class Request(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """A model that was read.
+    """A model that was read."""
 
-    Attributes:
-      config: its `model`, languages, `data.joint_vocabulary`, vocabulary sizes, and
-        search options (`decode.beam`, `decode.alpha`, `decode.penalty`).
-      parameters: float32 NumPy arrays.
-      peer: the arguments of the format's peer script, JSON-serializable.
-      notes: sentences for the user about what differs from the original.
-    """
-
+    # Its `model`, languages, `data.joint_vocabulary`, vocabulary sizes, and search
+    # options (`decode.beam`, `decode.alpha`, `decode.penalty`).
     config: Config
     vocabulary: Vocabulary
-    parameters: Parameters
-    peer: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    parameters: Parameters  # float32 NumPy arrays
+    peer: dict[str, Any]  # arguments of the format's peer script, JSON-serializable
+    notes: tuple[str, ...] = ()  # for the user: what differs from the original
 
 
 class ImportFormat(NamedTuple):
-    """A format that `import` reads.
+    """A format that `import` reads."""
 
-    Attributes:
-      name: as users know it.
-      recognize: True if a path looks like it; reads file names and a config at most.
-      read: raises UserError for all that it cannot read exactly.
-      peer: a script in checks/peers/ that runs the original; None if none exists.
-      reads: the fields of a request that it uses besides the path.
-    """
-
-    name: str
+    name: str  # as users know it
+    # True if a path looks like it; reads file names and a config at most.
     recognize: Callable[[Path], bool]
+    # Raises UserError for all that it cannot read exactly.
     read: Callable[[Request], Imported]
-    peer: str | None
+    peer: str | None  # a script in checks/peers/ that runs the original, if one exists
+    # The fields of a request that it uses besides the path.
     reads: tuple[str, ...] = ("source", "target", "model")
 
 
 class ExportFormat(NamedTuple):
-    """A format that `export` writes.
+    """A format that `export` writes."""
 
-    Attributes:
-      name: as users know it.
-      write: (translator, folder, options) -> JSON for the peer; the folder exists and
-        is empty. Raises UserError for a model that the format cannot hold.
-      peer: a script in checks/peers/ that loads the result, in a process without
-        t2t_jax.
-      checks: the tasks of the peer script: `greedy` and `beam` for translations,
-        `logits` for a format without a search, `values` for one of weights alone.
-      options: names of the command's options that it uses, such as `quantization`.
-    """
-
-    name: str
+    name: str  # as users know it
+    # (translator, empty folder, options) -> JSON for the peer. Raises UserError for a
+    # model that the format cannot hold.
     write: Callable[[Translator, Path, dict[str, Any]], dict[str, Any]]
+    # A script in checks/peers/ that loads the result, in a process without t2t_jax.
     peer: str
+    # Its tasks: `greedy` and `beam` for translations, `logits` for a format without a
+    # search, `values` for one of weights alone.
     checks: tuple[str, ...] = ("greedy", "beam")
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # of the command, such as `quantization`
 
     @property
     def holds_weights(self) -> bool:

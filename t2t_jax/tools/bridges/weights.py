@@ -57,18 +57,13 @@ def _matrix(inputs: int, transposed: bool) -> Form:
 
 
 class Rule(NamedTuple):
-    """One array of another system.
+    """One array of another system."""
 
-    Attributes:
-      theirs: its name.
-      ours: our parameters that it holds, such as `encoder.0.attention.query`; several
-        are stored one after another on the first axis.
-      form: how each of them is stored.
-    """
-
-    theirs: str
+    theirs: str  # its name
+    # Our parameters that it holds, such as `encoder.0.attention.query`; several are
+    # stored one after another on the first axis.
     ours: tuple[str, ...]
-    form: Form
+    form: Form  # of each of them
 
 
 def flatten(parameters: Parameters) -> dict[str, Any]:
@@ -162,22 +157,14 @@ MARIAN = _matrix(1, transposed=False), _matrix(2, transposed=False), ROW
 
 
 class Tables(NamedTuple):
-    """A system's names of the arrays around the layers.
+    """A system's names of the arrays around the layers."""
 
-    Attributes:
-      source, target: embeddings.
-      output: the matrix of the output layer, if it is not the target's embedding.
-      bias: of the output layer.
-      positions: the tables of learned positions of `encoder` and `decoder`.
-      shared: the embedding of both sides, if it has another name than the target's.
-    """
-
-    source: str
+    source: str  # embeddings
     target: str
-    output: str
-    bias: str
-    positions: Mapping[str, str]
-    shared: str = ""
+    output: str  # the output layer's matrix, if it is not the target's embedding
+    bias: str  # of the output layer
+    positions: Mapping[str, str]  # the learned tables of `encoder` and `decoder`
+    shared: str = ""  # the embedding of both, if it is not named like the target's
 
 
 class Layers(NamedTuple):
@@ -185,23 +172,16 @@ class Layers(NamedTuple):
 
     `{side}` becomes encoder or decoder, `{number}` counts from 0 and `{nth}` from 1,
     and `{}` becomes the word of `linear` or `norm` for the array.
-
-    Attributes:
-      layer: what the names of a layer begin with, after `prefix`, which is as it is.
-      linears: of our matrices; those of the same name are stored as one.
-      norms: of the norms of our sub-layers, which `{nth}` counts.
-      final_norm: of the norm after all layers.
-      forms: such as `PYTORCH`.
     """
 
-    layer: str
-    linears: Mapping[str, str]
-    norms: Mapping[str, str]
-    final_norm: str
+    layer: str  # what the names of a layer begin with
+    linears: Mapping[str, str]  # our matrices; those of the same name are stored as one
+    norms: Mapping[str, str]  # of our sub-layers, which `{nth}` counts
+    final_norm: str  # after all layers
     forms: tuple[Form, Form, Form] = PYTORCH
     linear: tuple[str, str] = ("weight", "bias")
     norm: tuple[str, str] = ("weight", "bias")
-    prefix: str = ""
+    prefix: str = ""  # of all names, as it is
 
 
 # fairseq's names, which Hugging Face's ports of its models keep.

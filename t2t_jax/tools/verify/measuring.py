@@ -54,9 +54,6 @@ class Trainer:
 
     A loss that reads another model reads this one before training: that costs as much
     as a trained teacher.
-
-    Args:
-      sizes: of its vocabularies.
     """
 
     def __init__(self, config: Config, *sizes: int, devices: Sequence[jax.Device] = ()):
@@ -127,9 +124,6 @@ def step_cost(config: Config, count: int) -> StepCost:
 
     On a CPU in a process of its own: memory that this process has freed, but kept,
     would be used again and not be counted.
-
-    Args:
-      count: steps after the first.
     """
     if jax.default_backend() == "cpu":
         return in_own_process(_in_new_process, config, count)

@@ -18,11 +18,19 @@ from flax import nnx
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable, at_most, worst
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    at_most,
+    reported,
+    with_details,
+    worst,
+)
 from t2t_jax.tools.verify.random_models import BOS, PAPER, SmallModel, small_models
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.losses import loss_sums
-from t2t_jax.training.step import compile_steps
+from t2t_jax.training.step import Steps, TrainState, compile_steps
 
 # Logits are of order 1 to 10. Rounding changed them by 5e-6 at most, over 150 random
 # models on a CPU; the bound leaves room for other machines, and none for a mistake.
@@ -76,7 +84,7 @@ def default_precision(context: Context) -> Measured:
     if jax.default_backend() == "cpu":
         raise Unavailable("a CPU computes float32 products in float32, see forward")
     error = worst(forward_error(small) for small in small_models().values())
-    return Measured(f"{error:.2g}", "", None, {"measured": error})
+    return reported(f"{error:.2g}", {"measured": error})
 
 
 # ---------------------------------------------------------------- gradients and updates
@@ -141,11 +149,8 @@ def adam_steps(context: Context) -> Measured:
     small = models(context)[PAPER]
     config = step_config()
     steps = compiled(small, config)
-    with exact():
-        state = steps.start(jax.tree.map(jnp.asarray, small.parameters))
-        placed = meshes.place_batch(steps.mesh, small.batch)
-        for _ in range(STEPS):
-            state, _ = steps.train(state, placed)
+    state = steps.start(jax.tree.map(jnp.asarray, small.parameters))
+    state, _ = trained(steps, small.batch, state)
     got = jax.device_get(state.parameters)
 
     leaves, tree = jax.tree.flatten(small.parameters)
@@ -176,6 +181,18 @@ def compiled(small: SmallModel, config: Config):
     """The functions of a run with a small model, on one device."""
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
     return compile_steps(small.model, config, mesh, BOS)
+
+
+def trained(steps: Steps, batch, state: TrainState | None = None):
+    """Trains `STEPS` steps on one batch; returns the state and the losses, float32."""
+    losses = []
+    with exact():
+        state = steps.init() if state is None else state
+        placed = meshes.place_batch(steps.mesh, batch)
+        for _ in range(STEPS):
+            state, metrics = steps.train(state, placed)
+            losses.append(np.float32(metrics["loss"]))
+    return state, losses
 
 
 def _worst(a, b) -> float:
@@ -234,19 +251,12 @@ def golden(context: Context) -> Measured:
     equal = losses == [*map(np.float32, GOLDEN_LOSSES)]
     said = "the stored ones" if equal else "not the stored ones"
     measured = at_most(error, GOLDEN_TOLERANCE, losses=[float(x) for x in losses])
-    return dataclasses.replace(measured, details=(f"to the last bit {said}",))
+    return with_details(measured, [f"to the last bit {said}"])
 
 
 def losses_from_seed(seed: int = 1) -> list[np.float32]:
     """The losses of three steps of one layer; all that is random comes from a seed."""
     config = step_config(seed, warmup=40, layers=1, dropout=0.1)
     small = SmallModel(config.model)
-    steps = compiled(small, config)
-    losses = []
-    with exact():
-        state = steps.init()
-        placed = meshes.place_batch(steps.mesh, small.batch)
-        for _ in range(STEPS):
-            state, metrics = steps.train(state, placed)
-            losses.append(np.float32(metrics["loss"]))
+    _, losses = trained(compiled(small, config), small.batch)
     return losses

@@ -11,23 +11,30 @@ from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.decoding.batches import block_rows, bucket_for
 from t2t_jax.tools.verify import measuring, speed
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable
+from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
 from t2t_jax.tools.verify.random_models import (
     random_lines,
     random_translator,
 )
-from t2t_jax.tools.verify.speed import PIECES, cost_of, in_time, sizes, with_rows
+from t2t_jax.tools.verify.speed import (
+    PIECES,
+    check_time,
+    cost_of,
+    in_words,
+    sizes,
+    with_rows,
+)
 
 BEAM = 4
 
 
-@in_time
 def feeder(context: Context) -> Measured:
     """Compares the rate of filled batches with what a step of base consumes.
 
     Both in tokens a second of source and target. Without planning, which happens once
     an epoch beside training; its seconds are in the details.
     """
+    check_time(context)
     step = cost_of(context, "base").tokens_per_second
     config = with_rows(Config(), speed.ACCELERATOR.rows["base"])  # configs/base.py
     config = changed(config, "data", feeder="numpy")  # needs no TensorFlow
@@ -65,13 +72,13 @@ def _lengths(count: int) -> list[np.ndarray]:
     ]
 
 
-@in_time
 def saving(context: Context) -> Measured:
     """Saves and restores a state; compares with one plain file of as many bytes.
 
     The file is written, fsynced and hashed. Ours has a SHA-256 of every file, which is
     compared when it is restored (docs/surviving.md).
     """
+    check_time(context)
     config = changed(Config(), "model", **sizes().state)
     trainer = measuring.Trainer(config, sizes().state_pieces)
     state = measuring.with_noise(trainer.state)
@@ -80,12 +87,10 @@ def saving(context: Context) -> Measured:
     plain = measuring.plain_file(folder, size)
     ours = measuring.saved_and_restored(folder / "run", state, trainer.steps.shapes)
     disk = size / (plain["written"] + plain["hashed"])
-    return Measured(
+    return reported(
         f"blocks {ours['blocked']:.2f} s, complete after {ours['complete']:.2f} s "
         f"(plain file: {plain['written'] + plain['hashed']:.2f} s), restored in "
         f"{ours['restored']:.2f} s",
-        "",
-        None,
         {"bytes": size, "plain": plain, **ours},
         (
             f"{size / 1e6:,.0f} MB of state ({trainer.model.count():,} parameters"
@@ -97,15 +102,13 @@ def saving(context: Context) -> Measured:
     )
 
 
-@in_time
 def decode(context: Context) -> Measured:
     """Translates with a random base model, to a fixed length."""
+    check_time(context)
     count, source, target = sizes().decoded
     rate, _ = _decoded("decode", sizes().decoded, batch_tokens=0)
-    return Measured(
+    return reported(
         f"{rate:,.1f} sentences/s, {rate * target:,.0f} tokens/s",
-        "",
-        None,
         {"sentences_per_second": rate, "tokens_per_second": rate * target},
         (
             f"{_model('decode')}, beam {BEAM}, {PIECES:,} pieces; {count} lines of "
@@ -114,9 +117,9 @@ def decode(context: Context) -> Measured:
     )
 
 
-@in_time
 def decode_batch(context: Context) -> Measured:
     """Compares how many lines are searched together: `config.decode.batch_tokens`."""
+    check_time(context)
     count, source, target = sizes().compared
     rates, rows = {}, []
     for batch_tokens in sizes().batch_tokens:
@@ -125,11 +128,9 @@ def decode_batch(context: Context) -> Measured:
         rows.append(f"{batch_tokens:,} ({in_block} lines): {rate:,.1f} sentences/s")
     best = max(rates, key=rates.get)
     default = 512 if jax.default_backend() == "cpu" else 16_384
-    return Measured(
+    return reported(
         f"best {best:,}; the default, {default:,}, reaches "
         f"{rates[default] / rates[best]:.0%} of it",
-        "",
-        None,
         {str(tokens): rate for tokens, rate in rates.items()},
         (
             f"{_model('decode_batch')}, beam {BEAM}; {count:,} lines of {source} "
@@ -140,7 +141,7 @@ def decode_batch(context: Context) -> Measured:
 
 
 def _model(check: str) -> str:
-    changes = ", ".join(f"{k}={v}" for k, v in sizes().decoders[check].items())
+    changes = in_words(sizes().decoders[check])
     shrunk = f" shrunk to {changes}" if changes else ""
     return f"one device, random base model{shrunk}"
 
@@ -148,11 +149,7 @@ def _model(check: str) -> str:
 def _decoded(
     check: str, lengths: tuple[int, int, int], batch_tokens: int
 ) -> tuple[float, int]:
-    """Sentences/s of the second of two calls, and the lines in a block.
-
-    Raises:
-      Unavailable: an output has another length, so a rate would mean nothing.
-    """
+    """Sentences/s of the second of two calls, and the lines in a block."""
     count, source, target = lengths
     model = dataclasses.replace(ModelConfig(), **sizes().decoders[check])
     one = jax.devices()[:1]

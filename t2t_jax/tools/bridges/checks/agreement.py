@@ -35,14 +35,11 @@ Tokens = Sequence[Sequence[int]]
 class Logits(NamedTuple):
     """Logits of both systems, compared.
 
-    Attributes:
-      difference: the largest absolute difference.
-      largest: the largest absolute logit; rounding errors grow with it. Tokens that
-        both silence, `SILENT` below the best of their position, do not count.
+    Tokens that both silence, `SILENT` below the best of their position, do not count.
     """
 
-    difference: float
-    largest: float
+    difference: float  # the largest absolute one
+    largest: float  # absolute logit; rounding errors grow with it
 
     @property
     def agrees(self) -> bool:
@@ -58,19 +55,13 @@ class Logits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Greedy:
-    """Greedy translations of both systems, compared.
+    """Greedy translations of both systems, compared."""
 
-    Attributes:
-      lines: the number compared.
-      equal: those with the same tokens.
-      ties: those that differ first between two tokens of nearly the same probability.
-      different: (line from 0, position, our token, theirs, difference of our
-        log-probabilities) of the others.
-    """
-
-    lines: int
-    equal: int
-    ties: int
+    lines: int  # compared
+    equal: int  # with the same tokens
+    ties: int  # that differ first between two tokens of nearly the same probability
+    # Of the others: line from 0, position, our token, theirs, difference of our
+    # log-probabilities.
     different: list[tuple[int, int, int, int, float]]
 
     @property
@@ -87,15 +78,10 @@ class Greedy:
 
 
 class Texts(NamedTuple):
-    """Beam-search translations of both systems, compared.
+    """Beam-search translations of both systems, compared."""
 
-    Attributes:
-      lines: the number compared.
-      different: (line from 0, our text, theirs, our score of ours, our score of theirs)
-        of the lines whose texts differ.
-    """
-
-    lines: int
+    lines: int  # compared
+    # Whose texts differ: line from 0, our text, theirs, our scores of both.
     different: list[tuple[int, str, str, float, float]]
 
     def __str__(self) -> str:
