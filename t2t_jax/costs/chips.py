@@ -164,12 +164,7 @@ DEVICES = {
 
 
 def peak(device_kind: str, dtype: str) -> float | None:
-    """Peak FLOP/s of matrix products on a device; None if unknown.
-
-    Args:
-      device_kind: JAX's name for the device.
-      dtype: of the activations, `bfloat16` or `float32`.
-    """
+    """Peak FLOP/s of matrix products on a device of JAX's name; None if unknown."""
     name = DEVICES.get(device_kind)
     return name and CHIPS[name].peak(dtype)
 

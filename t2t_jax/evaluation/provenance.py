@@ -25,10 +25,8 @@ from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.task import Task
 
-PACKAGES = (
-    *("jax", "jaxlib", "flax", "optax", "numpy"),
-    *("sentencepiece", "sacrebleu", "sacremoses"),
-)
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+PACKAGES += ("sentencepiece", "sacrebleu", "sacremoses")
 
 
 def score_provenance(
@@ -48,10 +46,13 @@ def score_provenance(
     """
     text = ScoredText(
         corpus.name,
-        *(corpus.source, corpus.target),
-        len(sources),
-        *(hashed(sources), hashed(references)),
-        *(hashed(sources[:1]), hashed(references[:1])),
+        corpus.source,
+        corpus.target,
+        lines=len(sources),
+        source_sha256=hashed(sources),
+        reference_sha256=hashed(references),
+        source_first=hashed(sources[:1]),
+        reference_first=hashed(references[:1]),
         # Also within a mixture: en-de:grammar:test.
         synthetic="grammar" in corpus.place.split(":")[:-1],
     )

@@ -208,11 +208,7 @@ class Results:
 
 
 def read_results(rows: Sequence[Row], runs_folder: Path) -> Results:
-    """Reads the results of rows.
-
-    Args:
-      runs_folder: holds the workdirs of runs.
-    """
+    """Reads the results of rows from the folder of the runs' workdirs."""
     runs = {
         row.name: [RunResult(run, workdir_of(run, runs_folder)) for run in row.runs]
         for row in rows
