@@ -9,23 +9,20 @@ before the first call, compilation included. --train takes a step of a whole mod
 (2 + 2 layers, width 128, 1,000 pieces) with n source and n target tokens in one row.
 """
 
-import statistics
-import time
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from absl import flags
 from flax import nnx
 
 from benchmarks import measuring, run
 from t2t_jax.config import ModelConfig, from_config_dict
+from t2t_jax.data.shapes import Shape
 from t2t_jax.model.attention import ATTENTION, Attention
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.model import build
 from t2t_jax.model.positions import POSITIONS
-from t2t_jax.parallel.mesh import make_mesh, place_batch
-from t2t_jax.training.step import compile_steps
+from t2t_jax.tools.verify.measuring import Trainer, median_seconds
+from t2t_jax.tools.verify.own_process import in_own_process, megabytes
+from t2t_jax.tools.verify.random_models import random_batch
 
 WIDTH = 256
 
@@ -60,34 +57,20 @@ def training(attention: str, positions: str, length: int, repeats: int):
             | {"attention": attention, "positions": positions}
         }
     )
-    steps = compile_steps(build(config.model, 1_000), config, make_mesh(), bos=1)
-    row = np.arange(length, dtype=np.int32)[None]
-    ones = np.ones_like(row)
-    batch = {"source": 3 + row % 997, "target": 3 + row * 7 % 997} | {
-        f"{side}{part}": value
-        for side in ("source", "target")
-        for part, value in (("_segment", ones), ("_position", row))
-    }
-    placed = place_batch(steps.mesh, batch)
-    states = [steps.init()]
+    trainer = Trainer(config, 1_000)
+    batch = random_batch(Shape(1, length, length), 1_000)
 
     def step():
-        state, metrics = steps.train(states.pop(), placed)
-        states.append(state)
-        return metrics
+        trainer.step(batch)
+        trainer.finish()
 
     return _measured(step, repeats)
 
 
 def _measured(compute, repeats: int) -> tuple[float, float]:
-    before = measuring.megabytes("VmRSS")
-    jax.block_until_ready(compute())  # compiles
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(compute())
-        times.append(time.perf_counter() - began)
-    return statistics.median(times), measuring.megabytes("VmHWM") - before
+    before = megabytes("VmRSS")
+    seconds = median_seconds(compute, repeats)
+    return seconds, megabytes("VmHWM") - before
 
 
 def define_flags():
@@ -108,7 +91,7 @@ def main(_):
     for length in lengths:
         for name in functions:
             arguments = name, given.positions, length, given.repeats
-            seconds, peak = measuring.in_own_process(measure, *arguments)
+            seconds, peak = in_own_process(measure, *arguments)
             print(f"| {length:,} | {name} | {seconds:.3f} | {peak:,.0f} |", flush=True)
 
 

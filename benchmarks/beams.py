@@ -14,12 +14,12 @@ import time
 from absl import flags
 
 from benchmarks import run
+from benchmarks.measuring import test_pairs
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
-    test_sets,
     workdirs_of,
 )
 from t2t_jax.decoding.results import Translation
@@ -47,8 +47,7 @@ def main(_):
         raise UserError(f"--beams={given.beams}; want numbers, such as --beams=1,4,10")
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     say(repr(translator))
-    corpus = test_sets(given, translator.config)[0]
-    pairs = list(corpus.pairs())[: given.lines or None]
+    corpus, pairs = test_pairs(given, translator.config)
     options = {name: given[name].value for name in ("groups", "diversity", "stop")}
     penalty = {"alpha": given.alpha, "penalty": given.penalty}
     of_references = translator.score(pairs, **penalty, warn=False)

@@ -10,102 +10,51 @@ printed. The floor is one plain file of as many bytes, written, fsynced and hash
 Training waits during `blocked`; the rest happens in the background.
 """
 
-import hashlib
-import os
 import statistics
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from absl import flags
 from etils import epath
 
+from benchmarks import run
+from benchmarks.measuring import turns
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import load_config
 from t2t_jax.io import sealed
-from t2t_jax.model.model import build
-from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.step import compile_steps
-from t2t_jax.workdir import Workdir
-
-
-class Timer:
-    """A stopwatch: a call returns the seconds since the last call or its creation."""
-
-    def __init__(self):
-        self._last = time.perf_counter()
-
-    def __call__(self) -> float:
-        last, self._last = self._last, time.perf_counter()
-        return self._last - last
-
-
-def floor(folder: Path, size: int) -> dict[str, float]:
-    """Seconds to write and to hash one plain file."""
-    content = np.random.default_rng(0).bytes(size)
-    timer = Timer()
-    with open(folder / "plain", "wb") as file:
-        file.write(content)
-        os.fsync(file.fileno())
-    written = timer()
-    with open(folder / "plain", "rb") as file:
-        hashlib.file_digest(file, "sha256")
-    return {"written": written, "hashed": timer()}
+from t2t_jax.tools.verify import measuring
 
 
 def ours(folder: Path, state, shapes) -> dict[str, float]:
     """Seconds to save and restore a state with our checkpoints, and their bytes."""
-    checkpoints = Checkpoints(Workdir(folder), 1, 1)
-    timer = Timer()
-    checkpoints.save(state, RunProgress(), average=False)
-    times = {"blocked": timer()}
-    checkpoints.wait()
-    times["whole after"] = times["blocked"] + timer()
-    checkpoints.restore(shapes, save_every=1)
-    times["restored"] = timer()
-    checkpoints.close()
-    place = Workdir(folder).checkpoints / "state" / str(int(state.step))
-    timer()  # closing is not measured
-    assert not sealed.damage(place)
-    times["of that checked"] = timer()
-    times["bytes"] = sealed.size(place)
-    return times
+    times = measuring.saved_and_restored(folder, state, shapes)
+    lap = measuring.Stopwatch()
+    assert not sealed.damage(measuring.state_folder(folder, state))
+    return {
+        "blocked": times["blocked"],
+        "whole after": times["complete"],
+        "restored": times["restored"],
+        "of that checked": lap(),
+        "bytes": times["on_disk"],
+    }
 
 
 def orbax(folder: Path, state, shapes) -> dict[str, float]:
     """The same with Orbax's CheckpointManager."""
     manager = ocp.CheckpointManager(epath.Path(folder).absolute())
-    timer = Timer()
+    lap = measuring.Stopwatch()
     manager.save(1, args=ocp.args.StandardSave(state._asdict()))
-    times = {"blocked": timer()}
+    times = {"blocked": lap()}
     manager.wait_until_finished()
-    times["whole after"] = times["blocked"] + timer()
+    times["whole after"] = times["blocked"] + lap()
     manager.restore(1, args=ocp.args.StandardRestore(shapes._asdict()))
-    times["restored"] = timer()
+    times["restored"] = lap()
     manager.close()
     times["bytes"] = sealed.size(epath.Path(folder) / "1")
     return times
-
-
-def _worn(state):
-    """A state with random moments, as after some training.
-
-    Orbax compresses arrays, so the zeros of a new state would take no space.
-    """
-    random = np.random.default_rng(0)
-
-    def noise(x):
-        if not x.ndim:
-            return x
-        values = random.standard_normal(x.shape, np.float32)
-        return jax.device_put(values, x.sharding)
-
-    optimizer = jax.tree.map(noise, state.optimizer)
-    return state._replace(optimizer=optimizer, step=state.step + 1)
 
 
 def define_flags():
@@ -119,21 +68,23 @@ def define_flags():
 def main(_):
     preset = load_config(f"configs/{flags.FLAGS.preset}.py")
     config = fields.from_config_dict(preset)
-    model = build(config.model, *config.data.vocab_sizes)
-    steps = compile_steps(model, config, make_mesh(), bos=1)
-    state = _worn(steps.init())
+    trainer = measuring.Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
+    state, shapes = measuring.with_noise(trainer.state), trainer.steps.shapes
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    print(f"{flags.FLAGS.preset}: {model.count():,} parameters, {size / 1e6:,.0f} MB")
+    count = trainer.model.count()
+    print(f"{flags.FLAGS.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
     makers = {
-        "floor": lambda folder: floor(folder, size),
-        "Orbax": lambda folder: orbax(folder, state, steps.shapes),
-        "ours": lambda folder: ours(folder, state, steps.shapes),
+        "floor": lambda folder: measuring.plain_file(folder, size),
+        "Orbax": lambda folder: orbax(folder, state, shapes),
+        "ours": lambda folder: ours(folder, state, shapes),
     }
-    rows: dict[str, list] = {name: [] for name in makers}
-    for _ in range(flags.FLAGS.rounds):
-        for name, make in makers.items():
-            with tempfile.TemporaryDirectory(dir=flags.FLAGS.folder) as folder:
-                rows[name].append(make(Path(folder)))
+
+    def measured(make):
+        with tempfile.TemporaryDirectory(dir=flags.FLAGS.folder) as folder:
+            return make(Path(folder))
+
+    contenders = {name: partial(measured, make) for name, make in makers.items()}
+    rows = turns(contenders, flags.FLAGS.rounds)
     medians = {
         name: {what: statistics.median(row[what] for row in each) for what in each[0]}
         for name, each in rows.items()
@@ -148,6 +99,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    from benchmarks import run
-
     run(main, define_flags)

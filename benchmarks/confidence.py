@@ -24,13 +24,13 @@ from absl import flags
 from scipy import stats
 
 from benchmarks import run
+from benchmarks.measuring import test_pairs
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
     search_flags,
-    test_sets,
     workdirs_of,
 )
 from t2t_jax.decoding.results import Translation
@@ -43,8 +43,13 @@ from t2t_jax.metrics.plain import sacrebleu_metrics
 
 SAMPLES, SEED = 1_000, 12345  # of the bootstrap
 HEADS = (
-    *("confidence", "Spearman", "Pearson", "AUROC", "marked at"),
-    *("chrF marked", "other"),
+    "confidence",
+    "Spearman",
+    "Pearson",
+    "AUROC",
+    "marked at",
+    "chrF marked",
+    "other",
 )
 
 
@@ -65,8 +70,7 @@ def main(_):
     measures = split_measures(given.measures)
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     say(repr(translator))
-    corpus = test_sets(given, translator.config)[0]
-    pairs = list(corpus.pairs())[: given.lines or None]
+    corpus, pairs = test_pairs(given, translator.config)
     found = translator.translate(
         [s for s, _ in pairs], **search_flags(given), warn=False
     )
@@ -86,11 +90,7 @@ def main(_):
 
 
 def split_measures(text: str) -> list[str]:
-    """Splits at the commas that a measure's name follows; checks each.
-
-    Raises:
-      UserError: no such measure or option.
-    """
+    """Splits at the commas that a measure's name follows; checks each."""
     measures = []
     for part in filter(None, text.split(",")):
         if "=" in part.partition(":")[0] and measures:  # a further option

@@ -73,14 +73,7 @@ def search_flops(
 
 
 class Contest:
-    """Ours and the peers, with the same weights and sentences.
-
-    Args:
-      translator: ours.
-      lines: source lines for it.
-      search: options for all.
-      names: of the peers.
-    """
+    """Ours and the peers, with the same weights and sentences."""
 
     def __init__(
         self, translator: Translator, lines: list[str], search: Search, names: list[str]
@@ -121,9 +114,6 @@ class Contest:
 
         Our limit on the output's length depends on the line, theirs on the batch, so
         peers' tokens beyond our limit are not compared.
-
-        Raises:
-          RuntimeError: a peer of the same precision finds other tokens.
         """
         if not self.peers:
             return
@@ -206,10 +196,9 @@ def main(_):
         rate()  # compiles
     model = contest.translator.config.model
     dtype = compute_dtype(model).name
-    # Measured before and after; the highest rate of both counts.
-    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
-    medians = measuring.alternate(contenders, given.rounds)
-    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
+    medians, peak = measuring.alternate_with_peak(
+        contenders, given.rounds, dtype, torch, given.peak_sizes
+    )
     rows = build_rows(work, contest, medians, peak)
     print(f"matrix peak {peak / 1e9:,.0f} GFLOP/s {dtype}")
     measuring.publish(rows, given.json)

@@ -27,23 +27,30 @@ from functools import partial
 from absl import flags
 
 from benchmarks import run
-from benchmarks.measuring import alternate
+from benchmarks.measuring import alternate, test_pairs
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
     define_workdir_flags,
-    test_sets,
     workdirs_of,
 )
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics.plain import corpus_scores, sacrebleu_metrics
 
 PLAIN = (1, None)
 HEADS = (
-    *("groups", "diversity", "1-best BLEU", "oracle chrF", "distinct-1", "distinct-2"),
-    *("self-BLEU", "different", "time"),
+    "groups",
+    "diversity",
+    "1-best BLEU",
+    "oracle chrF",
+    "distinct-1",
+    "distinct-2",
+    "self-BLEU",
+    "different",
+    "time",
 )
 
 
@@ -71,8 +78,7 @@ def main(_):
     searches = parsed_searches(given.searches)
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     say(repr(translator))
-    corpus = test_sets(given, translator.config)[0]
-    pairs = list(corpus.pairs())[: given.lines or None]
+    corpus, pairs = test_pairs(given, translator.config)
     references = [target for _, target in pairs]
     print(
         f"{len(pairs):,} lines of {corpus.place}, {given.beam} translations of each\n"
@@ -89,16 +95,19 @@ def main(_):
         for n, each in enumerate(options)
     }
     medians = [*alternate(contenders, given.rounds).values()]
-    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}")
+    rows = []
     for (groups, diversity), lists, median in zip(
         searches, found, medians, strict=True
     ):
-        cells = [
-            *(str(groups), "" if diversity is None else f"{diversity:g}"),
-            *measured(lists, references, corpus.target),
-            f"{median / medians[0]:.2f}",
-        ]
-        print(f"| {' | '.join(cells)} |")
+        rows.append(
+            (
+                str(groups),
+                "" if diversity is None else f"{diversity:g}",
+                *measured(lists, references, corpus.target),
+                f"{median / medians[0]:.2f}",
+            )
+        )
+    print("\n".join(markdown_table(HEADS, rows, left=())))
 
 
 def translated(
@@ -118,11 +127,7 @@ def seconds(*given) -> float:
 
 
 def parsed_searches(written: Sequence[str]) -> list[tuple[int, float | None]]:
-    """Returns the groups and the diversity of each search, the plain beam first.
-
-    Raises:
-      UserError: a search is not GROUPS:DIVERSITY.
-    """
+    """Returns the groups and the diversity of each search, the plain beam first."""
     searches = [PLAIN]
     for each in written:
         groups, _, diversity = each.partition(":")

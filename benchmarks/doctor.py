@@ -10,7 +10,6 @@ is damaged, so that something is accused.
 
 import argparse
 import json
-import resource
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.findings import findings
 from t2t_jax.tools.doctor.fixing import write_fix
 from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.verify.own_process import megabytes
 
 WORDS = 200_000  # of each language
 PART = 1_000  # pairs made at a time
@@ -80,17 +80,13 @@ def _vocabulary(seed: int) -> list[str]:
     ]
 
 
-def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=300_000)
     parser.add_argument("--words", type=int, default=25, help="of a source, on average")
     parser.add_argument("--fix", default="", help="PREFIX to write the kept pairs to")
     given = parser.parse_args()
-    before = _peak_megabytes()
+    before = megabytes("VmHWM")
     started, cpu = time.monotonic(), time.process_time()
     corpus = Random(given.pairs, given.words)
     made = sum(1 for _ in corpus.pairs())
@@ -104,7 +100,7 @@ def main() -> None:
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     row = {
         "pairs": made,
-        "peak_megabytes": round(_peak_megabytes()),
+        "peak_megabytes": round(megabytes("VmHWM")),
         "megabytes_before": round(before),
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu, 1),

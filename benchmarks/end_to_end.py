@@ -15,27 +15,22 @@ are compiled before the clock starts.
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterable
 
 import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers, run
-from benchmarks.train_step import Ours
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.costs.step_costs import model_flops, row_flops
-from t2t_jax.data import prepare
-from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.filling import fill
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import build
+from t2t_jax.tools.verify.measuring import Trainer
 
 SIDES = ("source", "target")
 
@@ -81,10 +76,10 @@ class OurEpoch:
 
     def __init__(self, config: Config, pairs: Pairs, vocab_size: int):
         self.config, self.pairs = config, pairs
-        self.trainer = Ours(config, vocab_size)
+        self.trainer = Trainer(config, vocab_size)
         self.plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
         first = {int(shape): i for i, shape in enumerate(self.plan.shape_b)}
-        self._train(
+        self.trainer.rate(
             fill(self.plan[i], pairs.source, pairs.target) for i in first.values()
         )
         stream = feed(pairs, config.data, config.train.seed)
@@ -93,15 +88,7 @@ class OurEpoch:
     def part(self, number: int, parts: int) -> float:
         """Trains on one part of `parts`, in order; returns real tokens per second."""
         begin, end = _range(len(self.plan), number, parts)
-        return self._train(itertools.islice(self.stream, end - begin))
-
-    def _train(self, batches: Iterable[dict[str, np.ndarray]]) -> float:
-        began, real = time.perf_counter(), 0
-        for batch in batches:
-            real += sum(np.count_nonzero(batch[f"{side}_segment"]) for side in SIDES)
-            self.trainer.step(batch)
-        self.trainer.finish()
-        return real / (time.perf_counter() - began)
+        return self.trainer.rate(itertools.islice(self.stream, end - begin))
 
     def flops_of_a_token(self) -> float:
         """Average FLOPs of a real token of the epoch, without the work on padding.
@@ -109,7 +96,7 @@ class OurEpoch:
         From a sample of pairs, each counted as a batch of its own; the logits belong to
         the target tokens.
         """
-        model = build(self.config.model, self.trainer.vocab_size)
+        model = self.trainer.model
         lengths = zip(self.pairs.source.lengths, self.pairs.target.lengths, strict=True)
         row = row_flops(model, self.config)
         # Without a polynomial, each pair is traced.
@@ -192,9 +179,7 @@ def main(_):
     config = from_config_dict(given.config)
     data = dataclasses.replace(config.data, feeder="numpy")
     config = dataclasses.replace(config, data=data)
-    training = open_corpora(data.train, data.source, data.target, data.dir)
-    vocabulary = make_tokenizer(training, data)
-    pairs = prepare.training_pairs(training, vocabulary, data)
+    vocabulary, pairs = measuring.training_text(data)
     ours = OurEpoch(config, pairs, len(vocabulary))
     epochs = {"ours": ours}
     print(
@@ -205,7 +190,6 @@ def main(_):
         epochs["marian"] = marian = MarianEpoch(config, pairs, len(vocabulary))
         print(f"marian {len(marian.batches):,} batches, {marian.efficiency:.3f} real")
     dtype = compute_dtype(config.model).name
-    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
     rates = {name: [] for name in epochs}
 
     def next_part(name: str):
@@ -219,11 +203,13 @@ def main(_):
 
         return train
 
-    turns = given.measured_parts or given.parts
-    medians = measuring.alternate(
-        {name: next_part(name) for name in epochs}, min(turns, given.parts)
+    medians, peak = measuring.alternate_with_peak(
+        {name: next_part(name) for name in epochs},
+        min(given.measured_parts or given.parts, given.parts),
+        dtype,
+        torch,
+        given.peak_sizes,
     )
-    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
     share = measuring.floor_share(medians["ours"], ours.flops_of_a_token(), peak)
     name = f"{config_files.config_name(given['config'].config_filename)} epoch"
     rows = measuring.rows_of(name, "real tokens/s", medians, floor_share=share)

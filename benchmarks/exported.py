@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import measuring
 from benchmarks.peers import device, need
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.parallel.machine import core_count
 from t2t_jax.tools.bridges.exports import to_ctranslate2, to_huggingface
 
 Tokens = list[list[int]]
@@ -114,7 +114,7 @@ class CTranslate2:
                 folder,
                 device="cpu",
                 inter_threads=1,
-                intra_threads=measuring.cores(),
+                intra_threads=core_count(),
             )
         self.search = search
 

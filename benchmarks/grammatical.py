@@ -22,11 +22,7 @@ from t2t_jax.workdir import Workdir
 
 
 def shares(lines: Sequence[str], known: set[str], language: str) -> dict[str, float]:
-    """Returns the shares of lines that are grammatical, copied from training, and new.
-
-    Args:
-      known: the lines of the training text.
-    """
+    """Shares of lines that are grammatical, in the training text, and new."""
     accepted = [grammatical(line, language) for line in lines]
     return {
         "grammatical": np.mean(accepted),

@@ -18,25 +18,21 @@ alternate, and medians are printed.
 import dataclasses
 import importlib.util
 import itertools
-import json
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from statistics import median
 
 import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
 from benchmarks import run, wmt
-from t2t_jax.config import Config, DataConfig, from_config_dict
-from t2t_jax.data import feeding, prepare
-from t2t_jax.data.corpus import open_corpora
+from benchmarks.measuring import Row, alternate, check_new, training_text, write
+from t2t_jax.config import Config, from_config_dict
+from t2t_jax.data import feeding
 from t2t_jax.data.feeding import HostBatch, feed, plan_for
-from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.tools.verify.measuring import Stopwatch, feed_rate, random_pairs
 
 PEER = "length buckets, padded (NumPy)"
 BUCKETS = 10
@@ -44,13 +40,7 @@ SHORTEST = 8  # tokens: the bound of the first bucket
 
 
 class Padded:
-    """The peer: one pair per row, padded to the bound of its length bucket.
-
-    Args:
-      pairs: the text.
-      batch_tokens: token budget of one side of a batch.
-      seed: of the order of the pairs and of the batches.
-    """
+    """The peer: one pair per row, padded to the bound of its length bucket."""
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int = 0):
         self.pairs, self.rng = pairs, np.random.default_rng(seed)
@@ -96,48 +86,14 @@ def copied(batch: HostBatch) -> Iterator[HostBatch]:
         yield {name: array.copy() for name, array in batch.items()}
 
 
-def rate(stream: Iterator[HostBatch], batches: int) -> float:
-    """Real tokens per second, source and target, over some batches.
-
-    Batches that were filled ahead are used up before the clock starts.
-    """
-    for _ in range(2 * feeding.AHEAD):
-        next(stream)
-    real, started = 0, time.perf_counter()
-    for batch in itertools.islice(stream, batches):
-        real += sum(np.count_nonzero(batch[side]) for side in ("source", "target"))
-    seconds = time.perf_counter() - started
-    stream.close()
-    return real / seconds
-
-
-def made_up(pairs: int, pieces: int) -> Pairs:
-    """Random tokens with the simulated lengths of WMT."""
-    rng = np.random.default_rng(0)
-    sides = []
-    for length_p in wmt.lengths(pairs):
-        offsets = np.append(0, np.cumsum(length_p, dtype=np.int64))
-        tokens = rng.integers(3, min(pieces, 1 << 16), offsets[-1], np.uint16)
-        sides.append(Ragged(tokens, offsets))
-    return Pairs(*sides, {})
-
-
-def prepared(config: DataConfig) -> Pairs:
-    """The training text of a config, tokenised."""
-    training = open_corpora(
-        config.train, config.source, config.target, config.dir, weights=True
-    )
-    return prepare.training_pairs(training, make_tokenizer(training, config), config)
-
-
 def timed(make: Callable, rounds: int) -> tuple[float, object]:
     """Median seconds of some calls, and the result of the last one."""
     seconds = []
     for _ in range(rounds):
-        started = time.perf_counter()
+        lap = Stopwatch()
         result = make()
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds), result
+        seconds.append(lap())
+    return median(seconds), result
 
 
 def streams(pairs: Pairs, config: Config, padded: Padded) -> dict[str, Callable]:
@@ -155,21 +111,14 @@ def streams(pairs: Pairs, config: Config, padded: Padded) -> dict[str, Callable]
     return {**feeders, "peer": padded.feed, "floor": lambda: copied(batch)}
 
 
-def row(work, ours, peer, floor_share=None) -> dict:
-    """One comparison, as data for JSON."""
-    return {
-        "work": work,
-        "ours": ours,
-        "peer": peer,
-        "peer_name": PEER,
-        "ratio": ours / peer,
-        "floor_share": floor_share,
-    }
+def row(work: str, unit: str, ours: float, peer: float, **other) -> Row:
+    """One comparison with the peer."""
+    return Row(work, unit, ours, peer, PEER, **other)
 
 
 def measure(
     name: str, pairs: Pairs, config: Config, rounds: int, batches: int
-) -> list[dict]:
+) -> list[Row]:
     """Measures one text, prints the results and returns them as rows."""
     padded = Padded(pairs, config.data.batch_tokens)
     seconds, plan = timed(
@@ -178,11 +127,13 @@ def measure(
     peer_seconds, peer_plan = timed(padded.plan, rounds)
     peer_efficiency = padded.efficiency(peer_plan)
     del peer_plan  # it is large
-    measured = {}
-    for _ in range(rounds):
-        for feeder, start in streams(pairs, config, padded).items():
-            measured.setdefault(feeder, []).append(rate(start(), batches))
-    rates = {feeder: statistics.median(some) for feeder, some in measured.items()}
+    rates = alternate(
+        {
+            feeder: lambda start=start: feed_rate(start(), batches)
+            for feeder, start in streams(pairs, config, padded).items()
+        },
+        rounds,
+    )
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     bounds = ", ".join(map(str, padded.bounds))
     real = plan.real_source + plan.real_target
@@ -200,7 +151,13 @@ def measure(
             f"the floor   {tokens / flags.FLAGS.appetite:8,.0f} x the step's appetite"
         )
     rows = [
-        row(f"{name}, real tokens/s, {f}", r, rates["peer"], r / rates["floor"])
+        row(
+            f"{name}, real tokens/s, {f}",
+            "tokens/s",
+            r,
+            rates["peer"],
+            floor_share=r / rates["floor"],
+        )
         for f, r in rates.items()
         if f in feeding.FEEDERS
     ]
@@ -208,11 +165,17 @@ def measure(
         *rows,
         row(
             f"{name}, real/computed tokens",
+            "share",
             plan.efficiency,
             peer_efficiency,
-            plan.efficiency,
+            floor_share=plan.efficiency,
         ),
-        row(f"{name}, seconds to plan an epoch", seconds, peer_seconds),
+        row(
+            f"{name}, seconds to plan an epoch",
+            "s",
+            seconds,
+            peer_seconds,
+        ),
     ]
 
 
@@ -247,16 +210,17 @@ def define_flags():
 
 def main(_):
     given = flags.FLAGS
+    check_new(given.json)
     config = from_config_dict(given.config)
     text = "--config.data.train" in " ".join(sys.argv)
     if given.wmt or not text:
-        pairs = made_up(given.wmt or wmt.PAIRS, config.data.vocab_size)
+        lengths = wmt.lengths(given.wmt or wmt.PAIRS)
+        pairs = random_pairs(lengths, config.data.vocab_size)
         name = "simulated WMT"
     else:
-        pairs, name = prepared(config.data), config.data.train
+        (_, pairs), name = training_text(config.data), config.data.train
     rows = measure(name, pairs, config, given.rounds, given.batches)
-    if given.json:
-        Path(given.json).write_text(json.dumps(rows, indent=2) + "\n")
+    write(rows, given.json)
 
 
 if __name__ == "__main__":

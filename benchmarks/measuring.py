@@ -10,20 +10,30 @@ import dataclasses
 import gc
 import json
 import logging
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import jax
-import jax.numpy as jnp
 from absl import flags
 
+from t2t_jax.commands.flags import test_sets
+from t2t_jax.config import Config, DataConfig
+from t2t_jax.costs import chips
+from t2t_jax.data import prepare
+from t2t_jax.data.corpus import Corpus, Pair, open_corpora
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table
+from t2t_jax.parallel.machine import core_count
+
+Result = TypeVar("Result")
 
 log = logging.getLogger("t2t_jax")
 
@@ -81,10 +91,10 @@ def rows_of(
     ]
 
 
-def alternate(
-    contenders: Mapping[str, Callable[[], float]], rounds: int, pause: float = PAUSE
-) -> dict[str, float]:
-    """Calls all contenders in every round; returns the median of each one's results.
+def turns(
+    contenders: Mapping[str, Callable[[], Result]], rounds: int, pause: float = PAUSE
+) -> dict[str, list[Result]]:
+    """Calls all contenders in every round; returns each one's results.
 
     The first contender changes from round to round, so that none has the advantage of
     a fixed position.
@@ -96,7 +106,38 @@ def alternate(
             gc.collect()  # not during somebody's measurement
             time.sleep(pause)
             results[name].append(contenders[name]())
+    return results
+
+
+def alternate(
+    contenders: Mapping[str, Callable[[], float]], rounds: int, pause: float = PAUSE
+) -> dict[str, float]:
+    """The median of each contender's results, which they give in `turns`."""
+    results = turns(contenders, rounds, pause)
     return {name: median(values) for name, values in results.items()}
+
+
+def alternate_with_peak(
+    contenders: Mapping[str, Callable[[], float]], rounds: int, *products
+) -> tuple[dict[str, float], float]:
+    """Medians as of `alternate`, and the peak of matrix products before and after."""
+    before = matrix_peak(*products)
+    medians = alternate(contenders, rounds)
+    return medians, max(before, matrix_peak(*products))
+
+
+def training_text(data: DataConfig) -> tuple[Vocabulary, Pairs]:
+    """The tokenizer of a config, and its training text, tokenised."""
+    where = data.source, data.target, data.dir
+    training = open_corpora(data.train, *where, weights=True)
+    vocabulary = make_tokenizer(training, data)
+    return vocabulary, prepare.training_pairs(training, vocabulary, data)
+
+
+def test_pairs(given: flags.FlagValues, config: Config) -> tuple[Corpus, list[Pair]]:
+    """The first set of --test, and its pairs; the first --lines of them, if not 0."""
+    corpus = test_sets(given, config)[0]
+    return corpus, list(corpus.pairs())[: given.lines or None]
 
 
 def floor_share(rate: float, flops: float, peak: float) -> float:
@@ -115,23 +156,14 @@ def matrix_peak(dtype: str = "float32", torch=None, sizes: Sequence = ()) -> flo
       sizes: of the matrices; by default large ones that suit the hardware.
     """
     on_host = jax.default_backend() == "cpu"
-    best = 0.0
-    sizes = [int(size) for size in sizes]
-    for size in sizes or ((2048, 4096) if on_host else (4096, 8192)):
-        a = jnp.ones((size, size), dtype)
-        product = jax.jit(jnp.matmul)
-        makers = [lambda a=a, f=product: f(a, a).block_until_ready()]
+    rates = []
+    for size in map(int, sizes or ((2048, 4096) if on_host else (4096, 8192))):
+        times = 3 if size == 4096 and on_host else 8
+        rates.append(chips.matrix_rate(dtype, size, times))
         if torch is not None:
-            makers.append(_torch_product(torch, size, dtype))
-        for make in makers:
-            make()  # compiles
-            times = []
-            for _ in range(3 if size == 4096 and on_host else 8):
-                began = time.perf_counter()
-                make()
-                times.append(time.perf_counter() - began)
-            best = max(best, 2 * size**3 / min(times))
-    return best
+            product = _torch_product(torch, size, dtype)
+            rates.append(2 * size**3 / chips.fastest(product, times))
+    return max(rates)
 
 
 def _torch_product(torch, size: int, dtype: str) -> Callable[[], object]:
@@ -154,53 +186,13 @@ def share_the_device() -> None:
 def warn_if_busy() -> None:
     """Warns if other programs use the processor, which slows PyTorch down most."""
     busy = os.getloadavg()[0]
-    if busy > 0.5 * cores():
+    if busy > 0.5 * core_count():
         log.warning(
             "the load of this machine is %.1f on %d cores; measurements beside other "
             "programs are not reliable, wait until they end",
-            *(busy, cores()),
+            busy,
+            core_count(),
         )
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def in_own_process(function: Callable, *arguments):
-    """Runs a function in a new process and returns its result.
-
-    The function, its arguments and its result must be picklable.
-
-    Raises:
-      RuntimeError: the process failed.
-    """
-    context = multiprocessing.get_context("spawn")
-    results = context.SimpleQueue()
-    child = context.Process(target=_child, args=(function, arguments, results))
-    child.start()
-    child.join()
-    if child.exitcode:
-        raise RuntimeError(f"{function.__name__} exited with status {child.exitcode}")
-    return results.get()
-
-
-def _child(function: Callable, arguments: Sequence, results) -> None:
-    results.put(function(*arguments))
-
-
-def megabytes(what: str) -> float | None:
-    """Memory of this process in MiB; None if the system does not report it.
-
-    Args:
-      what: `VmRSS` for the current memory, `VmHWM` for its peak.
-    """
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return None
-    (line,) = (line for line in status.splitlines() if line.startswith(what + ":"))
-    return int(line.split()[1]) / 1024
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -248,11 +240,7 @@ def define_flags(rounds: int | None = 5) -> None:
 
 
 def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
-    """Checks the names given to a flag; drops empty ones.
-
-    Raises:
-      UserError: a name is unknown.
-    """
+    """Checks the names given to a flag; drops empty ones."""
     known, kept = list(known), [name for name in names if name]
     for name in kept:
         if name not in known:
@@ -264,9 +252,6 @@ def begin(given: flags.FlagValues) -> None:
     """Checks --json, shares the GPU with the peers and warns of other load.
 
     Every benchmark calls it first.
-
-    Raises:
-      UserError: as `check_new` does.
     """
     check_new(given.json)
     share_the_device()
@@ -274,11 +259,7 @@ def begin(given: flags.FlagValues) -> None:
 
 
 def check_new(path: str | None) -> None:
-    """Refuses a file that already exists, before hours are spent on measuring.
-
-    Raises:
-      UserError: the file exists, or its folder does not.
-    """
+    """Refuses a file that already exists, before hours are spent on measuring."""
     if path is None:
         return
     if os.path.lexists(path):
@@ -291,8 +272,13 @@ def check_new(path: str | None) -> None:
 
 
 def publish(rows: Sequence[Row], path: str | None) -> None:
-    """Prints rows, and writes them as JSON to a file, atomically."""
+    """Prints rows, and writes them as JSON to a file."""
     print(table(rows))
+    write(rows, path)
+
+
+def write(rows: Sequence[Row], path: str | None) -> None:
+    """Writes rows as JSON to a new file, atomically, if one is named."""
     if path is None:
         return
     check_new(path)

@@ -7,7 +7,6 @@ mesh the largest relative difference of a loss from that on one device.
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 
@@ -24,6 +23,7 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import rendezvous
 from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.tools.verify.child_runs import free_port
 from t2t_jax.training.step import compile_steps
 
 STEPS = 20
@@ -68,9 +68,7 @@ def losses(devices: int, mesh: dict, accumulate: int = 1, remat: str = "none"):
 
 def in_two_processes(mesh: dict) -> list[float]:
     """The same losses from two processes with four devices each."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "benchmarks.meshes", f"--mesh={json.dumps(mesh)}"]
     processes = [
         subprocess.Popen(

@@ -14,8 +14,7 @@ from pathlib import Path
 import sacrebleu
 
 from t2t_jax.data.text_files import read_lines
-from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.metrics.tokenized import lower_tokenized, tokenized_scores
+from t2t_jax.metrics.plain import corpus_scores, lower_tokenized, tokenized_scores
 
 PUBLISHED = 41.02  # a 2.6M-parameter Transformer, test_2016_flickr, this protocol
 

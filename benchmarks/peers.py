@@ -10,9 +10,9 @@ import importlib
 
 import numpy as np
 
-from benchmarks import measuring
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.io.errors import UserError
+from t2t_jax.parallel.machine import core_count
 
 TRAINING = ("marian",)
 PAD, BOS, EOS = 0, 1, 2
@@ -20,11 +20,7 @@ IGNORED = -100  # a target that the loss ignores; PyTorch's default
 
 
 def need(*names: str) -> list:
-    """Imports modules of the extra `[peers]`.
-
-    Raises:
-      UserError: one is not installed.
-    """
+    """Imports modules of the extra `[peers]`."""
     try:
         return [importlib.import_module(name) for name in names]
     except ImportError as e:
@@ -38,16 +34,12 @@ def device(torch) -> str:
     """Chooses `cuda` or `cpu`; on a CPU PyTorch gets all cores."""
     if torch.cuda.is_available():
         return "cuda"
-    torch.set_num_threads(measuring.cores())
+    torch.set_num_threads(core_count())
     return "cpu"
 
 
 def sizes(config: ModelConfig, vocab_size: int, longest: int) -> dict:
-    """Arguments of a Hugging Face config of the same sizes.
-
-    Raises:
-      UserError: Hugging Face's models cannot have these sizes.
-    """
+    """Arguments of a Hugging Face config of the same sizes, if it can have them."""
     if config.head_width not in (0, config.width // config.heads):
         raise UserError(
             f"config.model.head_width={config.head_width}: the peers have heads of "
@@ -94,14 +86,7 @@ def marian(config: ModelConfig, vocab_size: int, longest: int):
 
 
 class MarianTraining:
-    """Trains Marian the usual way: Adam, label-smoothed cross-entropy.
-
-    Args:
-      config: sizes and options of the optimizer.
-      vocab_size: pieces.
-      bfloat16: computes in bfloat16, by autocast.
-      longest: number of positions.
-    """
+    """Trains Marian the usual way: Adam, label-smoothed cross-entropy."""
 
     def __init__(
         self, config: Config, vocab_size: int, bfloat16: bool, longest: int = 512

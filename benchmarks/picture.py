@@ -44,11 +44,7 @@ def panels(rows: list[Row]) -> dict[str, dict]:
 
 
 def read(path: str) -> list[Row]:
-    """Reads the rows that a benchmark wrote with --json.
-
-    Raises:
-      UserError: the file cannot be read, or holds something else.
-    """
+    """Reads the rows that a benchmark wrote with --json."""
     try:
         rows = json.loads(Path(path).read_text())
         for row in rows:

@@ -14,34 +14,31 @@ printed. On a busy machine, trust the processor time more than the wall time. Wi
 """
 
 import itertools
-import json
-import multiprocessing
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 import sentencepiece
 from absl import flags
 
-from benchmarks import wmt
+from benchmarks import run, wmt
 from t2t_jax.config import DataConfig
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.tokenizers.training import make_tokenizer, train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.tools.verify.own_process import in_own_process, megabytes
 
+UNITS = "lines/s", "lines a processor second", "peak MB"
 FLOOR_LINES = 400_000  # enough to measure how fast SentencePiece encodes
 
 
 class Clock:
-    """Wall time and processor time of all cores, from its creation to `stop`.
-
-    Args:
-      lines: number of lines that are processed in this time.
-    """
+    """Wall time and processor time of all cores, from its creation to `stop`."""
 
     def __init__(self, lines: int = 0):
         self.lines = lines
@@ -97,71 +94,48 @@ def _lines(data: DataConfig) -> Iterator[str]:
     return (line for corpus in training for pair in corpus.pairs() for line in pair)
 
 
-def _child(contender, data: DataConfig, model: Path, results) -> None:
+def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, float]:
+    """Lines per second, per processor second, and peak MiB; for a process of its own.
+
+    The tokens that it prepares are not kept for the next one.
+    """
     with tempfile.TemporaryDirectory() as cache:
         os.environ["T2T_JAX_CACHE"] = cache
         clock = contender(data, model)
-        speeds = clock.lines / clock.seconds, clock.lines / clock.processor
-        results.put((*speeds, _peak_megabytes()))
+    speeds = clock.lines / clock.seconds, clock.lines / clock.processor
+    return *speeds, megabytes("VmHWM")
 
 
-def _peak_megabytes() -> float:
-    """Peak memory of this process in MiB; getrusage would include its parent's."""
-    status = Path("/proc/self/status").read_text()
-    (peak,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(peak.split()[1]) / 1024
-
-
-def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, float]:
-    """Runs a contender in its own process.
-
-    Returns:
-      Lines per second, lines per processor second, peak memory in MiB.
-    """
-    context = multiprocessing.get_context("spawn")
-    results = context.SimpleQueue()
-    child = context.Process(target=_child, args=(contender, data, model, results))
-    child.start()
-    child.join()
-    if child.exitcode:
-        raise RuntimeError(f"{contender.__name__} failed")
-    return results.get()
-
-
-def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list[dict]:
+def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
     """Measures ours and the floor in turns; prints medians and returns them as rows."""
-    results = {contender: [] for contender in PARTS[part]}
-    for _ in range(rounds):
-        for contender in results:
-            results[contender].append(measured(contender, data, model))
-    ours, floor = (
-        [statistics.median(column) for column in zip(*each, strict=True)]
-        for each in results.values()
+    from benchmarks.measuring import Row, turns  # not in the processes measured
+
+    ours_and_floor = dict(zip(("ours", "alone"), PARTS[part], strict=True))
+    results = turns(
+        {
+            name: partial(in_own_process, measured, contender, data, model)
+            for name, contender in ours_and_floor.items()
+        },
+        rounds,
     )
-    for name, (speed, processor, peak) in (("ours", ours), ("alone", floor)):
+    medians = {
+        name: [median(column) for column in zip(*each, strict=True)]
+        for name, each in results.items()
+    }
+    for name, (speed, processor, peak) in medians.items():
         print(
             f"{part:9} {name:5} {speed:9,.0f} lines/s {processor:9,.0f} lines a "
             f"processor second {peak:6,.0f} MB"
         )
-    print(
-        f"{part:9} ours / SentencePiece alone: lines/s {ours[0] / floor[0]:.2f}, "
-        f"lines a processor second {ours[1] / floor[1]:.2f}"
-    )
     rows = []
-    for what, mine, alone in zip(
-        ("lines/s", "lines a processor second", "peak MB"), ours, floor, strict=True
-    ):
-        ratio = mine / alone
-        rows.append(
-            {
-                "work": f"{part}, {what}",
-                "ours": mine,
-                "peer": alone,
-                "peer_name": "SentencePiece alone",
-                "ratio": ratio,
-                "floor_share": None if what == "peak MB" else ratio,
-            }
-        )
+    for what, mine, alone in zip(UNITS, *medians.values(), strict=True):
+        share = None if what == "peak MB" else mine / alone
+        work = f"{part}, {what}"
+        rows.append(Row(work, what, mine, alone, "SentencePiece alone", share))
+    print(
+        f"{part:9} ours / SentencePiece alone: lines/s {rows[0].ratio:.2f}, "
+        f"lines a processor second {rows[1].ratio:.2f}"
+    )
     return rows
 
 
@@ -176,7 +150,10 @@ def define_flags():
 
 
 def main(_):
+    from benchmarks.measuring import check_new, write
+
     given = flags.FLAGS
+    check_new(given.json)
     with tempfile.TemporaryDirectory() as folder:
         prefix = given.data or wmt.write_text(Path(folder), given.pairs)
         data = DataConfig(train=str(prefix), vocab_size=given.vocab_size)
@@ -184,11 +161,8 @@ def main(_):
         rows = []
         for part in PARTS:
             rows += compared(part, data, model, given.rounds)
-    if given.json:
-        Path(given.json).write_text(json.dumps(rows, indent=2) + "\n")
+    write(rows, given.json)
 
 
 if __name__ == "__main__":
-    from benchmarks import run
-
     run(main, define_flags)

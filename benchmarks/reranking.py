@@ -30,6 +30,7 @@ from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import bleu_of, bleu_statistics, text_measures
 from t2t_jax.tasks.table import task_of
@@ -39,6 +40,15 @@ LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0
 LENGTH = -0.2, 0.0, 0.2, 0.5, 1.0
 # The arguments of `Translator.translate`, at their defaults.
 SEARCH = Request(warn=False)
+HEADS = (
+    "choice",
+    "BLEU",
+    "difference, 95%",
+    "chrF",
+    "difference, 95%",
+    "seconds",
+    "cost",
+)
 WARM = 64  # lines that compile before time is taken
 
 
@@ -135,10 +145,7 @@ def answer(
 
 def table(rows: Sequence[dict]) -> str:
     """Formats the rows as Markdown; the first is what others are compared with."""
-    lines = [
-        "| choice | BLEU | difference, 95% | chrF | difference, 95% | seconds | cost |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         cells = [row["name"]]
         for name in ("bleu", "chrf"):
@@ -149,8 +156,8 @@ def table(rows: Sequence[dict]) -> str:
             cells.append("" if row is rows[0] else compared)
         cells.append(f"{row['seconds']:.4f}")
         cells.append(f"{row['seconds'] / rows[0]['seconds']:.1f} x")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return "\n".join(markdown_table(HEADS, lines))
 
 
 def define_flags():

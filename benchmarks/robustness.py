@@ -34,6 +34,7 @@ from t2t_jax.evaluation.robustness import (
 )
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.workdir import Workdir
 
 
@@ -82,17 +83,7 @@ def folder_of(augment: str) -> str:
 
 
 def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigDict:
-    """The config that fine-tunes a workdir with augmentation.
-
-    Args:
-      start: the workdir.
-      augment: `config.data.augment`.
-      steps: steps of training.
-      text: places of the training text; None is that of the workdir.
-
-    Raises:
-      UserError: a mistake in `augment`.
-    """
+    """The config that fine-tunes a workdir with augmentation."""
     text_variation_of(augment)
     theirs = Workdir(start).config().data
     data = {"train": text or theirs.train, "dir": "" if text else theirs.dir}
@@ -106,11 +97,11 @@ def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigD
 def markdown(columns: Mapping[str, Mapping[str, Row]]) -> str:
     """Formats a table with a row for each damage and a column for each workdir."""
     names = [*next(iter(columns.values()))]
-    lines = [f"| damage | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
-    for name in names:
-        cells = [_cell(name, rows[name]) for rows in columns.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    lines = [
+        [name, *(_cell(name, rows[name]) for rows in columns.values())]
+        for name in names
+    ]
+    return "\n".join(markdown_table(["damage", *columns], lines))
 
 
 def _cell(name: str, row: Row) -> str:

@@ -63,12 +63,7 @@ def helped(name: str) -> float:
 
 
 class FirstSteps:
-    """Starts training repeatedly, each time until its first step is done.
-
-    Args:
-      arguments: of `t2t_jax.main`, without --workdir.
-      folder: for runs and caches.
-    """
+    """Starts training repeatedly, each time until its first step is done."""
 
     def __init__(self, arguments: list[str], folder: Path):
         self.arguments, self.folder, self.runs = arguments, folder, 0
@@ -94,8 +89,11 @@ class FirstSteps:
         began, lines = time.perf_counter(), []
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "t2t_jax.main"),
-                *(f"--workdir={workdir}", *self.arguments),
+                sys.executable,
+                "-m",
+                "t2t_jax.main",
+                f"--workdir={workdir}",
+                *self.arguments,
             ],
             env=environment,
             stdout=subprocess.PIPE,

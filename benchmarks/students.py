@@ -26,11 +26,13 @@ from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.parallel.machine import core_count, processor_name
 from t2t_jax.tools.bridges.checks import peer_process
 from t2t_jax.tools.bridges.exports import to_ctranslate2
 
+HEADS = "model", "program", "MB", "BLEU", "chrF", "sentences/s", "times"
 HERE = "t2t_jax"
 PEER = "ctranslate2_peer"
 
@@ -77,15 +79,7 @@ def here(name: str, translator: Translator) -> Contender:
 def in_ctranslate2(
     name: str, translator: Translator, weights: str, folder: Path
 ) -> Contender:
-    """A model in CTranslate2 on the CPU, in a process of its own each time.
-
-    Args:
-      weights: one of CTranslate2's types, such as `int8`.
-      folder: a new folder for its files.
-
-    Raises:
-      UserError: CTranslate2 cannot hold the model, or is not installed.
-    """
+    """A model in CTranslate2 on the CPU, in a process of its own each time."""
     if missing := peer_process.missing_packages(PEER):
         raise UserError(
             f"{' and '.join(missing)} is not installed: pip install "
@@ -140,16 +134,18 @@ def table(results: Sequence[Result]) -> str:
     """Formats results in Markdown; `times` is the rate over that of the first model."""
     first = {r.program: r for r in results if r.model == results[0].model}
     rows = [
-        "| model | program | MB | BLEU | chrF | sentences/s | times |",
-        "|---|---|---|---|---|---|---|",
+        [
+            r.model,
+            r.program,
+            f"{r.megabytes:.1f}",
+            f"{r.bleu:.2f}",
+            f"{r.chrf:.2f}",
+            f"{r.rate:.1f}",
+            f"{r.rate / first[r.program].rate:.2f}",
+        ]
+        for r in results
     ]
-    for r in results:
-        times = r.rate / first[r.program].rate
-        rows.append(
-            f"| {r.model} | {r.program} | {r.megabytes:.1f} | {r.bleu:.2f} | "
-            f"{r.chrf:.2f} | {r.rate:.1f} | {times:.2f} |"
-        )
-    return "\n".join(rows)
+    return "\n".join(markdown_table(HEADS, rows, left=(0, 1)))
 
 
 def define_flags():

@@ -30,10 +30,11 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
-from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.process_setup import set_up_process
+from t2t_jax.tools.verify.measuring import Trainer
+from t2t_jax.tools.verify.own_process import in_own_process, megabytes
 from t2t_jax.tools.verify.random_models import random_batch
-from t2t_jax.training.step import compile_steps
 
 
 class Work(NamedTuple):
@@ -65,27 +66,6 @@ WORKS = {
 }
 
 
-class Ours:
-    """Our train step on one device."""
-
-    def __init__(self, config: Config, vocab_size: int):
-        model = build(config.model, vocab_size)
-        mesh = make_mesh(devices=jax.devices()[:1])
-        self.vocab_size = vocab_size
-        self.steps = compile_steps(model, config, mesh, bos=peers.BOS)
-        self.state = self.steps.init()
-        self.metrics = None
-
-    def step(self, batch: dict[str, np.ndarray]) -> None:
-        """Starts an update with a batch in the host's memory."""
-        placed = place_batch(self.steps.mesh, batch)
-        self.state, self.metrics = self.steps.train(self.state, placed)
-
-    def finish(self) -> None:
-        """Waits for all updates."""
-        jax.block_until_ready((self.state, self.metrics))
-
-
 def contender(name: str, work: Work):
     """Creates a trainer.
 
@@ -95,7 +75,7 @@ def contender(name: str, work: Work):
     """
     batch = work.batch()
     if name == "ours":
-        trainer = Ours(work.config, work.vocab_size)
+        trainer = Trainer(work.config, work.vocab_size)
         arguments = (batch,)
     else:
         bfloat16 = compute_dtype(work.config.model) == "bfloat16"
@@ -120,34 +100,35 @@ def memory(name: str, work: Work, steps: int = 3) -> float | None:
         set_up_process()
     else:
         peers.need("torch", "transformers")
-    before = measuring.megabytes("VmRSS")
+    before = megabytes("VmRSS")
     rate, trainer = contender(name, work)
     rate(steps)
     if jax.default_backend() != "cpu":
         if name != "ours":
             return trainer.peak_megabytes()
         return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
-    peak = measuring.megabytes("VmHWM")
+    peak = megabytes("VmHWM")
     return None if before is None or peak is None else peak - before
 
 
 def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
     """Measures one work; returns its rows."""
-    megabytes = {}
+    peaks = {}
     if given.memory:
         for name in ("ours", *names):
-            megabytes[name] = measuring.in_own_process(memory, name, work)
+            peaks[name] = in_own_process(memory, name, work)
     torch = peers.need("torch")[0] if names else None
     rates = {name: contender(name, work)[0] for name in ("ours", *names)}
     for rate in rates.values():
         rate(2)  # compiles, and touches the memory for the first time
     dtype = compute_dtype(work.config.model).name
-    peak = measuring.matrix_peak(dtype, torch, given.peak_sizes)
-    medians = measuring.alternate(
+    medians, peak = measuring.alternate_with_peak(
         {name: lambda rate=rate: rate(given.steps) for name, rate in rates.items()},
         given.rounds,
+        dtype,
+        torch,
+        given.peak_sizes,
     )
-    peak = max(peak, measuring.matrix_peak(dtype, torch, given.peak_sizes))
     tokens = work.shape.rows * work.shape.target
     step = work.flops()
     share = measuring.floor_share(medians["ours"], step / tokens, peak)
@@ -161,10 +142,10 @@ def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
         "target tokens/s",
         medians,
         floor_share=share,
-        ours_megabytes=megabytes.get("ours"),
+        ours_megabytes=peaks.get("ours"),
     )
     return [
-        dataclasses.replace(row, peer_megabytes=megabytes.get(row.peer_name))
+        dataclasses.replace(row, peer_megabytes=peaks.get(row.peer_name))
         for row in rows
     ]
 
@@ -194,11 +175,7 @@ def works(given, argv: list[str]) -> list[Work]:
 
 
 def parsed_batch(text: str) -> Shape:
-    """Parses --batch: `32x64` means 32 rows of 64 source and 64 target tokens.
-
-    Raises:
-      UserError: the text has another form.
-    """
+    """Parses --batch: `32x64` means 32 rows of 64 source and 64 target tokens."""
     try:
         rows, length = map(int, text.split("x"))
     except ValueError:

@@ -1,18 +1,36 @@
 """The texts of small experiments: their presets and their first test sets."""
 
 from t2t_jax import load_config
+from t2t_jax.tools.experiment import with_fields
 
 # The preset of a text -> the name of the test set that is reported.
 TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 
 
+def chosen(what, name, choices):
+    """Returns the entry of a name, such as that of a text; refuses other names."""
+    if name not in choices:
+        wanted = " or ".join(map(repr, choices))
+        raise ValueError(f"unknown {what} {name!r}; want {wanted}")
+    return choices[name]
+
+
 def test_set(text):
-    """Returns the name of the test set of a text; refuses other texts."""
-    if text not in TEST_SETS:
-        raise ValueError(
-            f"unknown text {text!r}; want {' or '.join(map(repr, TEST_SETS))}"
-        )
-    return TEST_SETS[text]
+    """Returns the name of the test set of a text."""
+    return chosen("text", text, TEST_SETS)
+
+
+def short(name, steps, changes):
+    """Returns a preset for some steps, evaluated at their end; with other changes."""
+    fields = {
+        "train.minutes": 0.0,
+        "train.steps": steps,
+        "train.warmup": 200,
+        "train.save_every": steps // 8,  # 5 of them are averaged
+        "train.eval_every": steps,
+        "train.dev_lines": 0,
+    }
+    return with_fields(load_config(name), fields | changes)
 
 
 def preset(name, text, steps):

@@ -17,6 +17,7 @@ perplexity by its definition (section 5.4), so judge that row by BLEU.
 import math
 
 from t2t_jax import load_config
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
 from t2t_jax.tools.experiment.plots import bars
 
@@ -89,13 +90,12 @@ def report(results):
     ]
     found = [row for row in found if not math.isnan(row[1])]  # those with results
     found.sort(key=lambda row: -row[1])
+    cells = ([name, f"{bleu:+.1f}", f"{nats:+.3f}"] for bleu, nats, name in found)
     lines = [
         "Differences from the base, the worst first. Nats a piece are the difference "
         "of the logarithms of `test.perplexity`.",
         "",
-        "| row | BLEU | nats a piece |",
-        "|---|---|---|",
-        *(f"| {name} | {bleu:+.1f} | {nats:+.3f} |" for bleu, nats, name in found),
+        *markdown_table(("row", "BLEU", "nats a piece"), cells, left=(0, 1, 2)),
     ]
     return "\n".join([*lines, "", spread(base)])
 

@@ -34,7 +34,7 @@ with much parallel text it is the other way round (Edunov et al. 2018, section 5
 tag gains what noise gains, without losing words (Caswell et al. 2019).
 """
 
-from t2t_jax import load_config
+from experiments import _texts
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
 from t2t_jax.tools.experiment.plots import bars
 
@@ -60,19 +60,11 @@ def get_experiment(seeds=3, steps=3000, pairs=ALL, back=""):
       back: the workdir of the model that made them, whose tokenizer all rows have;
         empty: each row trains one of its text.
     """
-    base = with_fields(
-        load_config("multi30k:half_hour"),
-        {
-            "data.symbols": "<bt>,<blank>",  # in all rows, so that pieces are equal
-            "data.tokenizer": f"{back}/tokenizer.model" if back else "",
-            "train.minutes": 0.0,
-            "train.steps": steps,
-            "train.warmup": 200,
-            "train.save_every": steps // 8,  # 5 of them are averaged
-            "train.eval_every": steps,
-            "train.dev_lines": 0,
-        },
-    )
+    changes = {
+        "data.symbols": "<bt>,<blank>",  # in all rows, so that pieces are equal
+        "data.tokenizer": f"{back}/tokenizer.model" if back else "",
+    }
+    base = _texts.short("multi30k:half_hour", steps, changes)
     names = [name for name in map(str.strip, pairs.split(",")) if name]
     if unknown := [name for name in names if name not in PAIRS]:
         raise ValueError(f"unknown pairs {', '.join(unknown)}; want {', '.join(PAIRS)}")

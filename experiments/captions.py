@@ -12,7 +12,7 @@ trains the base and those rows for longer.
 The scores are of all of `val`, so that nothing is chosen on a test set.
 """
 
-from t2t_jax import load_config
+from experiments import _texts
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 DEV = "val"
@@ -58,20 +58,13 @@ def get_experiment(seeds=1, steps=1_500, changes="all"):
       steps: of every run.
       changes: the rows: recipe, regularization, or all.
     """
-    if changes not in CHANGES:
-        raise ValueError(f"changes={changes!r}; want {', '.join(CHANGES)}")
-    base = with_fields(
-        load_config("multi30k:half_hour"),
-        {
-            "data.test": DEV,
-            "train.steps": steps,
-            "train.warmup": max(1, steps // 9),
-            "train.save_every": max(1, steps // 28),  # 5 checkpoints are averaged
-            "train.eval_every": steps,
-            "train.dev_lines": 0,
-        },
-    )
-    rows = {"base": {}} | CHANGES[changes]
+    rows = {"base": {}} | _texts.chosen("changes", changes, CHANGES)
+    changed = {
+        "data.test": DEV,
+        "train.warmup": max(1, steps // 9),
+        "train.save_every": max(1, steps // 28),
+    }
+    base = _texts.short("multi30k:half_hour", steps, changed)
     return Experiment(
         [Row(name, with_fields(base, fields), seeds) for name, fields in rows.items()],
         columns=(f"{DEV}.bleu", f"{DEV}.chrf", f"{DEV}.perplexity", "minutes"),

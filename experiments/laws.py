@@ -12,8 +12,10 @@ one of these is not run again.
 import dataclasses
 
 from experiments import ablate, positions, table2
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
 
+NO_RESIDUAL = "no residual connections"
 BLEU, LONG, LOSS = "test.bleu", "long.bleu", "test.perplexity"
 NOTE = (
     "No figure of the paper is comparable: the text is that of a grammar. `long` has "
@@ -40,7 +42,7 @@ def get_experiment(seeds=3, row_seeds=1) -> Experiment:
         *rows_of(
             parts,
             "without a part",
-            *("no positions", "no residual connections", "no 1/sqrt(d_k)"),
+            *("no positions", NO_RESIDUAL, "no 1/sqrt(d_k)"),
         ),
         Row("one head", one_head, seeds=row_seeds, group="without a part"),
         *rows_of(schemes, "positions of later papers", "alibi"),
@@ -101,15 +103,12 @@ def report(results):
         ("Several heads help (section 3.2.2)", "one head", BLEU, ""),
         ("Scores need 1/sqrt(d_k) (section 3.2.1)", "no 1/sqrt(d_k)", BLEU, ""),
         ("The order has to be told (section 3.5)", "no positions", BLEU, ""),
-        (
-            *("Layers need residual connections (section 3.1)",),
-            *("no residual connections", BLEU, ""),
-        ),
+        ("Layers need residual connections (section 3.1)", NO_RESIDUAL, BLEU, ""),
         ("Sinusoids may extrapolate (section 3.5)", "alibi", LONG, "on `long`"),
     )
-    lines = [
-        f"| {claim} | {name} | {beside(name, column)} {more} |"
+    cells = (
+        [claim, name, f"{beside(name, column)} {more}"]
         for claim, name, column, more in claims
-    ]
-    head = ["| claim | tried | BLEU of the Transformer |", "|---|---|---|"]
-    return "\n".join([*head, *lines])
+    )
+    head = ("claim", "tried", "BLEU of the Transformer")
+    return "\n".join(markdown_table(head, cells, left=(0, 1, 2)))

@@ -14,6 +14,7 @@ post-norm needs the warm-up: its gradients are large near the output at the star
 import numpy as np
 
 from t2t_jax import load_config
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 NORMS = ("post", "pre", "post_final")
@@ -73,17 +74,14 @@ def curve(result, metric):
 
 def report(results):
     """Lists the gradient norms at the start and the losses, as a table."""
-    lines = [
-        "| row | gradient norm, first steps | loss, first | lowest | last |",
-        "|---|---:|---:|---:|---:|",
-    ]
+    head = ("row", "gradient norm, first steps", "loss, first", "lowest", "last")
+    cells = []
     for result in results:
         norms, losses = (curve(result, m)[1] for m in ("gradient_norm", "loss"))
         if norms and losses:
             numbers = norms[0], losses[0], min(losses), losses[-1]
-            cells = " | ".join(f"{number:.2f}" for number in numbers)
-            lines.append(f"| {result.row.name} | {cells} |")
-    return "\n".join(lines)
+            cells.append([result.row.name, *map("{:.2f}".format, numbers)])
+    return "\n".join(markdown_table(head, cells))
 
 
 def plot(results):

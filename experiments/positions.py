@@ -24,9 +24,10 @@ What to know when reading the results:
   measure checks that this suffices for the references.
 """
 
-import math
+from statistics import fmean, stdev
 
 from t2t_jax import load_config
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.positions import POSITIONS
 from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.tools.experiment.plots import lines
@@ -117,7 +118,7 @@ def curve_of(result, score):
     y = [[group[score] for group in runs] for runs in groups.values()]
     low, high = ([f(values) for values in y] for f in (min, max))
     several = len(result.runs) > 1
-    return x, [mean(v) for v in y], low if several else None, high if several else None
+    return x, [fmean(v) for v in y], low if several else None, high if several else None
 
 
 def groups_of(result):
@@ -141,15 +142,16 @@ def report(results):
         ("perplexity", "Perplexity a piece", 2),
         ("ratio", "Length of outputs by that of references", 2),
     ):
-        cells = [[title, *map(named, edges)], ["---"] * (1 + len(edges))]
+        cells = []
         for result in measured:
             groups = groups_of(result)
-            values = (mean([g[score] for g in groups[edge]]) for edge in edges)
+            values = (fmean([g[score] for g in groups[edge]]) for edge in edges)
             cells.append([result.row.name, *(f"{v:.{digits}f}" for v in values)])
         if score == "bleu":
             counts = (groups_of(measured[0])[edge][0]["lines"] for edge in edges)
             cells.append(["*lines*", *map(str, counts)])
-        parts.append("\n".join(f"| {' | '.join(row)} |" for row in cells))
+        head = [title, *map(named, edges)]
+        parts.append("\n".join(markdown_table(head, cells, left=range(len(head)))))
     return "\n\n".join(
         [
             "Columns are lengths of the source, in parts of the longest in training.",
@@ -170,13 +172,13 @@ def answer(measured):
             found[result.row.name] = seen, beyond
     if not found:
         return "The test sets have no sentences beyond the lengths of training."
-    order = sorted(found, key=lambda name: -mean(found[name][1]))
+    order = sorted(found, key=lambda name: -fmean(found[name][1]))
     listed = []
     for name in order:
         seen, beyond = found[name]
         lost = [a - b for a, b in zip(seen, beyond, strict=True)]
         listed.append(
-            f"{name} {mean(seen):.1f} to {mean(beyond):.1f} (loses {spread(lost)})"
+            f"{name} {fmean(seen):.1f} to {fmean(beyond):.1f} (loses {spread(lost)})"
         )
     return (
         "BLEU of sentences up to the longest source of training, and of longer ones, "
@@ -187,15 +189,10 @@ def answer(measured):
 def spread(values):
     """A mean, and the standard deviation over seeds if there are several."""
     if len(values) < 2:
-        return f"{mean(values):.1f}"
-    squares = sum((value - mean(values)) ** 2 for value in values)
-    return f"{mean(values):.1f} ± {math.sqrt(squares / (len(values) - 1)):.1f}"
+        return f"{fmean(values):.1f}"
+    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
 
 
 def named(edge):
     above, up_to = edge
     return f"{above:g}-{up_to:g}" if up_to else f"over {above:g}"
-
-
-def mean(values):
-    return sum(values) / len(values)

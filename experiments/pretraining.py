@@ -19,7 +19,7 @@ pieces is seen apart from that of the weights. Each of the 3 seeds of a row take
 4 minutes on two CPU cores.
 """
 
-from t2t_jax import load_config
+from experiments import _texts
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 # In the order of what is taken over.
@@ -40,17 +40,7 @@ def get_experiment(seeds=3, steps=800, masked="", spans=""):
       masked: the workdir of a masked language model; empty: none.
       spans: the workdir of a model trained to restore spans; empty: none.
     """
-    base = with_fields(
-        load_config("multi30k"),
-        {
-            "train.minutes": 0.0,
-            "train.steps": steps,
-            "train.warmup": 200,
-            "train.save_every": steps // 8,  # 5 of them are averaged
-            "train.eval_every": steps,
-            "train.dev_lines": 0,
-        },
-    )
+    base = _texts.short("multi30k", steps, {})
     starts = {"masked": masked, "spans": spans}
     rows = []
 

@@ -11,9 +11,9 @@ peaks at (width * 200)^-0.5, whatever the steps, after a fifth of them, and fall
 linearly to 0 at the end of each run. The grid tunes none of it.
 """
 
-from t2t_jax import load_config
+from experiments import _texts
 from t2t_jax.model.model import build
-from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
+from t2t_jax.tools.experiment import Experiment, Measure, Row
 from t2t_jax.tools.experiment.scaling import plot, report
 
 # Heads of 16 or 32 by width.
@@ -32,9 +32,7 @@ def get_experiment(seeds=1, text="tiny"):
       seeds: of each run of the grid.
       text: tiny, the built-in corpus; or multi30k, of --config.data.dir=FOLDER.
     """
-    if text not in GRIDS:
-        raise ValueError(f"unknown text {text!r}; want {' or '.join(GRIDS)}")
-    widths, steps, (width, most_steps) = GRIDS[text]
+    widths, steps, (width, most_steps) = _texts.chosen("text", text, GRIDS)
     grid = [
         trained(f"d{d}-{s}", config_of(text, d, s), seeds, "grid")
         for d in widths
@@ -74,16 +72,12 @@ def config_of(text, width, steps):
         "model.hidden": 4 * width,
         "data.batch_tokens": 1_024,
         "data.test": "",
-        "train.minutes": 0.0,
-        "train.steps": steps,
         "train.schedule": "linear",
         "train.warmup": steps // 5,
         "train.peak_learning_rate": (width * 200) ** -0.5,
-        "train.eval_every": steps,
         "train.save_every": steps,
-        "train.dev_lines": 0,
     }
-    return with_fields(load_config(text), changes)
+    return _texts.short(text, steps, changes)
 
 
 def trained(name, config, seeds, group, needs=()):

@@ -7,6 +7,8 @@ memorize in 600 steps. 14 runs of 90 seconds on two CPU cores: 25 minutes. The p
 own figures for smoothing and dropout are in `table3.py`.
 """
 
+from statistics import fmean
+
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
@@ -78,7 +80,7 @@ def plot(results):
         )
         x = [value for value, _ in points]
         mean, low, high = (
-            [reduce(scores) for _, scores in points] for reduce in (_mean, min, max)
+            [reduce(scores) for _, scores in points] for reduce in (fmean, min, max)
         )
         # Warm-up and learning rate differ by factors of 2, and are never 0.
         log_x = field.startswith("train.") and "smoothing" not in field
@@ -86,7 +88,3 @@ def plot(results):
         plots.lines({name: (x, mean, low, high)}, name, COLUMN, log_x=log_x, axes=ax)
         ax.label_outer()
     return figure
-
-
-def _mean(values):
-    return sum(values) / len(values)

@@ -11,6 +11,8 @@ for an accelerator.
 
 import math
 
+from experiments import _texts
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Measure, Row
 from t2t_jax.tools.experiment.fits import crossing
 from t2t_jax.tools.experiment.layer_cost import larger_half
@@ -65,15 +67,14 @@ def get_experiment(scale="small"):
     Args:
       scale: small or full.
     """
-    if scale not in SIZES:
-        raise ValueError(f"unknown scale {scale!r}; want 'small' or 'full'")
+    sizes = _texts.chosen("scale", scale, SIZES)
     rows = [
         Row(
             name,
             measures=[
                 Measure(
                     "layer_costs",
-                    {"layer": layer, "options": options, **SIZES[scale]},
+                    {"layer": layer, "options": options, **sizes},
                     name="cost",
                 ),
                 Measure(
@@ -101,8 +102,7 @@ def get_experiment(scale="small"):
 
 def measured(results, name="cost"):
     """The results of a measure, by row, of the rows that are finished."""
-    found = {row.row.name: row.runs[0].measure(name) for row in results}
-    return {row: measure for row, measure in found.items() if measure}
+    return {run.run.row: run.measure(name) for run in results.measured(name)}
 
 
 def plot(results):
@@ -161,7 +161,10 @@ def report(results):
         "times the sequential operations in a layer.",
         _table(
             ["row", *(f"n = {n}" for n in PATHS)],
-            [[name, *map(_number, path["paths"])] for name, path in paths.items()],
+            [
+                [name, *map("{:,.0f}".format, path["paths"])]
+                for name, path in paths.items()
+            ],
         ),
     ]
     if {ATTENTION, RECURRENT} <= set(costs):
@@ -226,10 +229,5 @@ def _range(cost, sweep):
     return f"{sizes[0]} to {sizes[-1]}"
 
 
-def _number(value):
-    return f"{value:,.0f}"
-
-
 def _table(head, rows):
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *rows])
+    return "\n".join(markdown_table(head, rows))

@@ -65,11 +65,11 @@ class ModelConfig(Section):
     # The same for one side only; 0 means `hidden`.
     encoder_hidden: int = field(0, low=0)
     decoder_hidden: int = field(0, low=0)
-    # P_drop: the dropout rate of embeddings and of sub-layer outputs, 0 <= rate < 1.
-    dropout: float = field(0.1, low=0)
+    # P_drop: the dropout rate of embeddings and of sub-layer outputs.
+    dropout: float = field(0.1, low=0, below=1)
     # Dropout of attention weights and of hidden units; the paper has none.
-    attention_dropout: float = field(0.0, low=0)
-    activation_dropout: float = field(0.0, low=0)
+    attention_dropout: float = field(0.0, low=0, below=1)
+    activation_dropout: float = field(0.0, low=0, below=1)
     # Position encodings: sinusoids (section 3.5), a learned table (Table 3, row E), ...
     positions: str = field("sinusoid", table="model.positions.POSITIONS")
     # Rows of the learned table, so the longest row of tokens; unused by other schemes.
@@ -170,8 +170,8 @@ class DataConfig(Section):
     # Strings that are always one piece, separated by commas, such as "<bt>,<2de>".
     symbols: str = field("")
     # BPE-dropout (Provilkov et al. 2020): the probability with which each merge is left
-    # out while training text is encoded, anew in every epoch; below 1. The paper: 0.1.
-    subword_dropout: float = field(0.0, low=0)
+    # out while training text is encoded, anew in every epoch. The paper: 0.1.
+    subword_dropout: float = field(0.0, low=0, below=1)
     # Drop training pairs with more pieces than this on a side, EOS included. A language
     # model's text is cut into blocks of this length instead.
     max_length: int = field(256, low=2)
@@ -233,10 +233,10 @@ class TrainConfig(Section):
     peak_learning_rate: float = field(0.0, low=0)
     # The optimizer; the next three fields are those of Adam.
     optimizer: str = field("adam", table="training.optimizers.OPTIMIZERS")
-    # Adam's beta_1, 0 <= beta_1 < 1.
-    adam_b1: float = field(0.9, low=0)
-    # Adam's beta_2, 0 <= beta_2 < 1.
-    adam_b2: float = field(0.98, low=0)
+    # Adam's beta_1.
+    adam_b1: float = field(0.9, low=0, below=1)
+    # Adam's beta_2.
+    adam_b2: float = field(0.98, low=0, below=1)
     # Adam's epsilon.
     adam_epsilon: float = field(1e-9, low=1e-15)
     # Scale gradients down to this global norm if theirs is larger; 0: never.
@@ -248,13 +248,13 @@ class TrainConfig(Section):
     freeze: str = field("")
     # The learning rate of a layer is multiplied by this once for each layer above it,
     # and once more for the output layer; the embeddings are below all. 1: one rate.
-    layer_decay: float = field(1.0, low=0)
+    layer_decay: float = field(1.0, low=0, high=1)
     # What training minimizes; evaluation always measures -log p of the target.
     loss: str = field("cross_entropy", table="training.losses.LOSSES")
-    # epsilon_ls: the probability spread over the vocabulary (section 5.4), below 1.
-    label_smoothing: float = field(0.1, low=0)
-    # The decay of an exponential moving average of the parameters, below 1; 0: none.
-    ema_decay: float = field(0.0, low=0)
+    # epsilon_ls: the probability spread over the vocabulary (section 5.4).
+    label_smoothing: float = field(0.1, low=0, below=1)
+    # The decay of an exponential moving average of the parameters; 0: none.
+    ema_decay: float = field(0.0, low=0, below=1)
     # Seed of the initial parameters, of dropout and of the order of the data.
     seed: int = field(0, low=0)
     # Microbatches of a batch, computed one after another to save memory.
@@ -352,11 +352,6 @@ class SearchOptions(Section):
 
         Args:
           label: stands before the names in messages, such as "--" for flags.
-          given: new values by name.
-
-        Raises:
-          UserError: no such option, a value of the wrong type or out of its range, or
-            values that contradict each other.
         """
         given = checked_options(SearchOptions, given, label)
         options = dataclasses.replace(self, **given)
@@ -437,24 +432,6 @@ class Config:
     mesh: MeshConfig = MeshConfig()
 
     def __post_init__(self):
-        model = self.model
-        for name, rate in (
-            ("model.dropout", model.dropout),
-            ("model.attention_dropout", model.attention_dropout),
-            ("model.activation_dropout", model.activation_dropout),
-            ("data.subword_dropout", self.data.subword_dropout),
-            ("train.label_smoothing", self.train.label_smoothing),
-            ("train.adam_b1", self.train.adam_b1),
-            ("train.adam_b2", self.train.adam_b2),
-            ("train.ema_decay", self.train.ema_decay),
-        ):
-            if rate >= 1:
-                raise UserError(f"config.{name}={rate}; want 0 <= {name} < 1")
-        if self.train.layer_decay > 1:
-            raise UserError(
-                f"config.train.layer_decay={self.train.layer_decay}; want at most 1: "
-                "lower layers learn more slowly"
-            )
         sizes = dataclasses.asdict(self.mesh)
         if 0 in sizes.values() or [*sizes.values()].count(-1) > 1:
             axes = ", ".join(f"{name}={size}" for name, size in sizes.items())
@@ -592,16 +569,7 @@ def from_config_dict(fields: Mapping) -> Config:
 
 
 def changed(config: Config, section: str, **values) -> Config:
-    """The config with some values of one section replaced.
-
-    Args:
-      config: The config to start from.
-      section: The section, such as "model".
-      **values: New values by field name.
-
-    Raises:
-      UserError: As `from_config_dict`.
-    """
+    """The config with some values of one section replaced."""
     fields = dataclasses.asdict(config)
     fields[section].update(values)
     return from_config_dict(fields)

@@ -7,6 +7,7 @@ field knows its address, so that entries can be added before a value is checked.
 import dataclasses
 import importlib
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,11 +15,22 @@ import ml_collections
 
 from t2t_jax.io.errors import UserError, did_you_mean
 
+# How a limit of a field is worded -> whether a value keeps it.
+_LIMITS = {
+    "at least": operator.ge,
+    "above": operator.gt,
+    "at most": operator.le,
+    "below": operator.lt,
+}
+
 
 def field(
     default: Any,
     choices: tuple = (),
     low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    below: float | None = None,
     safe: bool = False,
     table: str = "",
     help: str = "",
@@ -28,7 +40,8 @@ def field(
     Args:
       default: The value in the paper's base model; its type is the field's type.
       choices: The values allowed; empty allows all.
-      low: The least value allowed.
+      low, above: The least value allowed, or what all allowed ones are above.
+      high, below: The greatest value allowed, or what all allowed ones are below.
       safe: True if the field may change when a stopped run is continued.
       table: The address of a dict whose keys are the values allowed, as
         `MODULE.NAME` below `t2t_jax`. It is read when a value is checked, so that
@@ -36,9 +49,14 @@ def field(
       help: The text for --help of a field that is a flag, too. Other fields have a
         comment above them.
     """
+    limits = {
+        words: limit
+        for words, limit in zip(_LIMITS, (low, above, high, below), strict=True)
+        if limit is not None
+    }
     notes = {
         "choices": choices,
-        "low": low,
+        "limits": limits,
         "safe": safe,
         "table": table,
         "help": help,
@@ -133,9 +151,6 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
     Returns:
       By name, the field of the `Options` dataclass, and the choices that have it, such
       as "positions='relative'".
-
-    Raises:
-      UserError: two entries have an option of one name but with different defaults.
     """
     known: dict[str, tuple[dataclasses.Field, list[str]]] = {}
     entries = [
@@ -161,9 +176,6 @@ def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
 
     Args:
       name: What the user calls it, such as `config.decode.beam` or `--beam`.
-
-    Raises:
-      UserError: a value of the wrong type or out of range.
     """
     wanted = type(known.default)
     if wanted is float and type(value) is int:
@@ -175,16 +187,21 @@ def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
             f"want {wanted.__name__}, such as {known.default!r}"
         )
     # The fields of an entry's `Options` may be plain ones, without constraints.
-    notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
-    choices, low = notes["choices"], notes["low"]
+    notes = {"choices": (), "limits": {}, "table": ""} | dict(known.metadata)
+    choices, limits = notes["choices"], notes["limits"]
     if choices and value not in choices:
         raise UserError(f"{name}={value!r}{did_you_mean(value, choices)}")
     if notes["table"] and value not in table_of(known):
         raise UserError(f"{name}={value!r}{_no_entry(known, value)}")
     if wanted is float and not math.isfinite(value):
         raise UserError(f"{name}={value!r}; want a finite number")
-    if low is not None and value < low:
-        raise UserError(f"{name}={value!r} is too small; want at least {low}")
+    for words, limit in limits.items():
+        if not _LIMITS[words](value, limit):
+            size = "small" if words in ("at least", "above") else "large"
+            raise UserError(
+                f"{name}={value!r} is too {size}; want "
+                + " and ".join(f"{words} {limit:,}" for words, limit in limits.items())
+            )
     return value
 
 
@@ -195,9 +212,6 @@ def checked_options(
 
     Args:
       label: Stands before the names in messages, such as "--".
-
-    Raises:
-      UserError: no such field, or a value of the wrong type or out of range.
     """
     known = {f.name: f for f in dataclasses.fields(kind)}
     values = {}
@@ -222,10 +236,6 @@ def parse_variant(
 
     Returns:
       The name of the entry, and the values written, of the types of the defaults.
-
-    Raises:
-      UserError: no such entry or option, an option given twice, or a value of another
-        type.
     """
     given = f"{label}={written!r}"
     name, _, rest = written.partition(":")
@@ -264,11 +274,7 @@ def checked_section(name: str, default: Section, values: Mapping) -> Section:
     """Builds a section from a dict of its fields, whose names exist.
 
     Args:
-      name: of the section, for messages.
       default: gives the fields that are missing.
-
-    Raises:
-      UserError: a value of the wrong type or out of range, or an unknown option.
     """
     known = {f.name: f for f in dataclasses.fields(default)}
     values = dict(values)
@@ -293,7 +299,6 @@ def _checked_options(name: str, section: Section, values: Any) -> Options:
     """Checks the options of a section; returns those that differ from the defaults.
 
     Args:
-      section: with its choices.
       values: by name; also those of variants that are not chosen, at their defaults.
     """
     if not isinstance(values, Mapping | ml_collections.ConfigDict):

@@ -31,7 +31,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Union
 
 from etils import epath
@@ -53,17 +53,11 @@ CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the token
 
 
 class Start(NamedTuple):
-    """A start of a run: a line of starts.jsonl.
+    """A start of a run: a line of starts.jsonl."""
 
-    Attributes:
-      step: the step that it continued after; 0 for the first.
-      machine: as `describe_machine` returned it.
-      ideas: the SHA-256 of each module of --ideas.
-    """
-
-    step: int
-    machine: dict[str, str | int]
-    ideas: dict[str, str]
+    step: int  # the step that it continued after; 0 for the first
+    machine: dict[str, str | int]  # as `describe_machine` returned it
+    ideas: dict[str, str]  # the SHA-256 of each module of --ideas
 
     @classmethod
     def parsed(cls, line: bytes) -> "Start | None":
@@ -228,7 +222,9 @@ class Workdir:
                 write_atomically(file, written[name])
 
     def hold(self) -> AbstractContextManager[Callable[[], None]]:
-        """Keeps the workdir for one run; see `lock.hold`."""
+        """Keeps the workdir for one run; see `lock.hold`. Only process 0 does."""
+        if not processes.is_first():
+            return nullcontext(lambda: None)
         return lock.hold(self.path)
 
     def check_writable(self) -> None:

@@ -116,8 +116,8 @@ LAWS = [
     Mutant(
         "every_weight_is_used",
         "t2t_jax/model/feed_forward.py",
-        "return y_btd + self.outer_bias[...].astype(dtype)",
-        "return y_btd",
+        "return linear(x_btf, self.outer, bias=self.outer_bias)",
+        "return linear(x_btf, self.outer)",
         "tests/model/test_laws_of_variants.py",
         "test_a_variant_obeys[defaults-every_weight_is_used]",
     ),
@@ -311,7 +311,7 @@ PROMISES = [
     ),
     Mutant(
         "the_papers_bleu_is_smoothed",
-        "t2t_jax/metrics/tokenized.py",
+        "t2t_jax/metrics/plain.py",
         'smooth_method="none"',
         'smooth_method="exp"',
         "tests/evaluation/test_bleu.py",

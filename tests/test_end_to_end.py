@@ -15,7 +15,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.io.atomic import read_checked_json
-from t2t_jax.run import step_lookup
+from t2t_jax.run import rerun
 from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
 from tests.small_run import ROOT, assert_same, config_for, files, final_parameters
@@ -205,9 +205,7 @@ def test_translate_gives_a_line_for_a_line(trained):
 def test_whatwas_prints_a_pair_a_line(trained):
     done = run("whatwas", f"--workdir={trained[0]}", "--step=3")
     assert b"step 3 is trained on batch 2 of epoch 0" in done.stderr
-    assert (
-        done.stdout.decode().splitlines() == step_lookup.batch_of_step(trained[0], 3)[1]
-    )
+    assert done.stdout.decode().splitlines() == rerun.batch_of_step(trained[0], 3)[1]
 
 
 def test_translate_prints_what_is_asked_for(trained):

@@ -64,12 +64,15 @@ def test_mistakes_are_named_before_anything_is_loaded(commands, tmp_path):
         ),
         ([workdir, LINE], "--output is missing; give it as --output=VALUE"),
         ([workdir, LINE, "--output=page.png"], "ends in .html"),
-        ([workdir, LINE, "--output=no/folder/page.html"], "a folder that exists"),
+        ([workdir, LINE, "--output=no/folder/page.html"], "is not an existing folder"),
         ([workdir, page, f"--input={lines}", "--target=x"], "want --targets=FILE"),
         ([workdir, page, LINE, f"--targets={lines}"], "goes with --input"),
         ([workdir, page, "--input=nothing"], "there is no such file"),
         ([workdir, page, f"--input={tmp_path / 'empty'}"], "is empty"),
-        ([workdir, page, f"--input={tmp_path / 'latin'}"], "byte 4 is not UTF-8"),
+        (
+            [workdir, page, f"--input={tmp_path / 'latin'}"],
+            "byte 4 (0xe9) is not UTF-8",
+        ),
         (["--workdir=a,b,c", page, LINE], "names 3 workdirs"),
         ([workdir, page, LINE], "nowhere"),
     ):

@@ -61,11 +61,11 @@ def opened(config):
 def test_teachers_are_read_and_hashed(teacher, tmp_path):
     other = stored(tmp_path / "other", config_of(), vocabulary(), seed=1)
     both = opened(config_of(teacher, other, dtype="bfloat16"))
-    first, second = both.frozen.read()
-    assert both.frozen.read() == []  # memory of the host is freed
+    first, second = both.read()
+    assert both.read() == []  # memory of the host is freed
     assert [parameters_sha256(x) for x in (first, second)] == both.sha256
     assert jax.tree.map(np.shape, first) == jax.tree.map(
-        np.shape, both.frozen.models[0].shapes
+        np.shape, both.models[0].shapes
     )
     assert len({*both.sha256, *opened(config_of(teacher)).sha256}) == 2
     # A single value is another teacher.
@@ -75,7 +75,7 @@ def test_teachers_are_read_and_hashed(teacher, tmp_path):
 
 def test_a_loss_without_frozen_models_reads_none():
     none = opened(config_of())
-    assert (none.frozen.models, none.frozen.read(), none.sha256) == ((), [], [])
+    assert (none.models, none.read(), none.sha256) == ((), [], [])
 
 
 def test_models_that_do_not_fit_are_refused(teacher, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.commands.config_files import config_name, preset_names
+from t2t_jax.commands.config_files import config_name, shipped_names
 from t2t_jax.tools.plan.describe import describe
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ RELATIVE = 1e-6
 
 
 def presets() -> list[str]:
-    names = [name for name in preset_names() if name not in NEED_ARGUMENTS]
+    names = [name for name in shipped_names("configs") if name not in NEED_ARGUMENTS]
     return [*(f"configs/{name}.py" for name in names), *WITH_ARGUMENTS]
 
 

@@ -18,8 +18,8 @@ def test_without_a_command_they_are_listed_by_group():
     assert listed == overview() + "\n"
     for group, commands in COMMANDS.items():
         assert f"\n{group}\n" in listed
-        for name, command in commands.items():
-            assert f"  {name:10} {command.does}" in listed
+        for name, does in commands.items():
+            assert f"  {name:10} {does}" in listed
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest():

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from benchmarks import wmt
-from benchmarks.input_pipeline import Padded, made_up
+from benchmarks.input_pipeline import Padded
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.feeding import plan_for
+from t2t_jax.tools.verify.measuring import random_pairs
 
 
 def test_the_padded_peer_has_every_pair_once_and_fits_the_budget():
-    pairs = made_up(300, pieces=1000)
+    pairs = random_pairs(wmt.lengths(300), 1000)
     padded = Padded(pairs, batch_tokens=512)
     plan = padded.plan()
     found = np.sort(np.concatenate([pair_p for _, pair_p in plan]))
@@ -35,7 +36,8 @@ def test_the_padded_peer_has_every_pair_once_and_fits_the_budget():
 @pytest.mark.parametrize("preset", ["base", "big"])
 def test_the_papers_batches_of_wmt_lengths_are_full(preset):
     config = from_config_dict(load_config(f"configs/{preset}.py")).data
-    plan = plan_for(made_up(60_000, config.vocab_size), config, seed=0, epoch=0)
+    pairs = random_pairs(wmt.lengths(60_000), config.vocab_size)
+    plan = plan_for(pairs, config, seed=0, epoch=0)
     assert plan.efficiency >= 0.95
 
 

@@ -110,8 +110,8 @@ def test_the_config_imports_only_errors():
 def test_every_listed_command_has_its_module():
     from t2t_jax.commands.launch import commands
 
-    for command in commands().values():
-        assert (PACKAGE / f"{command.module.replace('.', '/')}.py").exists()
+    for module in commands().values():
+        assert (PACKAGE / f"{module.replace('.', '/')}.py").exists()
 
 
 def run_python(code):

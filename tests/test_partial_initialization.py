@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.tokenizers.table import pack
@@ -15,7 +16,6 @@ from t2t_jax.run import initialization
 from t2t_jax.run.initialization import (
     check_parts,
     completed,
-    flat,
     remap,
     taken_over,
     text_vocabulary,
@@ -62,7 +62,7 @@ def started(theirs: Config, ours: Config, pieces: int = 20, labels: int | None =
     after = completed(taken, random)
     shapes = jax.tree.map(lambda x: x.shape, our_model.shapes)
     assert jax.tree.map(np.shape, after) == shapes
-    return flat(before), flat(after), flat(taken)
+    return flatten_dict(before), flatten_dict(after), flatten_dict(taken)
 
 
 KINDS = {

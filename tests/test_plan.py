@@ -10,9 +10,9 @@ import pytest
 from t2t_jax import load_config
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.plan import command
-from t2t_jax.tools.plan import plan as plans
+from t2t_jax.tools.plan import forecast as plans
 from t2t_jax.tools.plan.command import parse_mesh
-from t2t_jax.tools.plan.plan import has_tpu_compiler
+from t2t_jax.tools.plan.forecast import has_tpu_compiler
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 

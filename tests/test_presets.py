@@ -86,7 +86,7 @@ def test_a_wheel_describes_every_preset_from_an_empty_folder(tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     empty = tmp_path / "empty"
     empty.mkdir()
-    for preset in set(config_files.preset_names()) - {"finetune", "student"}:
+    for preset in set(config_files.shipped_names("configs")) - {"finetune", "student"}:
         code = (
             f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
             "from t2t_jax.commands import launch\n"

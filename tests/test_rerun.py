@@ -28,7 +28,7 @@ def test_a_step_comes_to_the_same_bytes_and_nothing_is_written(trained):
     before = files(trained[0])
     result = rerun(trained[0], 10)
     assert files(trained[0]) == before
-    assert result.stretch[:4] == (10, 10, 8, 12)
+    assert result.stretch[:2] == (8, 12)
     assert {(12, "state"), (12, "parameters")} <= {*kinds(result)}
     assert result.logged == [9, 12]  # one of them with steps from before
     assert result.same, [*report(result)]
@@ -37,7 +37,7 @@ def test_a_step_comes_to_the_same_bytes_and_nothing_is_written(trained):
 
 def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(trained):
     result = rerun(trained[0], 2, 9)
-    assert result.stretch[:4] == (2, 9, 0, 9)
+    assert result.stretch[:2] == (0, 9)
     assert {step for step, _ in kinds(result)} == {6, 8}  # 6 is the best
     assert result.logged == [3, 6, 9]
     assert result.same, [*report(result)]

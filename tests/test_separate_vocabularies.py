@@ -8,7 +8,7 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.run import initialization
-from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.run.rerun import batch_of_step
 from t2t_jax.workdir import Workdir
 from tests.small_run import config_for
 

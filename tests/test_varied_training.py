@@ -9,7 +9,7 @@ from t2t_jax import UserError, train
 from t2t_jax.config import Config, DataConfig, ModelConfig, TaskConfig
 from t2t_jax.data.variation import text_variation_of
 from t2t_jax.io.atomic import checked_json, read_checked_json
-from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.run.rerun import batch_of_step
 from t2t_jax.tasks.table import TASKS, task_of
 from tests.small_run import assert_same, config_for, final_parameters
 

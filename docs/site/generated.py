@@ -145,9 +145,9 @@ def command_list() -> str:
     return _table(
         ("", "command", ""),
         [
-            (group, f"[`{name}`](#{name})", command.does)
+            (group, f"[`{name}`](#{name})", does)
             for group, listed in COMMANDS.items()
-            for name, command in listed.items()
+            for name, does in listed.items()
         ],
     )
 

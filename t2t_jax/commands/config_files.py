@@ -56,11 +56,6 @@ def shipped_names(folder: str) -> list[str]:
     return sorted(f.stem for f in files if f.stem[0] != "_")
 
 
-def preset_names() -> list[str]:
-    """Names of all presets, sorted: `['base', 'big', ...]`."""
-    return shipped_names("configs")
-
-
 def resolve(given: str) -> str:
     """Finds the file of a config; makes the package `configs` importable for it.
 
@@ -69,12 +64,6 @@ def resolve(given: str) -> str:
 
     Args:
       given: a preset or a file, optionally with `:ARGUMENT`.
-
-    Returns:
-      The path of the file, with the same argument.
-
-    Raises:
-      UserError: no such preset or file.
     """
     place, colon, argument = given.partition(":")
     file = find_shipped(place, "configs")
@@ -142,9 +131,7 @@ def _load(path: str) -> ml_collections.ConfigDict:
 
 def given_fields(argv: Sequence[str]) -> list[str]:
     """The full names of the fields that a command line sets: `['model.layers']`."""
-    words = [word for word in argv if word.startswith("-")]
-    names = [word.lstrip("-").partition("=")[0] for word in words]
-    found = [re.fullmatch(r"(?:no)?config\.(.+)", name) for name in names]
+    found = [re.match(r"-+(?:no)?config\.([^=]+)", word) for word in argv]
     return [match[1] for match in found if match]
 
 

@@ -11,11 +11,7 @@ import sys
 from absl import flags
 
 from t2t_jax.commands.config_files import given_fields
-from t2t_jax.commands.flags import (
-    define_config_flag,
-    define_search_flags,
-    search_flags,
-)
+from t2t_jax.commands.flags import define_config_flag, define_search_flags, search_flags
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.io.errors import UserError
@@ -36,11 +32,7 @@ def default_config() -> str:
 
 def define_flags():
     define_config_flag()
-    string, integer, boolean = (
-        flags.DEFINE_string,
-        flags.DEFINE_integer,
-        flags.DEFINE_boolean,
-    )
+    string, integer = flags.DEFINE_string, flags.DEFINE_integer
     string(
         "teacher",
         None,
@@ -75,7 +67,7 @@ def define_flags():
         "Further training text, with weights: original@1 is the --input itself, read "
         "once an epoch.",
     )
-    boolean(
+    flags.DEFINE_boolean(
         "word_level",
         False,
         "The student also learns the teacher's probabilities of each piece "

@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
-from t2t_jax.commands.config_files import preset_names
+from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.config import SearchOptions
 from t2t_jax.data.corpus import Corpus, open_places
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
@@ -25,9 +25,9 @@ def define_config_flag() -> None:
     config_flags.DEFINE_config_file(
         "config",
         None,
-        f"A preset ({', '.join(preset_names())}) or the path of a config file, "
-        "optionally followed by :ARGUMENT; --config.SECTION.FIELD=VALUE changes a "
-        "field.",
+        f"A preset ({', '.join(shipped_names('configs'))}) or the path of a config "
+        "file, optionally followed by :ARGUMENT; --config.SECTION.FIELD=VALUE changes "
+        "a field.",
     )
 
 
@@ -42,7 +42,9 @@ def define_ideas_flag() -> None:
 
 
 SEARCH, SAMPLING = option_names(SearchOptions), option_names(SamplingOptions)
-_DEFINE = {
+# What defines a flag, by the type of its default.
+DEFINE = {
+    bool: flags.DEFINE_boolean,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
@@ -55,7 +57,6 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
 
     Args:
       several: what several workdirs mean, if the command takes them.
-      dtype: False leaves out --dtype.
     """
     flags.DEFINE_string(
         "workdir",
@@ -104,11 +105,7 @@ def define_search_flags(leave_out: Sequence[str] = ()) -> None:
 
 
 def search_flags(given: flags.FlagValues) -> dict[str, Any]:
-    """Returns the options of a search that flags give, by name.
-
-    Raises:
-      UserError: a value out of its range, whatever the config has.
-    """
+    """Returns the options of a search that flags give, by name."""
     # Not all commands define all of them.
     named = {name: getattr(given, name, None) for name in SEARCH}
     return checked_options(SearchOptions, named, "--")
@@ -122,7 +119,7 @@ def define_sampling_flags() -> None:
 
 def _define(known: dataclasses.Field, default: Any) -> None:
     """Defines the flag of a field of options."""
-    define = _DEFINE[type(known.default)]
+    define = DEFINE[type(known.default)]
     define(known.name, default, known.metadata["help"])
 
 
@@ -164,17 +161,11 @@ def define_task_flag() -> None:
 def chosen_task(
     translator: Translator, given: flags.FlagValues
 ) -> tuple[Task, Translator]:
-    """Returns the task of the config or of --task, and the translator for its lines.
-
-    Raises:
-      UserError: the model has no such subtask, or only one task.
-    """
+    """Returns the task of the config or of --task, and the translator for its lines."""
     task = task_of(translator.config)
-    return (
-        (task, translator)
-        if given.task is None
-        else task.chosen(given.task, translator)
-    )
+    if given.task is None:
+        return task, translator
+    return task.chosen(given.task, translator)
 
 
 def refuse_unused(task: Task, given: flags.FlagValues) -> None:
@@ -198,11 +189,7 @@ def define_process_flags() -> None:
 
 
 def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
-    """Opens the test sets of --test, as the task of a workdir reads them.
-
-    Raises:
-      UserError: no test set is named, or one cannot be opened.
-    """
+    """Opens the test sets of --test, as the task of a workdir reads them."""
     corpora = open_places(given.test, task_of(config).open)
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
@@ -210,11 +197,7 @@ def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
 
 
 def workdirs_of(given: flags.FlagValues) -> str | list[str]:
-    """The workdir of --workdir, or the list of an ensemble's workdirs.
-
-    Raises:
-      UserError: none is named.
-    """
+    """The workdir of --workdir, or the list of an ensemble's workdirs."""
     names = [name for name in map(str.strip, given.workdir.split(",")) if name]
     if not names:
         raise UserError(f"--workdir={given.workdir!r} names no workdir")
@@ -222,13 +205,7 @@ def workdirs_of(given: flags.FlagValues) -> str | list[str]:
 
 
 def help_text(name: str, introduction: str, defined: list[str]) -> str:
-    """Formats the text of --help.
-
-    Args:
-      name: of the command.
-      introduction: what stands above the flags.
-      defined: the names of its flags.
-    """
+    """Formats the text of --help."""
     lines = [introduction.strip(), "", f"Flags of {name}:"]
     for flag_name in defined:
         flag = flags.FLAGS[flag_name]

@@ -7,105 +7,67 @@ huge pages (`parallel/huge_pages.py`).
 import importlib
 import sys
 from types import ModuleType
-from typing import NamedTuple
 
 from t2t_jax.parallel import huge_pages
 
-
-class Command(NamedTuple):
-    """Where a command is defined, and its line in the overview."""
-
-    module: str  # below t2t_jax; has `define_flags` and `main`, see `runner.run`
-    does: str
-
-
-# Group -> name -> command. The command of a tool is a file of the tool's folder.
+# Group -> name -> its line in the overview. Its module is as `runner.run` says.
 COMMANDS = {
     "train": {
-        "train": Command(
-            "commands.train", "train a config, or continue, then score its test sets"
-        ),
-        "distill": Command(
-            "commands.distill", "translate a text by a teacher, and train a student"
-        ),
-        "experiment": Command(
-            "tools.experiment.command",
-            "run the rows of a table: seeds, statistics, plots",
-        ),
+        "train": "train a config, or continue, then score its test sets",
+        "distill": "translate a text by a teacher, and train a student",
+        "experiment": "run the rows of a table: seeds, statistics, plots",
     },
     "use": {
-        "translate": Command(
-            "commands.translate",
-            "translate a file, standard input, or sentences typed at a prompt",
-        ),
-        "score": Command(
-            "commands.score", "compute log-probabilities of given targets"
-        ),
-        "evaluate": Command(
-            "commands.evaluate", "answer and score a test set, by its task's scores"
-        ),
-        "compare": Command(
-            "tools.compare.command",
-            "compare systems on a test set: which is better, and where",
-        ),
+        "translate": "translate a file, standard input, or sentences typed at a prompt",
+        "score": "compute log-probabilities of given targets",
+        "evaluate": "answer and score a test set, by its task's scores",
+        "compare": "compare systems on a test set: which is better, and where",
     },
     "exchange": {
-        "import": Command(
-            "tools.bridges.importing",
-            "read a published model: Hugging Face, fairseq, Marian, PyTorch",
-        ),
-        "export": Command(
-            "tools.bridges.exporting",
-            "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
-        ),
+        "import": "read a published model: Hugging Face, fairseq, Marian, PyTorch",
+        "export": "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
     },
     "look": {
-        "explain": Command(
-            "tools.explain.command",
-            "show on a page why a sentence was translated this way",
-        ),
-        "describe": Command(
-            "tools.plan.describe_command",
-            "describe a config beside the paper: sizes, rates, FLOPs",
-        ),
-        "plot": Command(
-            "tools.pages.command",
-            "draw the logs of runs: losses, scores, rates; a page or a picture",
-        ),
+        "explain": "show on a page why a sentence was translated this way",
+        "describe": "describe a config beside the paper: sizes, rates, FLOPs",
+        "plot": "draw the logs of runs: losses, scores, rates; a page or a picture",
     },
     "check": {
-        "verify": Command(
-            "tools.verify.command",
-            "measure on this machine what the documentation promises",
-        ),
-        "plan": Command(
-            "tools.plan.command",
-            "forecast whether a run fits on other chips, and how long it takes",
-        ),
-        "doctor": Command(
-            "tools.doctor.command",
-            "find what is wrong with a text before training on it",
-        ),
-        "whatwas": Command(
-            "commands.whatwas",
-            "list the sentences of a step's batch, or execute steps again",
-        ),
+        "verify": "measure on this machine what the documentation promises",
+        "plan": "forecast whether a run fits on other chips, and how long it takes",
+        "doctor": "find what is wrong with a text before training on it",
+        "whatwas": "list the sentences of a step's batch, or execute steps again",
     },
+}
+# The command of a tool is a file of the tool's folder, that of the core is a file here.
+TOOLS = {
+    "experiment": "experiment.command",
+    "compare": "compare.command",
+    "import": "bridges.importing",
+    "export": "bridges.exporting",
+    "explain": "explain.command",
+    "describe": "plan.describe_command",
+    "plot": "pages.command",
+    "verify": "verify.command",
+    "plan": "plan.command",
+    "doctor": "doctor.command",
 }
 ALIASES = {"main": "train"}  # `python -m t2t_jax.main` is the main job's first name
 
 
-def commands() -> dict[str, Command]:
-    """All commands by name, aliases included."""
+def commands() -> dict[str, str]:
+    """The module of each command below t2t_jax, by all its names."""
     named = {
-        name: command for group in COMMANDS.values() for name, command in group.items()
+        name: f"tools.{TOOLS[name]}" if name in TOOLS else f"commands.{name}"
+        for group in COMMANDS.values()
+        for name in group
     }
     return named | {alias: named[name] for alias, name in ALIASES.items()}
 
 
 def module_of(name: str) -> ModuleType:
     """Imports the module of a command."""
-    return importlib.import_module(f"t2t_jax.{commands()[name].module}")
+    return importlib.import_module(f"t2t_jax.{commands()[name]}")
 
 
 def launch(name: str) -> None:
@@ -139,5 +101,5 @@ def overview() -> str:
     lines = ["python -m t2t_jax COMMAND [--help]"]
     for group, listed in COMMANDS.items():
         lines += ["", group]
-        lines += [f"  {name:10} {command.does}" for name, command in listed.items()]
+        lines += [f"  {name:10} {does}" for name, does in listed.items()]
     return "\n".join(lines)

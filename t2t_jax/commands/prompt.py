@@ -94,11 +94,7 @@ class Prompt:
                 print("stopped")
 
     def answer(self, line: str) -> str:
-        """Returns the text to print for a typed line.
-
-        Raises:
-          UserError: an unknown command, a bad argument, or no sentence yet.
-        """
+        """Returns the text to print for a typed line."""
         if not line.strip() and self._has_source:
             return self._help if self._last is None else ""
         if not line.startswith(":"):

@@ -15,11 +15,7 @@ from absl import app, flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands import config_files
-from t2t_jax.commands.flags import (
-    define_ideas_flag,
-    define_process_flags,
-    help_text,
-)
+from t2t_jax.commands.flags import define_ideas_flag, define_process_flags, help_text
 from t2t_jax.io import ideas, messages
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -64,11 +60,10 @@ def run(name: str, command: ModuleType) -> None:
     wants_help = any(a in ("--help", "-help", "-h", "--h") for a in argv[1:])
     if not wants_help:
         _catch_errors(_import_ideas, argv)
-    if default and not wants_help:
-        if not any(re.match("--?config(=|$)", argument) for argument in argv):
-            argv.insert(1, f"--config={default}")
-        argv = _catch_errors(_resolve_config, argv)
-    if not wants_help:
+        if default:
+            if not any(re.match("--?config(=|$)", argument) for argument in argv):
+                argv.insert(1, f"--config={default}")
+            argv = _catch_errors(_resolve_config, argv)
         _catch_errors(_check_fields, argv)
     # Flags are defined here, not on import: a program that imports `train` has its own
     # flags, and names would clash.
@@ -160,8 +155,7 @@ def _catch_errors(function: Callable, argv: Sequence[str]):
         if e.errno not in _STORAGE_ERRORS:
             raise
         _exit(
-            2,
-            f"error: {e}. Everything written before is complete; fix this and retry",
+            2, f"error: {e}. Everything written before is complete; fix this and retry"
         )
     except Exception:
         if not processes.distributed():
@@ -173,8 +167,6 @@ def _exit(status: int, message: str, everywhere: bool = False) -> None:
     """Ends the program with a message.
 
     Args:
-      status: exit status.
-      message: for standard error.
       everywhere: True if all processes end for this reason; only process 0 prints it.
     """
     if processes.distributed():

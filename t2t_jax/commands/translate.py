@@ -123,7 +123,8 @@ def main(_):
     for name, needed in (("shard", "input"), ("resume", "output")):
         if given[name].value and not (given[needed].value or given.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
-    changes = pair_options(given)
+    noises = parse_noise(given.noise)
+    changes = PairOptions(noises, given.noise_seed, given.tag)
     search, options = search_of(given)
     if given.choose is not None:
         parse_choice(given.choose)  # mistakes are reported before loading
@@ -142,7 +143,7 @@ def main(_):
     if given.choose is not None:
         translator = translator.with_choice(given.choose)
     if marks:
-        marks.check(translator)
+        check_dropout(marks.measure, translator.members)
 
     def translate(lines: list[str], number: int) -> list[Translation]:
         """Translates lines, the first with this number (from 1)."""
@@ -212,9 +213,6 @@ def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
 
     Returns:
       A function (translator, lines, **more) -> translations, and its options.
-
-    Raises:
-      UserError: flags of beam search with --sample, or of sampling without it.
     """
     constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
     search = search_flags(given)
@@ -275,16 +273,12 @@ class Marks:
     """
 
     def __init__(self, measure: str, options: ConfidenceOptions, lowest: float | None):
-        self._measure, self._options, self._lowest = measure, options, lowest
+        self.measure, self._options, self._lowest = measure, options, lowest
         self._lines = self._low = 0
 
     @classmethod
     def of(cls, given: flags.FlagValues) -> "Marks | None":
-        """Reads the flags; None if neither is given.
-
-        Raises:
-          UserError: a value is wrong.
-        """
+        """Reads the flags; None if neither is given."""
         if given.confidence is None and given.min_confidence is None:
             return None
         lowest = given.min_confidence
@@ -293,14 +287,10 @@ class Marks:
         chosen = DEFAULT if given.confidence is None else given.confidence
         return cls(*parse_confidence(chosen), lowest)
 
-    def check(self, translator: Translator) -> None:
-        """Raises UserError if the models of a translator have no such confidence."""
-        check_dropout(self._measure, translator.members)
-
     def options(self) -> dict:
         """Returns what the output depends on, for the record of a job."""
-        options = dataclasses.asdict(self._options) if self._measure in DROPPING else {}
-        chosen = {"measure": self._measure, **options, "lowest": self._lowest}
+        options = dataclasses.asdict(self._options) if self.measure in DROPPING else {}
+        chosen = {"measure": self.measure, **options, "lowest": self._lowest}
         return {"confidence": chosen}
 
     def fields(
@@ -309,29 +299,24 @@ class Marks:
         """Returns the fields of all hypotheses of some lines, in order."""
         pairs = [(t.source, h) for t in translations for h in t.hypotheses]
         options = dataclasses.asdict(self._options)
-        found = translator.confidence(pairs, self._measure, warn=False, **options)
+        found = translator.confidence(pairs, self.measure, warn=False, **options)
+        low = [self._lowest is not None and x < self._lowest for x in found]
         best = 0  # the place of the first hypothesis of a line
         for of_line in translations:
             self._lines += 1
-            self._low += self._is_low(found[best])
+            self._low += low[best]
             best += len(of_line.hypotheses)
-        return iter([self._field(confidence) for confidence in found])
-
-    def _is_low(self, confidence: float) -> bool:
-        return self._lowest is not None and confidence < self._lowest
-
-    def _field(self, confidence: float) -> str:
-        text = f"{confidence:.6g}"
         if self._lowest is None:
-            return text
-        return f"{text} ||| {LOW if self._is_low(confidence) else OK}"
+            return iter([f"{x:.6g}" for x in found])
+        marks = [LOW if is_low else OK for is_low in low]
+        return iter([f"{x:.6g} ||| {m}" for x, m in zip(found, marks, strict=True)])
 
     def report(self) -> None:
         """Reports how many of the lines of this command are marked."""
         if self._lowest is not None:
             say(
                 f"{self._low:,} of {self._lines:,} lines are marked {LOW}: their "
-                f"{self._measure} is below {self._lowest:g}"
+                f"{self.measure} is below {self._lowest:g}"
             )
 
 
@@ -375,11 +360,7 @@ def define_pairs_flags() -> None:
 
 
 def check_pairs_flags(given: flags.FlagValues) -> None:
-    """Checks that flags go with --pairs, or that none is given without it.
-
-    Raises:
-      UserError: they do not; the message names the flag.
-    """
+    """Checks that flags go with --pairs, or that none is given without it."""
     if given.pairs is None:
         for name in OF_PAIRS:
             if given[name].present:
@@ -408,21 +389,8 @@ def check_pairs_flags(given: flags.FlagValues) -> None:
         raise UserError(f"--noise_seed={given.noise_seed}; want 0 or more")
 
 
-def pair_options(given: flags.FlagValues) -> PairOptions:
-    """Returns what is done to translations.
-
-    Raises:
-      UserError: --noise or --tag is wrong.
-    """
-    return PairOptions(parse_noise(given.noise), given.noise_seed, given.tag)
-
-
 def languages_of(task: Task) -> tuple[str, str]:
-    """Returns source and target of the task of a workdir.
-
-    Raises:
-      UserError: the task is not translation.
-    """
+    """Returns source and target of the task of a workdir."""
     if not isinstance(task, translation.Translation):
         raise UserError(
             "--pairs makes training text of translations; this workdir has "

@@ -16,8 +16,7 @@ from absl import flags
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.run.rerun import report, rerun
-from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.run.rerun import batch_of_step, report, rerun
 
 
 def define_flags():
@@ -62,11 +61,7 @@ def main(_):
 
 
 def parse_steps(steps: str) -> tuple[int, int | None]:
-    """Parses "N" as (N, None) and "N-M" as (N, M).
-
-    Raises:
-      UserError: neither a number nor two.
-    """
+    """Parses "N" as (N, None) and "N-M" as (N, M)."""
     if not (found := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", steps)):
         raise UserError(f"--step={steps!r}; want a step, such as 600, or a stretch N-M")
     first, last = found.groups()

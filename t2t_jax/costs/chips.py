@@ -8,13 +8,15 @@ all.
 """
 
 import dataclasses
+import itertools
 import math
 import re
-import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
 
 GIB, TERA, GIGA = 2**30, 1e12, 1e9
@@ -56,37 +58,24 @@ class Chip:
     sizes: tuple[str, ...] = ()
     torus: int = 0
 
+    def peak(self, dtype: str) -> float:
+        """Peak FLOP/s of matrix products for activations of a type."""
+        return self.bfloat16 if dtype == "bfloat16" else self.float32
+
 
 def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
     """A TPU, from GiB, TFLOP/s, GB/s of memory and GB/s of one link."""
-    peak *= TERA
     # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
-    usable = memory * GIB * 63 / 64
-    return Chip(
-        "tpu",
-        usable,
-        peak,
-        peak,
-        bandwidth * GIGA,
-        link * GIGA,
-        source,
-        sizes=tuple(sizes.split()),
-        torus=torus,
-    )
+    usable, sizes = memory * GIB * 63 / 64, tuple(sizes.split())
+    rates = peak * TERA, peak * TERA, bandwidth * GIGA, link * GIGA
+    return Chip("tpu", usable, *rates, source, sizes=sizes, torus=torus)
 
 
 def _gpu(memory, bfloat16, float32, bandwidth, link, source, native=True):
     """A GPU, from GB, TFLOP/s, GB/s of memory and GB/s of all its links."""
-    return Chip(
-        "gpu",
-        memory * GIGA * GPU_USABLE,
-        bfloat16 * TERA,
-        float32 * TERA,
-        bandwidth * GIGA,
-        link * GIGA,
-        source,
-        native=native,
-    )
+    usable = memory * GIGA * GPU_USABLE
+    rates = bfloat16 * TERA, float32 * TERA, bandwidth * GIGA, link * GIGA
+    return Chip("gpu", usable, *rates, source, native)
 
 
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
@@ -175,16 +164,9 @@ DEVICES = {
 
 
 def peak(device_kind: str, dtype: str) -> float | None:
-    """Peak FLOP/s of matrix products on a device; None if unknown.
-
-    Args:
-      device_kind: JAX's name for the device.
-      dtype: of the activations, `bfloat16` or `float32`.
-    """
-    if device_kind not in DEVICES:
-        return None
-    chip = CHIPS[DEVICES[device_kind]]
-    return chip.bfloat16 if dtype == "bfloat16" else chip.float32
+    """Peak FLOP/s of matrix products on a device of JAX's name; None if unknown."""
+    name = DEVICES.get(device_kind)
+    return name and CHIPS[name].peak(dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,12 +206,7 @@ class Slice:
 def find_slice(name: str, measured: Chip | None = None) -> Slice:
     """Finds a slice by a name such as `v5e:2x4`, `h100:8` or `cpu:1`.
 
-    Args:
-      name: chip and size.
-      measured: this machine's processor, for `cpu:N`.
-
-    Raises:
-      UserError: no such chip or slice; the message names the nearest.
+    `measured` is this machine's processor, for `cpu:N`.
     """
     chips = CHIPS | ({"cpu": measured} if measured else {})
     kind, colon, size = name.lower().partition(":")
@@ -241,28 +218,31 @@ def find_slice(name: str, measured: Chip | None = None) -> Slice:
         raise UserError(
             f"--slice={name}: want CHIP:SIZE with the size, such as {kind}:{example}"
         )
-    shape = tuple(int(n) for n in size.split("x"))
+    shape = _shape(size)
     if not chip.sizes:
         if len(shape) > 1:
             raise UserError(
                 f"--slice={name}: want a number of chips, such as {kind}:{example}"
             )
         return Slice(kind, chip, shape)
-    for known in chip.sizes:  # the order does not matter: 4x2 is 2x4
-        if sorted(known.split("x")) == sorted(size.split("x")):
-            return Slice(kind, chip, tuple(int(n) for n in known.split("x")))
-    # The two with the most similar number of chips, by ratio.
-    near = sorted(
-        chip.sizes,
-        key=lambda s: abs(
-            math.log(math.prod(int(n) for n in s.split("x")) / math.prod(shape))
-        ),
-    )[:2]
+    for known in map(_shape, chip.sizes):  # the order does not matter: 4x2 is 2x4
+        if sorted(known) == sorted(shape):
+            return Slice(kind, chip, known)
+
+    def distance(known: str) -> float:
+        """By the ratio of the numbers of chips."""
+        return abs(math.log(math.prod(_shape(known)) / math.prod(shape)))
+
+    near = sorted(chip.sizes, key=distance)[:2]
     raise UserError(
         f"--slice={name}: no such slice; the nearest are "
         f"{' and '.join(f'{kind}:{s}' for s in near)} (all sizes: "
         f"{', '.join(chip.sizes)})"
     )
+
+
+def _shape(size: str) -> tuple[int, ...]:
+    return tuple(map(int, size.split("x")))
 
 
 # ------------------------------------------------------------------------- this machine
@@ -288,17 +268,10 @@ def measured_cpu() -> Chip:
 
 
 def chip_here(device: jax.Device) -> tuple[str, Chip]:
-    """Returns the chip that `plan` would use for a device of this machine.
-
-    A chip that `CHIPS` does not have is measured now.
-
-    Returns:
-      Its name, as in `CHIPS` or `cpu`, and its numbers.
-    """
+    """The name and numbers of a device of this machine, measured unless in `CHIPS`."""
     if device.platform == "cpu":
         return "cpu", measured_cpu()
-    name = DEVICES.get(device.device_kind)
-    if name:
+    if name := DEVICES.get(device.device_kind):
         return name, CHIPS[name]
     limit = (device.memory_stats() or {}).get("bytes_limit", 8 * GIB)
     traffic = memory_rate(1 << 30)
@@ -315,34 +288,24 @@ def chip_here(device: jax.Device) -> tuple[str, Chip]:
 
 
 def matrix_rate(dtype: str, size: int, times: int) -> float:
-    """FLOP/s of the fastest of some products of two square matrices.
-
-    Args:
-      dtype: of the matrices; products have JAX's default precision.
-      size: rows and columns.
-      times: the number of products.
-    """
+    """FLOP/s of the fastest of some products of two square matrices of a size."""
     # Random numbers: some GPUs are faster, as they stay cooler, on constants.
     x = jax.random.normal(jax.random.key(0), (size, size), dtype)
-    return 2 * size**3 / _fastest(jax.jit(lambda x: x @ x), x, times)
+    product = jax.jit(lambda x: x @ x)
+    return 2 * size**3 / fastest(lambda: product(x), times)
 
 
 def memory_rate(size: int) -> float:
     """Bytes/s to and from the memory: those of an addition over `size` bytes."""
     y = jnp.ones(size // 4, jnp.float32)
     # `y + 1` reads and writes the array.
-    return 2 * y.nbytes / _fastest(jax.jit(lambda y: y + 1), y)
+    addition = jax.jit(lambda y: y + 1)
+    return 2 * y.nbytes / fastest(lambda: addition(y))
 
 
-def _fastest(function, x, times: int = 5) -> float:
-    """Seconds of the fastest of some calls."""
-    jax.block_until_ready(function(x))  # compiles
-    spent = []
-    for _ in range(times):
-        started = time.perf_counter()
-        jax.block_until_ready(function(x))
-        spent.append(time.perf_counter() - started)
-    return min(spent)
+def fastest(call: Callable[[], object], times: int = 5) -> float:
+    """Seconds of the fastest of some calls, after the one that compiles."""
+    return min(itertools.islice(timed(call), 1, 1 + times))
 
 
 def memory_here() -> float:

@@ -4,7 +4,7 @@ Without the check a run could fail after an hour, when the first batch of that s
 arrives.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import jax
@@ -47,9 +47,7 @@ def compile_largest_batch(
     memory = lowered.compile().memory_analysis()
     if memory is None:
         return
-    # The state is donated, so most outputs are stored over the arguments.
-    more = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    temporary = memory.temp_size_in_bytes + max(0, more)
+    temporary = step_costs.temporary_bytes(memory)
     device = steps.mesh.local_devices[0]
     # The CPU backend has no memory statistics, hence no limit.
     limit = (device.memory_stats() or {}).get("bytes_limit")
@@ -82,16 +80,9 @@ def _change(steps, config, batch, temporary: float, limit: float) -> dict | None
     """The mildest change that is expected to fit; None if none is."""
     parts = step_costs.state_bytes(steps)
     parts |= {"batch": step_costs.bytes_on_device(batch), "temporary": temporary}
-    forecast = {  # the part of a forecast that `estimate` reads
-        "memory": {"parts": parts, "gradients": parts["parameters"]},
-        "mesh": dict(steps.mesh.shape),
-        "accumulate": config.train.accumulate,
-        "remat": config.model.remat,
-        "batch_tokens": config.data.batch_tokens,
-    }
     for change in changes(config, steps.mesh.size):
         # The estimate is rough; 5% stay free.
-        if estimate(forecast, change) <= 0.95 * limit:
+        if estimate(config, parts, steps.mesh.shape, change) <= 0.95 * limit:
             return change
     return None
 
@@ -116,42 +107,29 @@ KEPT = {"none": 1.0, "dots": 0.6, "full": 0.25}
 def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
     """Yields changes to try, the mildest first: fields of the config and their values.
 
-    More microbatches come first, then remat, both together, sharding over fsdp, and
-    last a smaller batch, the only change that affects what is learned.
-
-    Args:
-      config: of the run that does not fit.
-      count: number of devices.
+    More microbatches come first, then remat, both together, sharding over fsdp (of
+    `count` devices), and last a smaller batch, the only change that affects what is
+    learned.
     """
     # Microbatches of fewer than 1,024 tokens are not proposed.
-    microbatches = [
-        config.train.accumulate * k
-        for k in (2, 4, 8)
-        if config.data.batch_tokens // (config.train.accumulate * k) >= 1024
-    ]
-    remats = [] if config.model.remat == "full" else ["dots", "full"]
-    if config.model.remat == "dots":
-        remats = ["full"]
-    for k in microbatches:
-        yield {"train.accumulate": k}
-    for remat in remats:
-        yield {"model.remat": remat}
-    for remat in remats:
-        for k in microbatches:
-            yield {"train.accumulate": k, "model.remat": remat}
-    parts = [f for f in (2, 4, 8, 16, 32) if not count % f and f <= count]
-    for fsdp in parts:
+    tokens, now = config.data.batch_tokens, config.train.accumulate
+    counts = [now * k for k in (2, 4, 8) if tokens // (now * k) >= 1024]
+    microbatches = [{"train.accumulate": n} for n in counts]
+    kept_less = [*KEPT][[*KEPT].index(config.model.remat) + 1 :]
+    remats = [{"model.remat": name} for name in kept_less]
+    yield from microbatches
+    yield from remats
+    yield from (more | remat for remat in remats for more in microbatches)
+    for fsdp in (2, 4, 8, 16, 32):
+        if count % fsdp:
+            continue
         mesh = {"mesh.data": -1, "mesh.fsdp": fsdp, "mesh.tensor": 1}
         yield mesh
-        for k in microbatches:
-            yield mesh | {"train.accumulate": k}
+        yield from (mesh | more for more in microbatches)
         if remats and microbatches:
-            yield mesh | {
-                "train.accumulate": microbatches[-1],
-                "model.remat": remats[-1],
-            }
+            yield mesh | microbatches[-1] | remats[-1]
     for share in (2, 4, 8):
-        yield {"data.batch_tokens": config.data.batch_tokens // share}
+        yield {"data.batch_tokens": tokens // share}
 
 
 def apply_change(config: Config, change: dict[str, object]) -> Config:
@@ -162,29 +140,24 @@ def apply_change(config: Config, change: dict[str, object]) -> Config:
     return config
 
 
-def estimate(forecast: dict, change: dict[str, object]) -> float:
-    """Estimates the bytes on a chip after a change.
+def estimate(
+    config: Config, parts: dict, mesh: Mapping[str, int], change: dict[str, object]
+) -> float:
+    """Estimates the bytes on a chip after a change, from the parts before it.
 
     Activations are the temporaries without the gradients. They shrink with more
     microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
-
-    Args:
-      forecast: the forecast of the run that does not fit, with its `batch_tokens`.
-      change: of `changes`.
     """
-    parts, mesh = forecast["memory"]["parts"], forecast["mesh"]
+    after = apply_change(config, change)
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
     state += parts.get("frozen", 0)
-    gradients = forecast["memory"]["gradients"]
+    gradients = parts["parameters"]  # float32
     activations = max(0.0, parts["temporary"] - gradients)
     fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)
     divided = fsdp / (mesh["fsdp"] * mesh["tensor"])
-    more = (
-        change.get("train.accumulate", forecast["accumulate"]) / forecast["accumulate"]
-    )
-    kept = KEPT[change.get("model.remat", forecast["remat"])] / KEPT[forecast["remat"]]
-    tokens = change.get("data.batch_tokens", 0) or forecast["batch_tokens"]
-    activations *= kept / more * tokens / forecast["batch_tokens"]
+    more = after.train.accumulate / config.train.accumulate
+    kept = KEPT[after.model.remat] / KEPT[config.model.remat]
+    activations *= kept / more * after.data.batch_tokens / config.data.batch_tokens
     if more > 1:  # the running sum, and the gradients of one microbatch
         gradients *= 2
     # With fsdp, the gathered weights of a few layers are in memory too: a rough 10%.
@@ -194,33 +167,27 @@ def estimate(forecast: dict, change: dict[str, object]) -> float:
 
 
 def find_suggestion(
-    config: Config,
-    current: dict,
-    forecast: Callable[[Config], dict],
-    report: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, object], dict] | None:
+    config: Config, current: dict, forecast: Callable[[Config], dict]
+) -> dict[str, dict] | None:
     """Finds the first change whose compiled forecast fits.
 
     Args:
       config: of the run that does not fit.
       current: its forecast.
       forecast: compiles a config and returns its forecast.
-      report: called with a message about each attempt.
 
     Returns:
-      The change and its forecast; None if no attempt fits.
+      `change` and its `forecast`; None if no attempt fits.
     """
-    current = current | {"batch_tokens": config.data.batch_tokens}
-    tried = 0
-    margin = 0.95
+    memory, tried, margin = current["memory"], 0, 0.95
     for change in changes(config, current["chips"]):
-        expected = estimate(current, change)
-        if expected > margin * current["memory"]["chip"]:
+        expected = estimate(config, memory["parts"], current["mesh"], change)
+        if expected > margin * memory["chip"]:
             continue
-        report(f"trying {as_flags(change)}: about {expected / GIB:.2f} GiB expected")
+        say(f"trying {as_flags(change)}: about {expected / GIB:.2f} GiB expected")
         result = forecast(apply_change(config, change))
         if result["fits"]:
-            return change, result
+            return {"change": change, "forecast": result}
         tried += 1
         if tried == TRIES:
             return None

@@ -14,7 +14,7 @@ from t2t_jax.config import Config
 from t2t_jax.costs import flops
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
 from t2t_jax.model import kernels
-from t2t_jax.model.layers import DropoutRng, Parameters
+from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
@@ -35,16 +35,12 @@ def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
     Raises:
       UserError: the token budget has no room for a single row.
     """
-    data = config.data
-    if data.batching == "packed":
-        length = round_up(data.row_length, 8)
+    length, rows = _row_length(config), real_rows(config)
+    assumed = f"the bucket of the longest pairs ({length} + {length} tokens a row)"
+    if config.data.batching == "packed":
         assumed = (
             f"packed rows of row_length on both sides ({length} + {length} tokens)"
         )
-    else:
-        length = round_up(data.max_length, 8)
-        assumed = f"the bucket of the longest pairs ({length} + {length} tokens a row)"
-    rows = real_rows(config)
     on_devices = meshes.padded_rows(mesh, rows, config.train.accumulate)
     if on_devices > rows:
         assumed += (
@@ -56,10 +52,15 @@ def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
 
 def real_rows(config: Config) -> int:
     """Rows of a batch, without the padding rows added to divide into the devices."""
+    length = _row_length(config)
+    return rows_within(config.data.batch_tokens, length, length, ROWS_MULTIPLE)
+
+
+def _row_length(config: Config) -> int:
     data = config.data
-    length = data.row_length if data.batching == "packed" else data.max_length
-    length = round_up(length, 8)
-    return rows_within(data.batch_tokens, length, length, ROWS_MULTIPLE)
+    return round_up(
+        data.row_length if data.batching == "packed" else data.max_length, 8
+    )
 
 
 def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
@@ -75,10 +76,7 @@ def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
 
 
 def model_flops(
-    model: Model,
-    config: Config,
-    shape: Shape,
-    frozen: Sequence[Model] | None = None,
+    model: Model, config: Config, shape: Shape, frozen: Sequence[Model] | None = None
 ) -> float:
     """FLOPs of the matrix products that one step needs, on all devices together.
 
@@ -100,7 +98,7 @@ def model_flops(
     with kernels.disabled():
         if config.train.freeze or frozen:
             gradient = _gradient(model, config, None, frozen)
-            shapes = model.shapes, batch_shapes(shape), _shapes(frozen)
+            shapes = model.shapes, batch_shapes(shape), [f.shapes for f in frozen]
             return flops.count(gradient, *shapes, taken=taken)
         return 3 * flops.count(loss, model.shapes, batch_shapes(shape), taken=taken)
 
@@ -110,10 +108,6 @@ def frozen_models(model: Model, config: Config) -> tuple[Model, ...]:
     if not frozen_workdirs(config):
         return ()
     return frozen_here(config, model, task_of(config).vocab_sizes)
-
-
-def _shapes(models: Sequence[Model]) -> tuple[Parameters, ...]:
-    return tuple(model.shapes for model in models)
 
 
 def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
@@ -127,18 +121,17 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
     # The output layer is computed for whole chunks of positions.
     chunks = math.ceil(task_of(config).predicted_share * SPARSE_CHUNKS)
 
-    def gradient(parameters, batch, frozen_parameters):
+    def gradient(*arguments):
         # With random keys, since only training recomputes activations.
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
-        of = _gradient(model, config, rng, frozen)
-        return of(parameters, batch, frozen_parameters)
+        return _gradient(model, config, rng, frozen)(*arguments)
 
     with kernels.disabled():
         computed = flops.count(
             gradient,
             model.shapes,
             batch_shapes(shape),
-            _shapes(frozen),
+            [model.shapes for model in frozen],
             taken=chunks / SPARSE_CHUNKS,
         )
     needed = model_flops(model, config, shape, frozen)
@@ -146,15 +139,9 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
 
 
 def _gradient(
-    model: Model,
-    config: Config,
-    rng: DropoutRng | None,
-    frozen_models: Sequence[Model],
+    model: Model, config: Config, rng: DropoutRng | None, frozen_models: Sequence[Model]
 ) -> Callable:
-    """Returns the training loss with its gradient of what trains.
-
-    It is a function of the parameters, a batch and the parameters of frozen models.
-    """
+    """Returns (parameters, batch, those of frozen models) -> the loss, its gradient."""
 
     def gradient(parameters, batch, frozen_parameters):
         trained, frozen = split_frozen(parameters, config.train.freeze)
@@ -218,6 +205,13 @@ def bytes_on_device(tree) -> int:
         int(np.prod(x.sharding.shard_shape(x.shape))) * x.dtype.itemsize
         for x in jax.tree.leaves(tree)
     )
+
+
+def temporary_bytes(memory) -> int:
+    """Bytes that a compiled step takes in addition to its arguments."""
+    # The state is donated, so most outputs are stored over the arguments.
+    more = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return memory.temp_size_in_bytes + max(0, more)
 
 
 def state_bytes(steps: Steps) -> dict[str, int]:

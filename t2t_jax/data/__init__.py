@@ -7,6 +7,7 @@ Read the modules in this order:
     tfds.py           sentence pairs from TensorFlow Datasets
     tokenizers/       text to token ids: SentencePiece models, trained or loaded
     cleaning.py       the rules that drop pairs from training text
+    hashing.py        hash tables of arrays of keys: the set of pairs seen so far
     pairs.py          tokenized pairs, and the examples of a batch of them
     noise.py          examples that change from epoch to epoch: masks, spans
     prepare.py        clean, tokenize and store a training text as flat arrays

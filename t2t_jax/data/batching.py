@@ -13,7 +13,7 @@ largest pair of each window). Lengths are in tokens, including EOS.
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -47,22 +47,14 @@ class Layout:
     """The places of the pairs of one batch; arrays are int32 [pairs in this batch].
 
     Pairs are ordered by row, then by segment.
-
-    Attributes:
-      shape: The static shape of the batch.
-      pair_p: The number of each pair in the training text.
-      row_p: Its row.
-      source_start_p: Its first token in the source row.
-      target_start_p: Its first token in the target row.
-      segment_p: Its segment id, counted from 1 in each row.
     """
 
     shape: Shape
-    pair_p: np.ndarray
+    pair_p: np.ndarray  # the number of each pair in the training text
     row_p: np.ndarray
-    source_start_p: np.ndarray
+    source_start_p: np.ndarray  # its first token in the source row
     target_start_p: np.ndarray
-    segment_p: np.ndarray
+    segment_p: np.ndarray  # its segment id, counted from 1 in each row
 
     def only(self, kept_p: np.ndarray) -> "Layout":
         """The same batch with only some of its pairs; the others become padding."""
@@ -73,22 +65,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1).
+    """Every batch of one epoch: `plan[i]` is the Layout of batch i, in O(1)."""
 
-    Attributes:
-      shapes: The static shapes; batch i has `shapes[shape_b[i]]`.
-      shape_b: The index of each batch's shape.
-      offset_b: Batch i has the pairs from `offset_b[i]` to `offset_b[i + 1]`.
-      arrays: The arrays of Layout for all pairs of the epoch, in the narrowest integer
-        type that holds them.
-      real_source, real_target: Tokens of the sentences, without padding.
-    """
-
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Shape, ...]  # batch i has `shapes[shape_b[i]]`
     shape_b: np.ndarray
-    offset_b: np.ndarray
+    offset_b: np.ndarray  # batch i has the pairs `offset_b[i]` to `offset_b[i + 1]`
+    # Those of Layout for all pairs, in the narrowest integer type that holds them.
     arrays: tuple[np.ndarray, ...]
-    real_source: int
+    real_source: int  # tokens of the sentences, without padding
     real_target: int
 
     def __len__(self) -> int:
@@ -108,18 +92,12 @@ class Plan:
     @property
     def computed_source(self) -> int:
         """Source tokens of all batches, padding included."""
-        return sum(
-            n * s.rows * s.source
-            for n, s in zip(self._batches(), self.shapes, strict=True)
-        )
+        return sum(shape.rows * shape.source * n for shape, n in self._batches())
 
     @property
     def computed_target(self) -> int:
         """Target tokens of all batches, padding included."""
-        return sum(
-            n * s.rows * s.target
-            for n, s in zip(self._batches(), self.shapes, strict=True)
-        )
+        return sum(shape.rows * shape.target * n for shape, n in self._batches())
 
     @property
     def efficiency(self) -> float:
@@ -127,9 +105,10 @@ class Plan:
         computed = self.computed_source + self.computed_target
         return (self.real_source + self.real_target) / computed
 
-    def _batches(self) -> list[int]:
-        """The number of batches of each shape."""
-        return np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
+    def _batches(self) -> Iterator[tuple[Shape, int]]:
+        """The shapes, each with the number of its batches."""
+        counts = np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
+        return zip(self.shapes, counts, strict=True)
 
 
 def checked_index(i: int, n: int, what: str) -> int:
@@ -214,14 +193,9 @@ def _narrow(array_p: np.ndarray) -> np.ndarray:
 def plan_packed(shapes, pair_p, source_p, target_p, permutation):
     """Packs the pairs into rows, shuffles the rows, and cuts them into batches.
 
-    Args:
-      shapes: The one shape of all batches.
-      pair_p: The numbers of all pairs, shuffled.
-      source_p, target_p: The lengths of pair 0, 1, ...
-      permutation: A function of n that returns a permutation of n.
-
-    Returns:
-      shape_b, offset_b and arrays of a Plan.
+    Takes the one shape, the shuffled numbers of all pairs, the lengths of pair 0, 1,
+    ... and a function of n that returns a permutation of n; returns shape_b, offset_b
+    and arrays of a Plan.
     """
     (shape,) = shapes
     row_p, rows = _pack(source_p[pair_p], target_p[pair_p], shape)
@@ -292,13 +266,9 @@ def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
 def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
     """Packs each window by itself: best fit, largest pair first.
 
-    Args:
-      source_iw, target_iw: Lengths of the pairs, [steps, windows].
-      shape: The lengths of a row.
-      rows: A guess of the rows that a window needs; more are added if it is too low.
-
-    Returns:
-      Each pair's row in its window, int32 [steps, windows].
+    Takes lengths [steps, windows] and a guess of the rows that a window needs; more are
+    added if it is too low. Returns each pair's row in its window, int32 [steps,
+    windows].
     """
     # In 16 bits where lengths allow: a vector instruction handles twice as many.
     small = max(shape.source, shape.target) < 1 << 15
@@ -343,14 +313,7 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
 def plan_bucketed(shapes, pair_p, source_p, target_p, permutation):
     """Cuts the pairs of each bucket into batches, and shuffles the batches.
 
-    Args:
-      shapes: One for each bucket, nested, in rising order.
-      pair_p: The numbers of all pairs, shuffled.
-      source_p, target_p: The lengths of pair 0, 1, ...
-      permutation: A function of n that returns a permutation of n.
-
-    Returns:
-      shape_b, offset_b and arrays of a Plan.
+    Like `plan_packed`, with a shape for each bucket, nested, in rising order.
     """
     # Each pair goes to the first shape that holds it on either side.
     bucket_p = np.maximum(

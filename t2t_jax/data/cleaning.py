@@ -24,6 +24,7 @@ import numpy as np
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.io.messages import Progress
 
@@ -77,8 +78,7 @@ class Chunk(NamedTuple):
 def read_chunks(corpora: Sequence[Corpus], size: int = 0) -> Iterator[Chunk]:
     """Yields all pairs of all corpora, in order; a chunk is of one corpus.
 
-    Args:
-      size: The most pairs of a chunk; 0 means `CHUNK`.
+    A chunk has at most `size` pairs; 0 means `CHUNK`.
     """
     for number, corpus in enumerate(corpora):
         pairs, read = iter(corpus.pairs()), 0
@@ -97,29 +97,34 @@ def with_progress(
             progress.add(len(chunk.pairs))
 
 
-def in_order(make: Callable[[T], Made], items: Iterable[T]) -> Iterator[Made]:
-    """Maps `make` over items in as many threads as there are cores; keeps the order.
+def in_order(
+    make: Callable[[T], Made],
+    items: Iterable[T],
+    threads: int = 0,
+    ahead: int = 0,
+    name: str = "encoder",
+) -> Iterator[Made]:
+    """Maps `make` over items in threads; yields the results in order.
 
-    Threads suffice if `make` is mostly SentencePiece, which releases the interpreter's
-    lock. The caller's thread draws the items, only a few ahead of the results.
+    Threads suffice if `make` is mostly SentencePiece or NumPy, which release the
+    interpreter's lock. The caller's thread draws the items.
 
     Args:
       make: A function of one item.
       items: The items, consumed lazily.
-
-    Yields:
-      The result of each item.
+      threads: By default as many as there are cores.
+      ahead: The most items that are drawn ahead of the results; 0: two a thread.
+      name: That of the threads.
     """
-    if hasattr(os, "sched_getaffinity"):  # the cores of this process, e.g. in Slurm
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    if not threads and hasattr(os, "sched_getaffinity"):
+        threads = len(os.sched_getaffinity(0))  # of this process, e.g. in Slurm
+    threads = threads or os.cpu_count() or 1
     pending = collections.deque()
-    with ThreadPoolExecutor(cores, "encoder") as pool:
+    with ThreadPoolExecutor(threads, name) as pool:
         try:
             for item in items:
                 pending.append(pool.submit(make, item))
-                if len(pending) > 2 * cores:  # bounds memory
+                if len(pending) > (ahead or 2 * threads):  # bounds memory
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -164,14 +169,9 @@ class Cleaner:
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
-        """Applies the other rules.
+        """Applies the other rules by the pieces on each side, EOS included.
 
-        Args:
-          chunk: Pairs that `by_text` left.
-          source_p, target_p: Their pieces on each side, EOS included.
-
-        Returns:
-          A boolean mask of the pairs to keep.
+        Returns a mask of the pairs of the chunk, which `by_text` left, that are kept.
         """
         longer_p = np.maximum(source_p, target_p)
         long_p = longer_p > self._config.max_length
@@ -208,63 +208,3 @@ def hashes(pairs: Sequence[Pair]) -> np.ndarray:
         for s, t in pairs
     ]
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
-
-
-class HashSet:
-    """A set of 64-bit hashes in one array: open addressing, at most two thirds full.
-
-    36 million pairs take 0.5 GB, and 0.8 GB while the array grows; a Python set of
-    strings would take ten times that. Two different pairs with the same hash would be
-    taken for duplicates; among 36 million pairs the chance of any is 1 in 28,000.
-    """
-
-    def __init__(self, slots: int = 1 << 16):
-        # 0 marks a free slot. The number of slots is a power of 2, so that the last
-        # bits of a hash are its slot.
-        self._table = np.zeros(slots, np.uint64)
-        self._count = 0
-
-    def add(self, keys: np.ndarray) -> np.ndarray:
-        """Adds hashes to the set.
-
-        Args:
-          keys: Hashes, uint64 [n].
-
-        Returns:
-          A boolean mask [n] of the new ones; of equal new ones, only the first is set.
-        """
-        new = np.zeros(len(keys), bool)
-        # 0 means free, so a hash of 0 is stored as 1.
-        keys, first = np.unique(np.maximum(keys, np.uint64(1)), return_index=True)
-        while 3 * (self._count + len(keys)) > 2 * len(self._table):
-            self._grow()
-        added = self._insert(keys)
-        self._count += int(added.sum())
-        new[first[added]] = True
-        return new
-
-    def _grow(self) -> None:
-        """Doubles the table and inserts every hash again."""
-        old, self._table = self._table, np.zeros(2 * len(self._table), np.uint64)
-        for begin in range(0, len(old), 1 << 16):  # in parts, to bound memory
-            part = old[begin : begin + (1 << 16)]
-            self._insert(part[part != 0])
-
-    def _insert(self, keys: np.ndarray) -> np.ndarray:
-        """Inserts distinct hashes by linear probing; returns a mask of the new ones.
-
-        All hashes take one step of their probes at a time.
-        """
-        mask = np.uint64(len(self._table) - 1)  # slots are a power of 2
-        added = np.zeros(len(keys), bool)
-        pending, slots = np.arange(len(keys)), keys & mask
-        while len(pending):
-            free = self._table[slots] == 0
-            # A free slot ends a probe: a hash in the set would have been met before.
-            added[pending[free]] = True
-            # If several hashes want one slot, NumPy stores the last; the others find
-            # it taken and probe on.
-            self._table[slots[free]] = keys[pending[free]]
-            settled = self._table[slots] == keys[pending]
-            pending, slots = pending[~settled], (slots[~settled] + np.uint64(1)) & mask
-        return added

@@ -30,6 +30,7 @@ from t2t_jax.data.text_files import (
     check_hashes,
     file_hash,
     find_file,
+    not_empty,
     pair_hasher,
     read_lines,
     similar_files,
@@ -37,44 +38,30 @@ from t2t_jax.data.text_files import (
 from t2t_jax.data.tfds import TfdsSplit
 from t2t_jax.grammar import corpus as grammar
 from t2t_jax.io.atomic import read_checked_json
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 
 Pair = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Pairs of lines in a fixed order, which can be read again and again.
+    """Pairs of lines in a fixed order, which can be read again and again."""
 
-    Attributes:
-      place: The string that names it.
-      name: Part of the names of its score files.
-      source: What the source is, such as a language.
-      target: The same for the target; ends the name of the file of answers.
-      pairs: Yields (source line, target line), without line ends.
-      fingerprint: Returns a hash that changes whenever a line changes; it excludes the
-        weight.
-      weight: How many times an epoch of training reads it.
-      made_of: The corpus that it is made of, if it is `derived`.
-      prefix: That of its two text files, if it is stored so.
-      subtask, tag: In a mixture of tasks, its task and what begins its sources.
-      compare_with: Says in one line what its scores compare with, if they are
-        particular, such as those of damaged text.
-      is_here: False if reading it downloads it first.
-    """
-
-    place: str
-    name: str
-    source: str
-    target: str
-    pairs: Callable[[], Iterator[Pair]]
+    place: str  # names it
+    name: str  # part of the names of its score files
+    source: str  # what the source is, such as a language
+    target: str  # the same for the target; ends the name of the file of answers
+    pairs: Callable[[], Iterator[Pair]]  # (source line, target line), without line ends
+    # A hash that changes whenever a line changes; it excludes the weight.
     fingerprint: Callable[[], str]
-    weight: float = 1.0
-    made_of: "Corpus | None" = None
-    prefix: Path | None = None
-    subtask: str = ""
-    tag: str = ""
+    weight: float = 1.0  # how many times an epoch of training reads it
+    made_of: "Corpus | None" = None  # the other corpus, if it is `derived`
+    prefix: Path | None = None  # that of its two text files, if it is stored so
+    subtask: str = ""  # in a mixture of tasks, its task
+    tag: str = ""  # and what begins its sources
+    # In one line, if its scores are particular, such as those of damaged text.
     compare_with: str = ""
+    # False if reading it downloads it first.
     is_here: Callable[[], bool] = lambda: True
 
 
@@ -112,29 +99,25 @@ def named_hash(kind: str, fingerprint: str) -> str:
 
 
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
-    """A split of the built-in English-German corpus, in either direction.
-
-    Raises:
-      UserError: An unknown split, or other languages.
-    """
+    """A split of the built-in English-German corpus, in either direction."""
     place = f"grammar:{split}"
     if {source, target} != {"en", "de"}:
         raise UserError(
             f"{place} is English-German; got config.data.source={source!r} and "
             f"config.data.target={target!r}; want 'en' and 'de', in either order"
         )
-    if split not in grammar.SPLITS:
-        raise UserError(f"{place}: no such split" + did_you_mean(split, grammar.SPLITS))
+    grammar.check_split(split, place)
 
-    def pairs() -> Iterator[Pair]:
-        for english, german in grammar.pairs(split):
-            yield (english, german) if source == "en" else (german, english)
-
-    def fingerprint() -> str:
-        direction = f"{source}-{target}"
-        return _hash(grammar.fingerprint(split).encode(), direction.encode())
-
-    return Corpus(place, split, source, target, pairs, fingerprint)
+    step = 1 if source == "en" else -1
+    direction = f"{source}-{target}".encode()
+    return Corpus(
+        place,
+        split,
+        source,
+        target,
+        pairs=lambda: (pair[::step] for pair in grammar.pairs(split)),
+        fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
+    )
 
 
 def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
@@ -152,13 +135,8 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
         names = files()
         aligned = _aligned(names)
         if hashes := find_file(prefix, HASHES_ENDING):
-            aligned = check_hashes(
-                aligned,
-                read_lines(hashes),
-                pair_hasher(source, target),
-                (str(names[0]), str(names[1])),
-                str(hashes),
-            )
+            hash_pair = pair_hasher(source, target)
+            aligned = check_hashes(aligned, hash_pair, names, hashes)
         yield from aligned
 
     def fingerprint() -> str:
@@ -178,15 +156,14 @@ def _aligned(files: tuple[Path, Path]) -> Iterator[Pair]:
             counts[side] += pair[side] is not None
         if None not in pair:
             yield pair
+    one, other = files
     if counts[0] != counts[1]:
         raise UserError(
-            f"{files[0]} has {counts[0]:,} lines but {files[1]} has {counts[1]:,}; "
-            "want one sentence a line, the two files aligned by line"
+            f"{one} has {counts[0]:,} lines but {other} has {counts[1]:,}; want one "
+            "sentence a line, the two files aligned by line"
         )
     if not counts[0]:
-        raise UserError(
-            f"{files[0]} and {files[1]} are empty; want one sentence a line"
-        )
+        raise UserError(f"{one} and {other} are empty; want one sentence a line")
 
 
 def _hash(*parts: bytes) -> str:
@@ -228,17 +205,11 @@ def symbols_of(prefix: Path) -> tuple[str, ...]:
 def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens one-sided text, for language models; an example is ("", line).
 
-    Args:
-      place: A text file, plain or `.gz`, one example a line; or a place of sentence
-        pairs with a scheme, such as `grammar:train`, of which the target is read.
-      source, target: The languages of a corpus of pairs, whose target is read.
-      folder: The folder where relative names of files start.
-
-    Raises:
-      UserError: There is no such file or corpus.
+    A place is a text file, plain or `.gz`, one example a line; or one of sentence pairs
+    with a scheme, such as `grammar:train`, of which the target is read. Raises
+    UserError if there is none.
     """
-    scheme, colon, _ = place.partition(":")
-    if colon and scheme in ("grammar", "tfds"):
+    if scheme_of(place):
         return derived(
             open_corpus(place, source, target, folder),
             "targets",
@@ -246,22 +217,19 @@ def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus
             source="",
             target="lines",
         )
-    file = in_folder(place, folder)
-    if not file.is_file() and Path(f"{file}.gz").is_file():
-        file = Path(f"{file}.gz")
-    if not file.is_file():
+    named = in_folder(place, folder)
+    file = next(filter(Path.is_file, (named, Path(f"{named}.gz"))), None)
+    if file is None:
         raise UserError(
-            f"{file} does not exist; {similar_files(file)}. One-sided text is named by "
-            "its file, such as news.en"
+            f"{named} does not exist; {similar_files(named)}. One-sided text is named "
+            "by its file, such as news.en"
         )
 
     def pairs() -> Iterator[Pair]:
-        empty = True
-        for line in read_lines(file):
-            empty = False
+        for line in not_empty(
+            read_lines(file), f"{file} is empty; want one sentence a line"
+        ):
             yield "", line
-        if empty:
-            raise UserError(f"{file} is empty; want one sentence a line")
 
     return Corpus(
         str(file),
@@ -282,18 +250,21 @@ def documents(corpus: Corpus) -> Corpus:
 
     def joined(pairs: Iterator[Pair]) -> Iterator[Pair]:
         text = (line for _, line in pairs)
-        none = True
         for has_text, lines in itertools.groupby(text, lambda line: bool(line.strip())):
             if has_text:
-                none = False
                 yield "", "\n".join(lines)
-        if none:
-            raise UserError(
-                f"{corpus.place} has no document: all its lines are empty; want text, "
-                "with an empty line between two documents"
-            )
 
-    return derived(corpus, "documents", joined, source="", target="documents")
+    complaint = (
+        f"{corpus.place} has no document: all its lines are empty; want text, with an "
+        "empty line between two documents"
+    )
+    return derived(
+        corpus,
+        "documents",
+        lambda pairs: not_empty(joined(pairs), complaint),
+        source="",
+        target="documents",
+    )
 
 
 # ------------------------------------------------------------- several tasks in one
@@ -328,6 +299,12 @@ def in_folder(place: str, folder: str) -> Path:
     return Path(folder).expanduser() / Path(place).expanduser()
 
 
+def scheme_of(place: str) -> str:
+    """The beginning of a place that is not files: "grammar", "tfds"; or ""."""
+    scheme, colon, _ = place.partition(":")
+    return scheme if colon and scheme in ("grammar", "tfds") else ""
+
+
 def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens the corpus at one place.
 
@@ -339,10 +316,10 @@ def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpu
     Raises:
       UserError: An unknown split or data set, or languages that it does not have.
     """
-    scheme, colon, rest = place.partition(":")
-    if colon and scheme == "grammar":
-        return grammar_corpus(rest, source, target)
-    if colon and scheme == "tfds":
+    scheme = scheme_of(place)
+    if scheme == "grammar":
+        return grammar_corpus(place.removeprefix("grammar:"), source, target)
+    if scheme == "tfds":
         split = TfdsSplit(place, source, target)
         return Corpus(
             place,
@@ -379,16 +356,9 @@ def open_places(
     folder: str = "",
     weights: bool = False,
 ) -> list[Corpus]:
-    """Opens the corpora at several places.
+    """Opens the corpora at places separated by commas, in order, by `open_one`.
 
-    Args:
-      places: Places separated by commas; see the top of this file.
-      open_one: (place, folder) -> the corpus.
-      folder: The folder where relative prefixes start.
-      weights: True if places may end in a weight, as in training text.
-
-    Returns:
-      The corpora, in the order of the places.
+    `weights` is True if places may end in a weight, as in training text.
 
     Raises:
       UserError: A weight that is not a number above 0, or that is not allowed here; a
@@ -421,13 +391,8 @@ def split_places(places: str) -> list[str]:
 def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:
     """Splits `news@2` into ("news", 2.0); `mail@home/news` keeps its @, with weight 1.
 
-    File names may have an @ too. If weights are allowed, a number after the last @ is a
-    weight, and anything else is an error unless such files exist.
-
-    Args:
-      written: A place, perhaps with a weight.
-      weights: True if a weight is allowed.
-      exists: True if there are files with `written` as their prefix.
+    File names may have an @ too. If `weights` are allowed, a number after the last @ is
+    a weight, and anything else is an error unless such files exist.
     """
     place, at, number = written.rpartition("@")
     if not at or "/" in number or (exists and not weights):

@@ -90,15 +90,10 @@ class Permutations:
 def tempered(
     sizes: Sequence[int], weights: Sequence[float], temperature: float
 ) -> tuple[float, ...]:
-    """Computes how many times an epoch reads each corpus.
+    """Computes how many times an epoch reads each corpus, at a temperature T > 0.
 
-    An epoch draws sum(size * weight) pairs, whatever the temperature.
-
-    Args:
-      sizes: the number of pairs of each corpus.
-      weights: those of the places. At T = 1 they are the answer; another temperature
-        keeps them as factors.
-      temperature: T > 0.
+    An epoch draws sum(size * weight) pairs, whatever the temperature. At T = 1 the
+    weights of the places are the answer; another temperature keeps them as factors.
     """
     drawn = sum(size * weight for size, weight in zip(sizes, weights, strict=True))
     if temperature == 1 or not drawn:  # exactly the weights, without rounding errors
@@ -116,15 +111,7 @@ def tempered(
 
 
 def stable_order(key_p: np.ndarray, bits: int = 64) -> np.ndarray:
-    """The same as `np.argsort(key_p, kind="stable")`.
-
-    Args:
-      key_p: Integers [keys], 0 <= key < 2 ** bits.
-      bits: The bits that a key needs.
-
-    Returns:
-      The indices that sort the keys, int64 [keys].
-    """
+    """The same as `np.argsort(key_p, kind="stable")` for keys below 2 ** bits, >= 0."""
     index_bits = np.uint64(max(len(key_p) - 1, 0).bit_length())
     packed_p = key_p.astype(np.uint64)
     # The key in the high bits, its index in the low ones. If they need more than 64
@@ -147,14 +134,9 @@ def stable_order(key_p: np.ndarray, bits: int = 64) -> np.ndarray:
 
 
 def column_orders(key_iw: np.ndarray) -> np.ndarray:
-    """The same as `np.argsort(key_iw, axis=0, kind="stable")`.
+    """The same as `np.argsort(key_iw, axis=0, kind="stable")`, for small keys.
 
-    Args:
-      key_iw: Integers [steps, columns] >= 0 so small that a key and an index of its
-        step fit into an int64 together.
-
-    Returns:
-      The indices that sort each column, int64 [steps, columns].
+    A key >= 0 and an index of its step have to fit into an int64 together.
     """
     index_bits = max(len(key_iw) - 1, 0).bit_length()
     packed_iw = key_iw.astype(np.int64) << index_bits

@@ -22,9 +22,10 @@ import numpy as np
 
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch
+from t2t_jax.data.cleaning import in_order
 from t2t_jax.data.corpus import split_places
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.data.shapes import shapes_of_epochs
+from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
 from t2t_jax.data.tfds import import_tensorflow
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
@@ -66,20 +67,11 @@ def epoch_for(
     pairs: Pairs, config: DataConfig, seed: int, epoch: int, shuffle=True
 ) -> Epoch:
     """One epoch of a run; a function of its text, config and seed alone."""
-    options, shapes = _options(pairs, config), ()
-    if pairs.variation is not None:
-        stored, typical = pairs.lengths(), pairs.variation.typical[:2]
-        shapes = shapes_of_epochs(stored, typical, **options)
-        pairs = pairs.of_epoch(seed, epoch, within=shapes[-1])
-    plan = plan_epoch(
-        *pairs.lengths(),
-        seed=seed,
-        epoch=epoch,
-        shuffle=shuffle,
-        shapes=shapes,
-        **options,
-    )
-    return Epoch(pairs, plan)
+    options = _options(pairs, config)
+    if "shapes" in options:
+        pairs = pairs.of_epoch(seed, epoch, within=options["shapes"][-1])
+    order = {"seed": seed, "epoch": epoch, "shuffle": shuffle}
+    return Epoch(pairs, plan_epoch(*pairs.lengths(), **order, **options))
 
 
 def plan_for(
@@ -97,17 +89,15 @@ def typical_plan(pairs: Pairs, config: DataConfig, seed: int) -> Plan:
     if pairs.variation is None:
         return plan_for(pairs, config, seed, epoch=0)
     options = _options(pairs, config)
-    stored, typical = pairs.lengths(), pairs.variation.typical[:2]
-    shapes = shapes_of_epochs(stored, typical, **options)
-    largest = shapes[-1].source, shapes[-1].target
-    fits_p = np.all([p <= most for p, most in zip(typical, largest, strict=True)], 0)
-    lengths = [np.where(fits_p, *both) for both in zip(typical, stored, strict=True)]
-    return plan_epoch(*lengths, seed=seed, epoch=0, shapes=shapes, **options)
+    largest = options["shapes"][-1]
+    typical = pairs.variation.typical[:2]
+    lengths = lengths_within(pairs.lengths(), typical, largest.source, largest.target)
+    return plan_epoch(*lengths, seed=seed, epoch=0, **options)
 
 
 def _options(pairs: Pairs, config: DataConfig) -> dict:
     """The options of `plan_epoch` that are the same for all epochs of a run."""
-    return {
+    options = {
         "batch_tokens": config.batch_tokens,
         "batching": config.batching,
         "row_length": config.row_length,
@@ -115,6 +105,10 @@ def _options(pairs: Pairs, config: DataConfig) -> dict:
         "sizes": pairs.sizes,
         "weights": pairs.weights,
     }
+    if pairs.variation is not None:
+        typical = pairs.variation.typical[:2]
+        options["shapes"] = shapes_of_epochs(pairs.lengths(), typical, **options)
+    return options
 
 
 def feed(
@@ -181,8 +175,7 @@ def _begun(epoch_of: Callable[[int], Epoch], epoch: int) -> Future:
 def feeder_name(config: DataConfig) -> str:
     """The feeder that a config selects; `auto` is tf.data if TensorFlow is installed.
 
-    Raises:
-      UserError: The config wants tf.data, but TensorFlow is not installed.
+    Raises UserError if the config wants tf.data, but TensorFlow is not installed.
     """
     installed = importlib.util.find_spec("tensorflow") is not None
     if config.feeder == "auto":
@@ -198,43 +191,13 @@ def feeder_name(config: DataConfig) -> str:
 def numpy_batches(
     make: Make, layouts: Iterator[Placed]
 ) -> Iterator[tuple[Position, HostBatch]]:
-    """Yields the batch of each layout, in order, filled ahead by a thread.
+    """Yields the batch of each layout, in order, filled ahead by a thread."""
 
-    Args:
-      make: Fills one batch.
-      layouts: The position after each batch, and the batch.
-    """
-    filled: queue.Queue = queue.Queue(AHEAD)
-    stop = threading.Event()
+    def filled(placed: Placed) -> tuple[Position, HostBatch]:
+        position, planned = placed
+        return position, make(planned)
 
-    def put(item):
-        # With a timeout, because a full queue would block forever once the consumer
-        # has gone.
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                filled.put(item, timeout=0.1)
-                break
-
-    def work():
-        try:
-            for position, planned in layouts:
-                put(((position, make(planned)), None))
-                if stop.is_set():
-                    break
-        except BaseException as e:  # re-raised where the batches are consumed
-            put((None, e))
-
-    thread = threading.Thread(target=work, name="feeder", daemon=True)
-    thread.start()
-    try:
-        while True:
-            batch, error = filled.get()
-            if error is not None:
-                raise error
-            yield batch
-    finally:
-        stop.set()
-        thread.join()
+    return in_order(filled, layouts, threads=1, ahead=AHEAD, name="feeder")
 
 
 def tfdata_batches(

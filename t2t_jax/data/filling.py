@@ -19,14 +19,10 @@ class Ragged:
     """Sentences of various lengths, concatenated.
 
     Sentence i is `tokens[offsets[i] : offsets[i + 1]]`.
-
-    Attributes:
-      tokens: Integers [tokens of all sentences]; may be a memory map.
-      offsets: int64 [sentences + 1], starting with 0.
     """
 
-    tokens: np.ndarray
-    offsets: np.ndarray
+    tokens: np.ndarray  # integers [tokens of all sentences]; may be a memory map
+    offsets: np.ndarray  # int64 [sentences + 1], starting with 0
 
     @property
     def lengths(self) -> np.ndarray:

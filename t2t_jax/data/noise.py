@@ -5,12 +5,12 @@ same examples, and any batch can be looked up again.
 
     Masking          tokens are hidden, and the model restores them in place (BERT)
     SpanCorruption   spans are cut out, and the decoder writes them (T5)
-    TaggedSpans      the same for some of the texts of a mixture
 
 Suffixes: `p` pairs, `u` units, `s` spans of all pairs, `v` vocabulary; others are
 [tokens of the sentences].
 """
 
+import dataclasses
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from t2t_jax.data.batching import Layout
 from t2t_jax.data.filling import Ragged, fill_taken, of_sentence, positions, take
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
+from t2t_jax.sections import field
 from t2t_jax.text.counter_random import uniform
 
 MASK = "<mask>"
@@ -46,42 +47,62 @@ class Noise(Protocol):
         """Builds the arrays of one batch, with the names of `filling.fill`."""
 
 
+@dataclasses.dataclass(frozen=True)
+class MaskingOptions:
+    """Options of masked language models.
+
+    Raises:
+      UserError: a rate is out of its range.
+    """
+
+    # What is hidden: "whole_word", "piece", or "span": runs of words whose length is
+    # geometric (as in SpanBERT, Joshi et al. 2020).
+    masking: str = field("whole_word", choices=MASKINGS)
+    # The expected share of hidden pieces, and the mean length of spans, in words.
+    mask_rate: float = field(0.15)
+    mean_span: float = field(3.0)
+    # The shares of hidden pieces that the model reads as <mask>, and as a random other
+    # piece; it reads the rest as they are.
+    as_mask: float = field(0.8)
+    as_random: float = field(0.1)
+
+    def __post_init__(self):
+        if not 0 < self.mask_rate < 1:
+            raise UserError(
+                f"config.task.options.mask_rate={self.mask_rate}; want a share of the "
+                "pieces, 0 < mask_rate < 1"
+            )
+        if min(self.as_mask, self.as_random) < 0 or self.as_mask + self.as_random > 1:
+            raise UserError(
+                f"as_mask={self.as_mask} and as_random={self.as_random}; want shares "
+                "of the hidden pieces: each 0 or more, and at most 1 together"
+            )
+        # The mean length of runs of words that are hidden independently.
+        least = 1 / (1 - self.mask_rate)
+        if self.masking == "span" and self.mean_span < least:
+            raise UserError(
+                f"mean_span={self.mean_span}; at mask_rate={self.mask_rate} words "
+                f"hidden one by one form runs of {least:.2f}; want {least:.2f} or more"
+            )
+
+
 class Masking:
     """Hides pieces at random (Devlin et al. 2019), as a `Noise`.
 
     Each unit, a piece or a word, is hidden with probability `mask_rate`; signs such as
     a full stop are words. A sentence of which nothing would be hidden loses the unit
     that was closest to it. EOS is never hidden.
-
-    Args:
-      masking: "whole_word", "piece", or "span": runs of words whose length is geometric
-        (as in SpanBERT, Joshi et al. 2020), `mean_span` words on average.
-      mask_rate: the expected share of hidden pieces.
-      as_mask, as_random: the shares of hidden pieces that the model reads as <mask>,
-        and as a random other piece; it reads the rest as they are.
-
-    Raises:
-      UserError: as `check_rates`.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        masking: str = "whole_word",
-        mask_rate: float = 0.15,
-        as_mask: float = 0.8,
-        as_random: float = 0.1,
-        mean_span: float = 3.0,
-    ):
-        check_rates(masking, mask_rate, as_mask, as_random, mean_span)
-        mean_run = mean_span if masking == "span" else _independent(mask_rate)
+    def __init__(self, vocabulary: Vocabulary, options: MaskingOptions):
+        rate = self._rate = options.mask_rate
+        mean_run = options.mean_span if options.masking == "span" else 1 / (1 - rate)
         # A two-state Markov chain: after a hidden unit the next one is hidden with
         # probability `_stay`, after others with `_begin`; a share of `mask_rate` is.
-        self._rate = mask_rate
         self._stay = 1 - 1 / mean_run
-        self._begin = mask_rate / (mean_run * (1 - mask_rate))
-        self._whole_words = masking != "piece"
-        self._as_mask, self._as_random = as_mask, as_random
+        self._begin = rate / (mean_run * (1 - rate))
+        self._whole_words = options.masking != "piece"
+        self._as_mask, self._as_random = options.as_mask, options.as_random
         self._mask, self._eos = vocabulary.id_of(MASK), vocabulary.eos
         self._table = PieceTable.of(vocabulary)
         self._ordinary = np.flatnonzero(self._table.ordinary_v)
@@ -107,14 +128,10 @@ class Masking:
     def masked(
         self, sentences: Ragged, number_p: np.ndarray, seed: int, epoch: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Masks sentences.
+        """Masks sentences; `number_p` are their numbers in the text.
 
-        Args:
-          number_p: the number of each sentence in its text.
-
-        Returns:
-          For each token of `sentences.tokens`, the id that the model reads, int32, and
-          whether it is hidden and to be predicted, bool.
+        Returns for each token the id that the model reads, int32, and whether it is
+        hidden and to be predicted, bool.
         """
         number = of_sentence(sentences, number_p)
         position = positions(sentences)
@@ -149,13 +166,7 @@ class Masking:
     def _chosen(
         self, drawn_u: np.ndarray, first_u: np.ndarray, eos_u: np.ndarray
     ) -> np.ndarray:
-        """Chooses the units that are hidden.
-
-        Args:
-          drawn_u: a random number of each unit.
-          first_u: True for the first unit of each sentence.
-          eos_u: True for EOS.
-        """
+        """Chooses the units that are hidden, by a random number of each."""
         # A number below both probabilities of the chain hides its unit, whatever the
         # unit before; one above both does not; one between them continues the state.
         rate_u = np.where(first_u, self._rate, self._begin)
@@ -172,47 +183,13 @@ class Masking:
         return hidden_u & ~eos_u
 
 
-def check_rates(
-    masking: str, mask_rate: float, as_mask: float, as_random: float, mean_span: float
-) -> None:
-    """Raises UserError if a rate is out of its range; arguments as for `Masking`."""
-    if not 0 < mask_rate < 1:
-        raise UserError(
-            f"config.task.options.mask_rate={mask_rate}; want a share of the pieces, "
-            "0 < mask_rate < 1"
-        )
-    if min(as_mask, as_random) < 0 or as_mask + as_random > 1:
-        raise UserError(
-            f"as_mask={as_mask} and as_random={as_random}; want shares of the hidden "
-            "pieces: each 0 or more, and at most 1 together"
-        )
-    least = _independent(mask_rate)
-    if masking == "span" and mean_span < least:
-        raise UserError(
-            f"mean_span={mean_span}; at mask_rate={mask_rate} words "
-            f"hidden one by one form runs of {least:.2f}; want {least:.2f} or more"
-        )
-
-
-def _independent(mask_rate: float) -> float:
-    """The mean length of runs of words that are hidden independently."""
-    return 1 / (1 - mask_rate)
-
-
 class PieceTable(NamedTuple):
-    """Properties of each piece of a vocabulary, bool [v].
+    """Properties of each piece of a vocabulary, bool [v]."""
 
-    Attributes:
-      spaced_v: it begins with a space.
-      begins_v: it begins a word: with a space, or with a sign such as a full stop.
-      ends_v: it ends with a space, as in some tokenizers.
-      ordinary_v: it spells visible characters, and is not <mask>.
-    """
-
-    spaced_v: np.ndarray
-    begins_v: np.ndarray
-    ends_v: np.ndarray
-    ordinary_v: np.ndarray
+    spaced_v: np.ndarray  # it begins with a space
+    begins_v: np.ndarray  # it begins a word: with a space, or a sign such as a comma
+    ends_v: np.ndarray  # it ends with a space, as in some tokenizers
+    ordinary_v: np.ndarray  # it spells visible characters, and is not <mask>
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "PieceTable":
@@ -231,13 +208,15 @@ class PieceTable(NamedTuple):
 class SpanCorruption:
     """Cuts spans out of the targets of pairs, as a `Noise`.
 
-    The source of a pair, such as a tag, is kept and precedes what is left of the text.
+    The source of a pair, or its tag alone, is kept and precedes what is left of the
+    text.
 
     Args:
       mask_rate: the share of the pieces that is cut out.
       mean_span: pieces of a span, on average.
       applies_p: bool [pairs], the pairs it applies to; the others are left as they are.
         None is all pairs.
+      tag: the symbol that begins their sources, of which it alone is kept.
 
     Raises:
       UserError: an option is out of its range.
@@ -249,6 +228,7 @@ class SpanCorruption:
         mask_rate: float = 0.15,
         mean_span: float = 3.0,
         applies_p: np.ndarray | None = None,
+        tag: str = "",
     ):
         if not vocabulary.joint:
             raise UserError(
@@ -261,6 +241,8 @@ class SpanCorruption:
             raise UserError(f"mean_span={mean_span}; want at least 1 piece")
         self._rate, self._mean_span = mask_rate, mean_span
         self._applies_p = applies_p
+        # Tokens of a source that are kept, EOS apart.
+        self._kept = len(vocabulary.source.encode([tag])[0]) if tag else np.inf
         self._sentinels = np.array([vocabulary.id_of(s) for s in SENTINELS], np.int32)
 
     def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
@@ -268,7 +250,8 @@ class SpanCorruption:
         source_p, target_p = source.lengths, target.lengths
         cut_p, spans_p = self._counts(target_p - 1)
         # EOS of a sentence stays on both sides; that of the source before it goes.
-        left_p = np.maximum(source_p - 1, 0) + target_p - cut_p + spans_p
+        kept_p = np.clip(source_p - 1, 0, self._kept).astype(np.int64)
+        left_p = kept_p + target_p - cut_p + spans_p
         applies_p = self._applies(np.arange(len(target)))
         return (
             np.where(applies_p, left_p, source_p),
@@ -290,11 +273,7 @@ class SpanCorruption:
         seed: int,
         epoch: int,
     ) -> tuple[Ragged, Ragged]:
-        """Returns the source and the target of the examples of some pairs.
-
-        Args:
-          number_p: the number of each pair in its text.
-        """
+        """Returns both sides of the examples of pairs; `number_p` as in `Masking`."""
         applies_p = self._applies(number_p)
         cut_p, spans_p = self._counts(target.lengths - 1) * applies_p
         begin_s, end_s = _spans(target, cut_p, spans_p, (seed, epoch, number_p))
@@ -307,7 +286,7 @@ class SpanCorruption:
         steps[begin_s], steps[end_s] = 1, -1
         cut = steps.cumsum()[:-1] > 0
         return (
-            _left(source, target, applies_p, cut, begin_s, sentinel_s),
+            _left(source, target, applies_p, cut, begin_s, sentinel_s, self._kept),
             _restored(target, applies_p, cut, begin_s, sentinel_s),
         )
 
@@ -317,11 +296,7 @@ class SpanCorruption:
         return self._applies_p[number_p]
 
     def _counts(self, length_p: np.ndarray) -> np.ndarray:
-        """Computes the pieces and the spans that are cut out, int64 [2, p].
-
-        Args:
-          length_p: the pieces of each sentence, without EOS.
-        """
+        """The pieces and the spans cut out of sentences, without EOS, int64 [2, p]."""
         cut_p = np.floor(length_p * self._rate + 0.5).astype(np.int64)
         cut_p = np.minimum(np.maximum(cut_p, 1), length_p)
         spans_p = np.floor(cut_p / self._mean_span + 0.5).astype(np.int64)
@@ -354,11 +329,8 @@ def _drawn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws `count_p` different numbers below `of_p` for each pair, in rising order.
 
-    Args:
-      with_first: 0 is one of them.
-
-    Returns:
-      For each number drawn, its pair and the number.
+    Returns the pair of each number drawn, and the number; `with_first`, 0 is one of
+    each pair.
     """
     seed, epoch, number_p, stream = keys
     pair = np.repeat(np.arange(len(of_p)), of_p)
@@ -374,7 +346,7 @@ def _drawn(
     return pair[chosen], number[chosen]
 
 
-def _left(source, target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
+def _left(source, target, applies_p, cut, begin_s, sentinel_s, most) -> Ragged:
     """The sources: that of the pair, and its target with a sentinel for each span."""
     tokens = target.tokens.copy()
     tokens[begin_s] = sentinel_s  # replaces the first piece of a span
@@ -382,8 +354,8 @@ def _left(source, target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
     kept[begin_s] = True
     kept &= of_sentence(target, applies_p)
     # EOS of the source goes, where text follows.
-    is_end = positions(source) == of_sentence(source, source.lengths - 1)
-    before = ~(is_end & of_sentence(source, applies_p))
+    end = of_sentence(source, np.minimum(source.lengths - 1, most))
+    before = (positions(source) < end) | ~of_sentence(source, applies_p)
     return _sentences(
         np.append(source.tokens[before], tokens[kept]),
         np.append(_pair(source)[before], _pair(target)[kept]),
@@ -412,40 +384,3 @@ def _sentences(tokens: np.ndarray, pair: np.ndarray, pairs: int) -> Ragged:
     order = np.argsort(pair, kind="stable")
     offsets = np.append(0, np.bincount(pair, minlength=pairs).cumsum())
     return Ragged(tokens[order], offsets)
-
-
-class TaggedSpans(SpanCorruption):
-    """Cuts spans out of the pairs that `applies_p` chooses, bool [pairs].
-
-    Args:
-      tag: the symbol that begins their sources.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, tag: str, applies_p: np.ndarray):
-        super().__init__(vocabulary, applies_p=applies_p)
-        self._kept = len(vocabulary.source.encode([tag])[0])
-
-    def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the source and target lengths of the examples, int [pairs]."""
-        of_tag = self._kept + 1  # and EOS
-        lengths_p = np.where(self._applies_p, of_tag, source.lengths)
-        offsets = np.append(0, lengths_p.cumsum())
-        # Only the lengths of these are read.
-        return super().lengths(Ragged(source.tokens, offsets), target)
-
-    def corrupted(
-        self,
-        source: Ragged,
-        target: Ragged,
-        number_p: np.ndarray,
-        seed: int,
-        epoch: int,
-    ) -> tuple[Ragged, Ragged]:
-        """Returns the source and the target of the examples of some pairs."""
-        # Of a source that is replaced, the tag and EOS are kept.
-        is_end = positions(source) == of_sentence(source, source.lengths - 1)
-        replaced = of_sentence(source, self._applies_p[number_p])
-        kept = ~replaced | is_end | (positions(source) < self._kept)
-        before = np.append(0, kept.cumsum())[source.offsets]
-        tags = Ragged(source.tokens[kept], before)
-        return super().corrupted(tags, target, number_p, seed, epoch)

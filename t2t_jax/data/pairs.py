@@ -1,39 +1,25 @@
 """Tokenized pairs: the token arrays of a text, in memory or mapped from disk."""
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
+from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, fill, ragged
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.shapes import Shape
+from t2t_jax.data.tokenizers.training import SEPARATE
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.cache import cache_key
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
-
-
-class Epochs(Protocol):
-    """Makes the tokens of an epoch from the text of pairs; see `variation.py`.
-
-    Attributes:
-      typical: Source and target lengths of a typical epoch, then what was measured.
-    """
-
-    typical: tuple
-
-    def of_epoch(
-        self, pairs: "Pairs", seed: int, epoch: int, within: Shape | None
-    ) -> "Pairs":
-        """Makes the pairs of an epoch: as many, of the same lines, in that order."""
-
-    def describe(self, pairs: "Pairs", within: Shape) -> str:
-        """Describes in one line what varies, for a person."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,42 +28,30 @@ class Pairs:
 
     `prepare.training_pairs` opens those of a training text, with all that makes their
     examples differ from epoch to epoch; `tokenize_in_memory` makes those of a dev set.
-
-    Attributes:
-      source, target: The tokens of the pairs.
-      dropped: The number of pairs that each rule of `data/cleaning.py` dropped.
-      key: A hash of everything that the arrays depend on.
-      read: The number of pairs before cleaning.
-      sizes: The number of pairs of each corpus; the corpora follow one another.
-      weights: How many times an epoch reads each corpus; empty means once.
-      folder: The folder of the arrays and of examples of the dropped pairs.
-      line: The line of each pair in its corpus, from 1, int32 [pairs]; empty if not
-        known.
-      noise: What makes the examples of an epoch of the pairs; None if they are the
-        pairs themselves.
-      block: The most tokens of a target, if longer ones were cut into blocks; else 0.
-      variation: What makes the tokens of an epoch from the text of the pairs; None if
-        they are the same in every epoch.
     """
 
     source: Ragged
     target: Ragged
-    dropped: dict[str, int]
-    key: str = ""
-    read: int = 0
-    sizes: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
-    folder: Path | None = None
+    dropped: dict[str, int]  # the number of pairs by rule of `data/cleaning.py`
+    key: str = ""  # a hash of everything that the arrays depend on
+    read: int = 0  # the number of pairs before cleaning
+    sizes: tuple[int, ...] = ()  # pairs of each corpus; these follow one another
+    weights: tuple[float, ...] = ()  # times an epoch reads each corpus; empty: once
+    folder: Path | None = None  # of the arrays and of examples of the dropped pairs
+    # The line of each pair in its corpus, from 1, int32; empty if not known.
     line: Sequence[int] | np.ndarray = ()
+    # Makes the examples of an epoch; None if they are the pairs themselves.
     noise: Noise | None = None
-    block: int = 0
-    variation: Epochs | None = None
+    block: int = 0  # the most tokens of a target, if longer ones were cut into blocks
+    # The `variation.Variation` that makes the tokens of an epoch from the text of the
+    # pairs; None if they are the same in every epoch.
+    variation: Any | None = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
     def of_epoch(self, seed: int, epoch: int, within: Shape | None = None) -> "Pairs":
-        """The pairs of one epoch: these, unless they vary (`Epochs.of_epoch`)."""
+        """The pairs of one epoch: these, unless they vary (`Variation.of_epoch`)."""
         if self.variation is None:
             return self
         return self.variation.of_epoch(self, seed, epoch, within)
@@ -92,12 +66,7 @@ class Pairs:
         return self.source.lengths, self.target.lengths
 
     def batch(self, layout: Layout, seed: int, epoch: int) -> dict[str, np.ndarray]:
-        """The arrays of a batch, as `filling.fill` returns them.
-
-        Args:
-          layout: The batch, from the plan of the epoch.
-          seed, epoch: What noise depends on.
-        """
+        """The arrays of a batch of an epoch's plan, as `filling.fill` returns them."""
         if self.noise is not None:
             return self.noise.fill(layout, self.source, self.target, seed, epoch)
         return fill(layout, self.source, self.target)
@@ -130,20 +99,16 @@ class Examples:
     ) -> Noise | None:
         """Returns what changes examples from epoch to epoch, if anything.
 
-        Args:
-          texts: Each corpus of the text, with its number of pairs.
+        `texts` are the corpora of the text, each with its number of pairs.
         """
         return None
 
 
 def cut(pairs: Pairs, block: int) -> Pairs:
-    """Cuts targets into consecutive blocks, which become pairs of their own.
+    """Cuts targets into consecutive blocks of at most `block` tokens, each a pair.
 
     Only the last block of a target ends in EOS. Tokens are not copied: the blocks are
     more offsets into the same array. Sources are empty.
-
-    Args:
-      block: The most tokens of a block.
     """
     lengths = pairs.target.lengths
     blocks = -(-lengths // block)  # of each pair, rounded up
@@ -171,10 +136,9 @@ def tokenize_in_memory(
 ) -> Pairs:
     """Tokenizes a dev or test set in memory; never drops a pair.
 
-    Args:
-      encode: Encodes pairs; by default `encode_pairs`.
-      block: Cut targets into blocks of at most this many tokens; 0 does not.
-      noise: Makes the examples of the pairs; None if they are the pairs themselves.
+    `encode` is `encode_pairs` by default, `block` the most tokens of the blocks that
+    targets are cut into (0: they are not cut), and `noise` makes the examples of the
+    pairs.
     """
     pairs = list(pairs)
     source, target = (encode or encode_pairs)(pairs, vocabulary, -1)
@@ -200,3 +164,18 @@ def encode_pairs(
         else:
             encoded.append(ragged([()] * len(lines)))
     return encoded[0], encoded[1]
+
+
+def prepared_key(
+    fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
+) -> str:
+    """A hash of everything that the arrays of a training text depend on."""
+    # Every option that changes the arrays. Weights and the temperature do not; the plan
+    # applies them. Nor does what varies from epoch to epoch (variation.py).
+    names = ("max_length", "max_ratio", "deduplicate", "symbols")
+    hashes = {
+        part.tokenizer: hashlib.sha256(side.model).hexdigest()
+        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
+    }
+    options = {name: getattr(config, name) for name in names}
+    return cache_key(text=[*fingerprints], **hashes, **options)

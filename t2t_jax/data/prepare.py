@@ -26,8 +26,7 @@ from t2t_jax.data.cleaning import (
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged
-from t2t_jax.data.pairs import Examples, Pairs, cut
-from t2t_jax.data.tokenizers.training import SEPARATE
+from t2t_jax.data.pairs import Examples, Pairs, cut, prepared_key
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.data.variation import Variation, variation_of
 from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
@@ -100,44 +99,12 @@ def prepared_pairs(
 
 
 def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
-    """Makes prepared pairs vary from epoch to epoch; measures their lengths.
-
-    Raises:
-      UserError: The text is not what it was when the pairs were prepared.
-    """
+    """Makes prepared pairs vary from epoch to epoch; measures their lengths."""
     if variation is None:
         return pairs
-    prints, vocabulary = variation.fingerprints, variation.vocabulary
-    if pairs.key != prepared_key(prints, vocabulary, variation.config):
-        places = ", ".join(corpus.place for corpus in variation.corpora)
-        raise UserError(
-            f"the text of {places} has changed since it was prepared, and epochs of "
-            "varied text are made from it; put the text back"
-        )
     typical = variation.measure(pairs)
     variation = dataclasses.replace(variation, typical=typical)
     return dataclasses.replace(pairs, variation=variation)
-
-
-def prepared_key(
-    fingerprints: Sequence[str], vocabulary: Vocabulary, config: DataConfig
-) -> str:
-    """A hash of everything that the arrays of a training text depend on.
-
-    Args:
-      fingerprints: Those of its corpora.
-      vocabulary: Its tokenizer.
-      config: The options of cleaning.
-    """
-    # Every option that changes the arrays. Weights and the temperature do not; the plan
-    # applies them. Nor does what varies from epoch to epoch (variation.py).
-    names = ("max_length", "max_ratio", "deduplicate", "symbols")
-    hashes = {
-        part.tokenizer: hashlib.sha256(side.model).hexdigest()
-        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
-    }
-    options = {name: getattr(config, name) for name in names}
-    return cache_key(text=[*fingerprints], **hashes, **options)
 
 
 def _write_pairs(
@@ -230,12 +197,7 @@ def _read_pairs(folder: Path) -> Pairs:
 
 
 def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
-    """A summary of the training text and a hash of the dev text, for the workdir.
-
-    Args:
-      pairs: The training text, as prepared.
-      dev: The pairs of the dev text.
-    """
+    """A summary of the training text and a hash of the dev text, for the workdir."""
     lines = json.dumps(list(dev), ensure_ascii=False)
     return {
         # The arrays do not depend on the weights, but what the run trains on does.
@@ -255,10 +217,7 @@ def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
 
 
 def find_prepared(text: dict) -> Pairs:
-    """Opens the training pairs of a run from the cache folder.
-
-    Args:
-      text: What `text_summary` returned when the run prepared them.
+    """Opens the training pairs of a run, by its `text_summary`, from the cache folder.
 
     Raises:
       UserError: They are not in the cache folder any more, or damaged.

@@ -33,12 +33,7 @@ class Shape:
 
 
 def rows_within(batch_tokens: int, source: int, target: int, multiple: int) -> int:
-    """The most rows that fit a token budget, a multiple of `multiple`.
-
-    Args:
-      batch_tokens: The most tokens of a batch on each side, padding included.
-      source, target: Tokens in a row.
-      multiple: The number of rows is a multiple of this.
+    """The most rows of these lengths within a token budget, a multiple of `multiple`.
 
     Raises:
       UserError: Not even `multiple` rows fit.
@@ -162,16 +157,22 @@ def shapes_of_epochs(
         for side, typical_p in enumerate(typical):
             longest = np.partition(typical_p[drawn_p], rank)[rank]
             most[side] = max(most[side], min(longest, budget))
-    # Else it counts as it is stored.
-    fits_p = (typical[0] <= most[0]) & (typical[1] <= most[1])
     drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
     lengths = [
-        np.append(
-            np.where(fits_p, of_epoch_p, stored_p)[drawn_p], stored_p[drawable_p].max()
+        np.append(length_p[drawn_p], stored_p[drawable_p].max())
+        for length_p, stored_p in zip(
+            lengths_within(stored, typical, *most), stored, strict=True
         )
-        for stored_p, of_epoch_p in zip(stored, typical, strict=True)
     ]
     return static_shapes(*lengths, **options)
+
+
+def lengths_within(
+    stored, typical, source: int, target: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of a typical epoch; a pair that is too long counts as it is stored."""
+    fits_p = (typical[0] <= source) & (typical[1] <= target)
+    return tuple(np.where(fits_p, *both) for both in zip(typical, stored, strict=True))
 
 
 def sizes_and_weights(
@@ -234,14 +235,9 @@ def row_lengths(source_p, target_p, batch_tokens, row_length, multiple):
 
 
 def bucket_lengths(source_p, target_p, buckets: int) -> list[tuple[int, int]]:
-    """Chooses the (source, target) lengths of at most `buckets` shapes.
+    """Chooses the (source, target) lengths of at most `buckets` shapes, rising.
 
-    Args:
-      source_p, target_p: Lengths of the pairs; one side may be 0 throughout.
-      buckets: The most shapes.
-
-    Returns:
-      The lengths, each side in rising order.
+    One side of the pairs may be 0 throughout.
     """
     # A histogram is enough: the shapes depend on lengths, not on the order of pairs.
     side = int(target_p.max()) + 1
@@ -305,15 +301,9 @@ def _best_lengths(source_c, target_c, count_c, buckets: int, multiple: int):
 def _cut(count_l, width_l, parts: int) -> tuple[list[int], int]:
     """Cuts a histogram into at most `parts` runs of least total cost.
 
-    Exact, by dynamic programming over the ends of the runs.
-
-    Args:
-      count_l, width_l: Integers [lengths]. A run costs the sum of its counts times its
-        last width.
-      parts: The most runs.
-
-    Returns:
-      The end of each run (exclusive, in rising order), and the total cost.
+    Exact, by dynamic programming over the ends of the runs. A run costs the sum of its
+    counts times its last width. Returns the end of each run (exclusive, in rising
+    order), and the total cost.
     """
     below_l = np.append(0, np.cumsum(count_l))
     # The cost of one run from i up to, not including, j.

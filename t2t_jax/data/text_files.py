@@ -18,8 +18,11 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from t2t_jax.io.errors import UserError
+
+T = TypeVar("T")
 
 UTF_16_MARKS = b"\xff\xfe", b"\xfe\xff"  # how such a file begins
 
@@ -40,6 +43,16 @@ def similar_files(prefix: Path) -> str:
     return f"that folder has {', '.join(names[:6])}"
 
 
+def not_empty(items: Iterable[T], complaint: str) -> Iterator[T]:
+    """Yields the items; raises UserError with this complaint if there are none."""
+    empty = True
+    for item in items:
+        empty = False
+        yield item
+    if empty:
+        raise UserError(complaint)
+
+
 def file_hash(file: Path) -> str:
     """Hashes a file as it is stored, by SHA-256."""
     with open(file, "rb") as f:
@@ -49,8 +62,7 @@ def file_hash(file: Path) -> str:
 def read_lines(file: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
 
-    Raises:
-      UserError: Bytes that are not UTF-8; an incomplete or damaged gzip file.
+    Raises UserError at bytes that are not UTF-8, or an incomplete or damaged gzip file.
     """
     open_file = gzip.open if file.name.endswith(".gz") else open
     with open_file(file, "rb") as f:
@@ -65,15 +77,7 @@ def read_lines(file: Path) -> Iterator[str]:
 def decode_lines(raw_lines, name: str) -> Iterator[str]:
     """Decodes lines of bytes and strips their line ends.
 
-    Args:
-      raw_lines: Lines of bytes, each with its line end.
-      name: The file, for error messages.
-
-    Yields:
-      Each line as text.
-
-    Raises:
-      UserError: Bytes that are not UTF-8; the message gives the line and the byte.
+    Raises UserError, with the file's `name`, the line and the byte, if it is not UTF-8.
     """
     for number, raw in enumerate(raw_lines, 1):
         try:
@@ -92,13 +96,10 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
 
 
 def encode_line(line: str, number: int) -> bytes:
-    """Encodes a line so that `read_lines` returns it unchanged.
+    """Encodes line `number`, from 1, so that `read_lines` returns it unchanged.
 
     It takes away a carriage return before the line feed, and a byte order mark at the
     beginning of the file. A line with one of its own there gets another.
-
-    Args:
-      number: of the line in its file, from 1.
     """
     mark = "\ufeff" if number == 1 and line.startswith("\ufeff") else ""
     end = "\r\n" if line.endswith("\r") else "\n"
@@ -110,13 +111,9 @@ _BYTES = 8  # of each hash: a chance of 5e-20 that a wrong line goes unnoticed
 
 
 def pair_hasher(source: str, target: str) -> Callable[[tuple[str, str]], str]:
-    """Returns the function that hashes a pair of lines.
+    """Returns the function that hashes a pair of lines to 16 hexadecimal digits.
 
-    Args:
-      source, target: the languages, which are the endings of the two files.
-
-    Returns:
-      (source line, target line) -> 16 hexadecimal digits. Lines are without line ends.
+    Lines are without line ends; the languages are the endings of the two files.
     """
     # In the order of the endings: both directions have the same hashes.
     in_order = source <= target
@@ -132,19 +129,11 @@ def pair_hasher(source: str, target: str) -> Callable[[tuple[str, str]], str]:
 
 def check_hashes(
     pairs: Iterable[tuple[str, str]],
-    stored: Iterable[str],
     hash_pair: Callable[[tuple[str, str]], str],
-    names: tuple[str, str],
-    hashes_name: str,
+    files: tuple[Path, Path],
+    hashes: Path,
 ) -> Iterator[tuple[str, str]]:
-    """Yields pairs, each after its hash is compared with the stored one.
-
-    Args:
-      pairs: (source line, target line), in the order of the files.
-      stored: the lines of the file of hashes.
-      hash_pair: as from `pair_hasher`.
-      names: the source and the target file, for messages.
-      hashes_name: the file of hashes, for messages.
+    """Yields the pairs of two files, each after its hash is compared with a stored one.
 
     Raises:
       UserError: a pair is not the one that was hashed, or there are more or fewer
@@ -152,12 +141,13 @@ def check_hashes(
     """
     remedy = (
         "Make the pairs again, or bring the three files of one time together; if the "
-        f"change is meant, remove {hashes_name}"
+        f"change is meant, remove {hashes}"
     )
-    rows = itertools.zip_longest(pairs, stored)
+    both = " and ".join(map(str, files))
+    rows = itertools.zip_longest(pairs, read_lines(hashes))
     for number, (pair, wanted) in enumerate(rows, 1):
         if pair is None or wanted is None:
-            longer, shorter = " and ".join(names), hashes_name
+            longer, shorter = both, hashes
             if pair is None:
                 longer, shorter = shorter, longer
             raise UserError(
@@ -166,8 +156,8 @@ def check_hashes(
             )
         if hash_pair(pair) != wanted:
             raise UserError(
-                f"{names[0]} and {names[1]}, line {number:,}: {hashes_name} was "
-                "written for another pair of lines; since then a line of one file was "
-                f"lost, moved or edited. {remedy}"
+                f"{both}, line {number:,}: {hashes} was written for another pair of "
+                "lines; since then a line of one file was lost, moved or edited. "
+                f"{remedy}"
             )
         yield pair

@@ -43,11 +43,7 @@ PLACE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A split of a TFDS data set that has both languages as text features.
-
-    Attributes:
-      place: `tfds:NAME[/CONFIG][:VERSION]:SPLIT`.
-      source, target: The languages, as the data set names its features.
+    """A split of a TFDS data set that has both languages, the names of text features.
 
     Raises:
       UserError: An unknown data set, config, version, split or language; an incomplete
@@ -111,11 +107,9 @@ class TfdsSplit:
         """A hash of the split's record files; reads all of them."""
         parts = [f"lines {LINES}", self.source, self.target]
         for shard in self._shards():
-            digest = hashlib.sha256()
             with epath.Path(shard.filename).open("rb") as f:
-                while chunk := f.read(1 << 20):
-                    digest.update(chunk)
-            parts.append(f"{digest.hexdigest()} {shard.skip} {shard.take}")
+                digest = hashlib.file_digest(f, "sha256").hexdigest()
+            parts.append(f"{digest} {shard.skip} {shard.take}")
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _lines(self, raw: Iterable[bytes], language: str, before: int) -> list[str]:
@@ -229,11 +223,7 @@ class TfdsSplit:
             raise self._broken(str(e)) from e
 
     def _code(self):
-        """TFDS's code that downloads and prepares the data set.
-
-        Raises:
-          UserError: An unknown name, config, version or language; no network.
-        """
+        """TFDS's code that downloads and prepares the data set; refuses wrong names."""
         _, tfds = import_tfds(self.place)
         name, config, version, split = self._parts
         try:
@@ -310,14 +300,8 @@ def data_folder() -> str:
 def import_tfds(place: str):
     """Imports TensorFlow and TFDS: no messages, no accelerators, no Google Cloud.
 
-    Args:
-      place: The place that needs them, for the error message.
-
-    Returns:
-      The two modules.
-
     Raises:
-      UserError: One of them is not installed.
+      UserError: One of them is not installed; the message names the place.
     """
     try:
         tf = import_tensorflow()
@@ -335,17 +319,10 @@ def import_tfds(place: str):
 
 
 def unreachable(urls: Iterable[str], seconds: float) -> str:
-    """Checks that at least one host of some URLs, or its proxy, accepts a connection.
+    """Returns why no host of some URLs, or its proxy, can be reached; "" if one can.
 
     A look-up of a host name can hang and cannot be interrupted. So each host is tried
     in a thread of its own, and none is waited for longer than `seconds`.
-
-    Args:
-      urls: URLs; those without a host are skipped.
-      seconds: The longest time to wait.
-
-    Returns:
-      The reason why no host can be reached; empty if one can.
     """
     proxies = urllib.request.getproxies()
     addresses = {}  # a dict as an ordered set
@@ -381,11 +358,7 @@ def unreachable(urls: Iterable[str], seconds: float) -> str:
 
 
 def import_tensorflow():
-    """Imports TensorFlow so that it prints nothing and leaves accelerators to JAX.
-
-    Raises:
-      ImportError: TensorFlow is not installed.
-    """
+    """Imports TensorFlow so that it prints nothing and leaves accelerators to JAX."""
     # TensorFlow only reads and feeds data here, so oneDNN gains nothing, and it would
     # print a notice. Both variables must be set before the import.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

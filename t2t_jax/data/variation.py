@@ -12,6 +12,7 @@ Suffix: `p` pairs.
 """
 
 import dataclasses
+import itertools
 import re
 import weakref
 import zlib
@@ -25,7 +26,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, concatenated, take
-from t2t_jax.data.pairs import Encode, Pairs, encode_pairs
+from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
@@ -48,28 +49,16 @@ _CHOICE, _CHANGE = range(2)
 
 
 class Part(NamedTuple):
-    """The pairs that cleaning kept of `LINES` consecutive lines of one corpus.
+    """The pairs that cleaning kept of `LINES` consecutive lines of one corpus."""
 
-    Attributes:
-      place: The number of the part in its corpus, from 0.
-      first: The index of the first pair in the training text.
-      number_p: The number of each pair's line, int64 [pairs].
-      pairs: Their text.
-    """
-
-    place: int
-    first: int
-    number_p: np.ndarray
+    place: int  # the number of the part in its corpus, from 0
+    first: int  # the index of the first pair in the training text
+    number_p: np.ndarray  # of each pair's line, int64
     pairs: list[Pair]
 
 
 def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
-    """Yields the text of all pairs in order, as it was before it was encoded.
-
-    Args:
-      pairs: Prepared pairs; their `line` and `sizes` say what was kept.
-      corpora: The corpora that they were prepared from.
-    """
+    """Yields the text of prepared pairs in order, from the corpora that they are of."""
     end_c = np.cumsum(pairs.sizes)
     line_p = np.asarray(pairs.line)
     for chunk in read_chunks(corpora, LINES):
@@ -89,16 +78,12 @@ def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
 
 @dataclasses.dataclass(frozen=True)
 class TextVariation:
-    """Changes a share of the lines in each epoch.
+    """Changes a share of the lines in each epoch."""
 
-    Attributes:
-      shares: The share of lines, above 0 and at most 1, by the name in `TRAINABLE`, in
-        the order of the table.
-      symbols: Strings that are one piece, such as tags. Those that begin a line stay
-        there unchanged; a line with another one further on is not changed.
-    """
-
+    # Above 0 and at most 1, by the name in `TRAINABLE`, in the order of the table.
     shares: dict[str, float]
+    # Strings that are one piece, such as tags. Those that begin a line stay there
+    # unchanged; a line with another one further on is not changed.
     symbols: tuple[str, ...] = ()
 
     @property
@@ -109,20 +94,11 @@ class TextVariation:
     def __call__(
         self, pairs: Sequence[Pair], numbers: np.ndarray, seed: int, epoch: int
     ) -> list[Pair]:
-        """Returns the pairs as an epoch has them.
+        """Returns as many pairs, as an epoch has them; unchanged ones are the same.
 
         A line depends on its number alone, not on the others of the chunk, with one
-        exception: `neighbours` and `joined` join lines of a chunk. So chunks must begin
-        at the same lines in every run.
-
-        Args:
-          pairs: A chunk of one corpus, in order.
-          numbers: The number of each pair in the training text, int64 [pairs]; numbers
-            that follow one another are lines that do.
-          seed, epoch: What the choice depends on.
-
-        Returns:
-          As many pairs; those that nothing changes are the given objects.
+        exception: `neighbours` and `joined` join lines of a chunk, whose numbers follow
+        one another. So chunks must begin at the same lines in every run.
         """
         varied = list(pairs)
         for name, share in self.shares.items():
@@ -138,58 +114,44 @@ class TextVariation:
 
     def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
         """The next lines of the chunk as far as none was left out between them."""
-        following = []
-        for n in range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs))):
-            if numbers[n] != numbers[i] + n - i:
-                break
-            following.append(pairs[n])
-        return following
+        places = range(i + 1, min(i + 1 + MOST_NEIGHBOURS, len(pairs)))
+        follow = itertools.takewhile(lambda n: numbers[n] - numbers[i] == n - i, places)
+        return [pairs[n] for n in follow]
 
     def _changed(self, change, pair: Pair, draws: Stream, following) -> Pair:
         """Changes a pair, but not the symbols that its lines begin with."""
         tags, text = self._split(pair)
         if not all(side.strip() for side in text):
             return pair  # one-sided text, or nothing to change
-        if any(symbol in side for symbol in self.symbols for side in text):
+        if self._has_symbol(text):
             return pair
-        alike = []
-        for other in following:
-            other_tags, other_text = self._split(other)
-            # Lines of different tags do not form one text.
-            if other_tags != tags or any(
-                s in t for s in self.symbols for t in other_text
-            ):
-                break
-            alike.append(other_text)
+        # Lines of different tags do not form one text.
+        alike = itertools.takewhile(
+            lambda other: other[0] == tags and not self._has_symbol(other[1]),
+            map(self._split, following),
+        )
+        alike = [other_text for _, other_text in alike]
         changed = change(text, draws, alike)
         if changed is text:
             return pair
         return tags[0] + changed[0], tags[1] + changed[1]
 
+    def _has_symbol(self, text: Pair) -> bool:
+        return any(symbol in side for symbol in self.symbols for side in text)
+
     def _split(self, pair: Pair) -> tuple[Pair, Pair]:
         """Splits both sides into the symbols they begin with, and text."""
         if not self.symbols:
             return ("", ""), pair
-        tags = "|".join(map(re.escape, self.symbols))
-        found = [re.match(rf"(?:(?:{tags})\s*)*", side).end() for side in pair]
-        return (
-            (pair[0][: found[0]], pair[1][: found[1]]),
-            (pair[0][found[0] :], pair[1][found[1] :]),
-        )
+        tags = re.compile(rf"(?:(?:{'|'.join(map(re.escape, self.symbols))})\s*)*")
+        begun = [(side, tags.match(side).end()) for side in pair]
+        return tuple(s[:end] for s, end in begun), tuple(s[end:] for s, end in begun)
 
 
 def text_variation_of(
     augment: str, symbols: Sequence[str] = ()
 ) -> TextVariation | None:
-    """Reads `config.data.augment`.
-
-    Args:
-      augment: Names of `TRAINABLE`, separated by commas, each perhaps with its
-        share of lines: "typos,case@0.05".
-      symbols: As of `TextVariation`.
-
-    Returns:
-      The variation; None if `augment` is empty.
+    """Reads `config.data.augment`: "typos,case@0.05"; None if it is empty.
 
     Raises:
       UserError: An unknown name, one given twice, or a share that is not above 0 and at
@@ -225,43 +187,27 @@ class Varied(NamedTuple):
 class Typical(NamedTuple):
     """Lengths of the pairs in a typical epoch, from which static shapes are chosen.
 
-    Attributes:
-      source_p, target_p: Tokens including EOS, int64 [pairs].
-      sampled: The number of pairs that were varied. The lengths of the others follow
-        from their stored lengths, and from how much those of the sample grew.
-      kept: How many of the sample are too long or empty if varied, so that they keep
-        their stored tokens.
+    Some pairs are varied to learn them. The lengths of the others follow from their
+    stored lengths, and from how much those of the sample grew.
     """
 
-    source_p: np.ndarray
+    source_p: np.ndarray  # tokens including EOS, int64
     target_p: np.ndarray
-    sampled: int
-    kept: int
+    sampled: int  # the number of pairs that were varied
+    kept: int  # how many of them keep their stored tokens: varied, too long or empty
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Variation:
-    """Makes the pairs of an epoch from the text of prepared pairs.
+    """Makes the pairs of an epoch from the text of prepared pairs."""
 
-    Attributes:
-      corpora: The text; `Pairs.line` says which lines of it are kept.
-      vocabulary: Its tokenizer.
-      config: For `max_length` and `symbols`, and to describe the variation.
-      text: Changes pairs of lines; None leaves them as they are.
-      subwords: Encodes lines; None encodes them as `encode` does.
-      encode: Encodes pairs as they were when they were prepared.
-      fingerprints: Those of the corpora.
-      typical: What `measure` found.
-    """
-
-    corpora: tuple[Corpus, ...]
+    corpora: tuple[Corpus, ...]  # the text; `Pairs.line` says which lines are kept
     vocabulary: Vocabulary
-    config: DataConfig
-    text: TextVariation | None = None
-    subwords: SubwordSampling | None = None
-    encode: Encode = encode_pairs
-    fingerprints: tuple[str, ...] = ()
-    typical: Typical | None = None
+    config: DataConfig  # for `max_length` and `symbols`, and to describe the variation
+    text: TextVariation | None = None  # None leaves pairs of lines as they are
+    subwords: SubwordSampling | None = None  # None encodes lines as `encode` does
+    encode: Encode = encode_pairs  # that of the preparation
+    typical: Typical | None = None  # of `measure`
     # The epochs that somebody still holds: what the feeder has need not be made again
     # to look up a batch. Weak references, as two epochs take memory enough.
     _alive: weakref.WeakValueDictionary = dataclasses.field(
@@ -274,12 +220,8 @@ class Variation:
         """Makes the pairs of an epoch: as many, of the same lines, in the same order.
 
         A pair keeps its stored tokens if it would become empty on a side, or longer
-        than `config.data.max_length` or the rows of `within`: no pair is dropped.
-
-        Args:
-          pairs: The pairs as prepared.
-          seed, epoch: What the variation depends on, besides the line.
-          within: The largest shape of the batches; None sets no limit.
+        than `config.data.max_length` or the rows of `within`, the largest shape of the
+        batches: no pair is dropped.
 
         Raises:
           UserError: The text has changed since it was prepared, or cannot be read.
@@ -287,7 +229,7 @@ class Variation:
         known = seed, epoch, within
         if (made := self._alive.get(known)) is not None:
             return made
-        self._check_text()
+        self._check_text(pairs)
         limits = self._limits(within)
         vary = partial(self._vary, pairs, seed, epoch, limits)
         # Bytes that grow in place: arrays that are joined at the end would take twice
@@ -315,7 +257,7 @@ class Variation:
 
     def measure(self, pairs: Pairs) -> Typical:
         """Varies a sample of the text to learn how long pairs become."""
-        self._check_text()
+        self._check_text(pairs)
         every = -(-len(pairs) // SAMPLED)  # of each corpus the first part, ...
         parts = (p for p in read_parts(pairs, self.corpora) if p.place % every == 0)
         vary = partial(self._vary, pairs, 0, 0, self._limits(None))
@@ -339,12 +281,7 @@ class Variation:
         return Typical(*after, int(sampled_p.sum()), kept)
 
     def describe(self, pairs: Pairs, within: Shape) -> str:
-        """Describes in one line what varies, and what that does to the lengths.
-
-        Args:
-          pairs: The pairs that vary.
-          within: The largest shape of the batches.
-        """
+        """Describes in one line what varies, and what that does to the lengths."""
         what = []
         if self.text is not None:
             what.append(f"text (augment={self.config.augment})")
@@ -364,14 +301,15 @@ class Variation:
             line += f"; {share:.2%} of pairs would be too long or empty, and do not"
         return line
 
-    def _check_text(self) -> None:
-        """Raises UserError if a corpus is not what it was."""
-        for corpus, before in zip(self.corpora, self.fingerprints, strict=True):
-            if corpus.fingerprint() != before:
-                raise UserError(
-                    f"{corpus.place} has changed since it was prepared, and an epoch "
-                    "of varied text is made from it; put the text back"
-                )
+    def _check_text(self, pairs: Pairs) -> None:
+        """Raises UserError if the text is not what it was when it was prepared."""
+        fingerprints = [corpus.fingerprint() for corpus in self.corpora]
+        if pairs.key != prepared_key(fingerprints, self.vocabulary, self.config):
+            places = ", ".join(corpus.place for corpus in self.corpora)
+            raise UserError(
+                f"the text of {places} has changed since it was prepared, and epochs "
+                "of varied text are made from it; put the text back"
+            )
 
     def _limits(self, within: Shape | None) -> tuple[int, int]:
         """The most tokens of a varied source and target."""
@@ -422,13 +360,9 @@ class Variation:
 def kept_within(
     stored: Ragged, encoded: Ragged, new: np.ndarray, fits: np.ndarray
 ) -> Ragged:
-    """Replaces stored sentences by those encoded anew, but only where they fit.
+    """Replaces the stored sentences of a part by those encoded anew, where they fit.
 
-    Args:
-      stored: All sentences of a part.
-      encoded: The new ones, which may be fewer.
-      new: The index in `stored` of each of `encoded`.
-      fits: A mask of `encoded`: False keeps the stored sentence.
+    There may be fewer of these: `new` are their indices in `stored`.
     """
     index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)
@@ -450,12 +384,6 @@ def variation_of(
 ) -> Variation | None:
     """Builds the variation that a config asks for; None if nothing varies.
 
-    Args:
-      config: As for `training_pairs`.
-      corpora: The training text.
-      vocabulary: Its tokenizer.
-      encode: As for `training_pairs`.
-
     Raises:
       UserError: The fields are wrong, or the tokenizer cannot sample subwords.
     """
@@ -465,7 +393,4 @@ def variation_of(
         subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
-    fingerprints = tuple(corpus.fingerprint() for corpus in corpora)
-    return Variation(
-        tuple(corpora), vocabulary, config, text, subwords, encode, fingerprints
-    )
+    return Variation(tuple(corpora), vocabulary, config, text, subwords, encode)

@@ -71,9 +71,6 @@ def align(
     The weight of a target word on a source word is averaged over heads, members and the
     positions that predict the target word's pieces, and summed over the source word's
     pieces.
-
-    Raises:
-      UserError: a member has no such layer.
     """
     totals: dict[int, np.ndarray] = {}
     for member in members:
@@ -210,32 +207,23 @@ def traces(
 
 
 class HeadSummary(NamedTuple):
-    """The heads of one attention, averaged over the queries of a pair; float [l, h].
+    """The heads of one attention, averaged over the queries of a pair; float [l, h]."""
 
-    Attributes:
-      entropy: of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
-      offset: mean key position - query position, in pieces; None for cross-attention.
-      peak: the place of the largest weight, from 0 (first key) to 1 (last); None for
-        self-attention.
-    """
-
+    # Of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
     entropy: np.ndarray
+    # Mean key position - query position, in pieces; None for cross-attention.
     offset: np.ndarray | None
+    # The place of the largest weight, 0 (first key) to 1 (last); None for
+    # self-attention.
     peak: np.ndarray | None
 
 
 class Rollout(NamedTuple):
-    """The input positions that each position's state is made of; rows sum to 1.
+    """The input positions that each position's state is made of; rows sum to 1."""
 
-    Attributes:
-      encoder: float64 [s, s], a source position's output over source pieces.
-      decoder: float64 [t, t], row t predicts piece t, over the pieces read.
-      cross: float64 [t, s], row t predicts piece t, over source pieces.
-    """
-
-    encoder: np.ndarray
-    decoder: np.ndarray
-    cross: np.ndarray
+    encoder: np.ndarray  # float64 [s, s], a source position's output over source pieces
+    decoder: np.ndarray  # float64 [t, t], row t predicts piece t, over the pieces read
+    cross: np.ndarray  # float64 [t, s], row t predicts piece t, over source pieces
 
 
 def entropies(weights_lhts: np.ndarray) -> np.ndarray:

@@ -164,21 +164,14 @@ def max_parked() -> int:
 
 
 class Batch(NamedTuple):
-    """Lines at one position.
+    """Lines at one position."""
 
-    Attributes:
-      state: of the search; leaves [blocks * rows, ...], one block on each device.
-      line_b: the line in each row; -1 for none.
-      rules: of the blocks, or None.
-      position: the length of the outputs so far, in tokens.
-      room: the number of positions that its caches have room for.
-    """
-
+    # Of the search; leaves [blocks * rows, ...], one block on each device.
     state: SearchState
-    line_b: np.ndarray
+    line_b: np.ndarray  # the line in each row; -1 for none
     rules: Any
-    position: int
-    room: int
+    position: int  # the length of the outputs so far, in tokens
+    room: int  # the number of positions that its caches have room for
 
 
 def room_for(position: int, max_length: int) -> int:

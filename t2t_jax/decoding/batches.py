@@ -49,20 +49,14 @@ def longest_output(source_length: int, decode: DecodeConfig) -> int:
 
 
 class Group(NamedTuple):
-    """Lines of one bucket, in consecutive blocks of one array.
+    """Lines of one bucket, in consecutive blocks of one array."""
 
-    Attributes:
-      lines: the numbers of the lines, in row order. Empty rows come last, so the last
-        blocks may be empty.
-      bucket: the width of a block, in positions.
-      rows: the number of rows of a block.
-      blocks: the number of blocks, one for each device.
-    """
-
+    # The numbers of the lines, in row order. Empty rows come last, so the last blocks
+    # may be empty.
     lines: list[int]
-    bucket: int
+    bucket: int  # the width of a block, in positions
     rows: int
-    blocks: int
+    blocks: int  # the number of blocks, one for each device
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,11 +110,6 @@ def replicate(
     return jax.device_put(parameters, sharding(make_mesh(devices=devices), ()))
 
 
-def mesh_of(parameters: Parameters) -> Mesh:
-    """Returns the mesh of devices that `replicated` copied the parameters to."""
-    return jax.tree.leaves(parameters)[0].sharding.mesh
-
-
 def compute_blocks(
     make: Callable[[Group], Any],
     compute: Callable[[Any], Any],
@@ -171,7 +160,6 @@ def gather_results(
     """Merges the results of all processes; every process returns all lines.
 
     Args:
-      what: a name for the exchange, in error messages.
       found: line number -> result, of this process's lines.
     """
     if not processes.distributed():

@@ -163,11 +163,7 @@ def ranked(
 def beam_candidates(
     searcher: Searcher, lines: Sequence[str], nbest: int, request: Request
 ) -> list[Translation]:
-    """Finds the `nbest` best hypotheses of each line, with a beam at least as wide.
-
-    Raises:
-      UserError: the caller asks for a narrower beam.
-    """
+    """Finds the `nbest` best hypotheses of each line, with a beam at least as wide."""
     beam = request.search.get("beam")
     if beam is not None and beam < nbest:
         raise UserError(
@@ -184,11 +180,7 @@ def beam_candidates(
 def sampled_candidates(
     searcher: Searcher, lines: Sequence[str], request: Request, **sampling
 ) -> list[Translation]:
-    """Draws hypotheses of each line, with options of `Searcher.sample`.
-
-    Raises:
-      UserError: the caller gives options of a beam search.
-    """
+    """Draws hypotheses of each line, with options of `Searcher.sample`."""
     penalty = {name: request.search.get(name) for name in ("alpha", "penalty")}
     refused = [name for name in request.search if name not in penalty]
     if request.must:
@@ -221,22 +213,11 @@ class MinimumBayesRiskOptions:
     # Hypotheses that are drawn; one of them alone has nothing to agree with.
     samples: int = field(32, low=2, safe=True)
     # Pieces of a smaller probability are not drawn, but for the most probable one.
-    epsilon: float = field(0.02, low=0, safe=True)
+    epsilon: float = field(0.02, low=0, below=1, safe=True)
     # Seed of the samples.
-    seed: int = field(0, low=0, safe=True)
+    seed: int = field(0, low=0, below=1 << 32, safe=True)
     # Hypotheses of the beam to choose from.
     nbest: int = field(12, low=1, safe=True)
-
-    def __post_init__(self):
-        if self.epsilon >= 1:
-            raise UserError(
-                f"config.decode.options.epsilon={self.epsilon}; want a probability "
-                "below 1, such as 0.02, or 0 to draw from all pieces"
-            )
-        if self.seed >= 1 << 32:
-            raise UserError(
-                f"config.decode.options.seed={self.seed}; want 0 <= seed < 2^32"
-            )
 
 
 class MinimumBayesRisk(Choice):
@@ -264,10 +245,8 @@ class MinimumBayesRisk(Choice):
         self, searcher: Searcher, found: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
-        utility, language = (
-            UTILITIES[self.options.utility],
-            searcher.config.data.target,
-        )
+        utility = UTILITIES[self.options.utility]
+        language = searcher.config.data.target
         weigh = drawn_alike if self.options.candidates == "samples" else posterior
         return [
             expected_utilities(
@@ -300,17 +279,7 @@ def posterior(hypotheses: Sequence[Hypothesis]) -> np.ndarray:
 def expected_utilities(
     texts: Sequence[str], weights: np.ndarray, utility, language: str = ""
 ) -> np.ndarray:
-    """Computes each text's mean utility, with every text as a reference.
-
-    Args:
-      texts: n candidates; equal ones get equal values.
-      weights: float64 [n], of the texts as references.
-      utility: an entry of `UTILITIES`.
-      language: of the texts.
-
-    Returns:
-      float64 [n].
-    """
+    """Computes each text's mean utility, with every text as a reference."""
     row = {text: n for n, text in enumerate(dict.fromkeys(texts))}
     rows = [row[text] for text in texts]
     # Each different text is compared once, however often it was drawn.
@@ -373,17 +342,9 @@ class Reranking(Choice):
         self, searcher: Searcher, found: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
-        weights_k = self.weights()
-        return [
-            terms_nk @ weights_k for terms_nk in self.terms(searcher, found, request)
-        ]
-
-    def weights(self) -> np.ndarray:
-        """Returns the weights of the `terms`."""
-        options = self.options
-        return np.array(
-            [1.0, options.reverse_weight, options.lm_weight, options.length]
-        )
+        own = self.options
+        weights_k = np.array([1.0, own.reverse_weight, own.lm_weight, own.length])
+        return [of_line @ weights_k for of_line in self.terms(searcher, found, request)]
 
     def terms(
         self, searcher: Searcher, found: Sequence[Translation], request: Request
@@ -401,18 +362,14 @@ class Reranking(Choice):
         reverse = self._reverse([(h.text, source) for source, h in rows])
         of_text = self._language([h.text for _, h in rows])
         encoded = searcher.vocabulary.source.encode([t.source for t in found])
-        terms, at = [], 0
+        lengths = [len(h.tokens) for _, h in rows]
+        others = zip(reverse, of_text, lengths, strict=True)
+        terms = []
         for t, ids in zip(found, encoded, strict=True):
-            end = at + len(t.hypotheses)
-            others = (
-                reverse[at:end],
-                of_text[at:end],
-                [len(h.tokens) for h in t.hypotheses],
-            )
-            others_nk = np.array(others).T / penalty(len(ids) + 1, alpha)
+            others_nk = np.array([next(others) for _ in t.hypotheses])
+            others_nk = others_nk / penalty(len(ids) + 1, alpha)
             score_n1 = np.array([[h.score] for h in t.hypotheses])
             terms.append(np.concatenate([score_n1, others_nk], axis=1))
-            at = end
         return terms
 
     def _reverse(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -454,11 +411,7 @@ class Reranking(Choice):
 
 
 def _places(options: RerankingOptions) -> dict[str, str]:
-    """The workdirs of the models that have a weight, by the name of the option.
-
-    Raises:
-      UserError: nothing is named that could change an order.
-    """
+    """The workdirs of the models that have a weight, by the name of the option."""
     if not (options.reverse or options.lm or options.length):
         raise UserError(
             "rerank has nothing to rank by; name a model, as in rerank:reverse=DIR or "
@@ -503,10 +456,6 @@ CHOICES = {PLAIN: Probability, "mbr": MinimumBayesRisk, "rerank": Reranking}
 
 
 def parse_choice(text: str) -> tuple[str, dict]:
-    """Parses `"mbr:samples=32,utility=bleu"` into the entry and its options.
-
-    Raises:
-      UserError: no such entry or option, or a value of another type.
-    """
+    """Parses `"mbr:samples=32,utility=bleu"` into the entry and its options."""
     kinds = {name: choice.Options for name, choice in CHOICES.items()}
     return parse_variant("--choose", text, kinds)

@@ -42,14 +42,11 @@ class Automaton:
     """A deterministic automaton that matches phrases in a sequence of tokens.
 
     State 0 is the start. The last state, `matched`, means that a phrase has matched.
-
-    Attributes:
-      next_sv: int32, the state after a token; `matched` leads to itself.
-      distance_s: int32, the least number of tokens to `matched`; -1 if the vocabulary
-        cannot spell the phrase.
     """
 
-    next_sv: np.ndarray
+    next_sv: np.ndarray  # int32, the state after a token; `matched` leads to itself
+    # int32, the least number of tokens to `matched`; -1 if the vocabulary cannot spell
+    # the phrase.
     distance_s: np.ndarray
 
     @property
@@ -79,7 +76,10 @@ class Phrases:
         self._vocabulary = vocabulary
         self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
         self.required = functools.cache(self._required)
-        self.forbidden = functools.cache(self._forbidden)
+        # One automaton matches any of the forbidden phrases.
+        self.forbidden = functools.cache(
+            functools.partial(self._automaton, doubtful=True)
+        )
         # The words of prefixes are many, so only the latest are kept.
         self.begins = functools.lru_cache(maxsize=1024)(self._begins)
 
@@ -92,10 +92,6 @@ class Phrases:
                 "it; remove it from must"
             )
         return automaton
-
-    def _forbidden(self, phrases: tuple[str, ...]) -> Automaton:
-        """Builds one automaton that matches any of the forbidden phrases."""
-        return self._automaton(phrases, doubtful=True)
 
     def _begins(self, begun: str) -> np.ndarray:
         """Returns, for each token, if it begins with a part of a word.
@@ -115,11 +111,7 @@ class Phrases:
         return Automaton(next_sv, distance_s)
 
     def _automaton(self, phrases: tuple[str, ...], doubtful: bool) -> Automaton:
-        """Builds an automaton over tokens from one over symbols.
-
-        Args:
-          doubtful: as for `_symbol_automaton`.
-        """
+        """Builds an automaton over tokens from one over symbols."""
         # A tokenizer that normalizes may leave nothing of a phrase: then none matches.
         spelled = filter(None, map(self._vocabulary.spelled, phrases))
         free_spaces = self._vocabulary.free_spaces
@@ -159,10 +151,7 @@ class Phrases:
         """Returns the rules of a batch, padded to `rows` sentences; None without any.
 
         Args:
-          prefixes: the first tokens of each sentence.
-          must, must_not: the phrases of each sentence.
           begun: what the token after each prefix begins with; may be empty.
-          max_length: the width of the token arrays of the search.
         """
         if not any(map(len, (*prefixes, *must, *must_not, *begun))):
             return None
@@ -184,20 +173,21 @@ class Phrases:
                 other = not_continued(len(prefix), word)
                 states.append(table.add(other, required=False))
         width = _next_power_of_two(max(map(len, starts)))
-        start_bc = np.full((rows, width), _Table.NONE, np.int32)
+        start_bc = np.zeros((rows, width), np.int32)
         for row, states in zip(start_bc, starts, strict=False):
             row[: len(states)] = states
         return Rules(prefix_bt, start_bc, *table.arrays())
 
 
 class _Table:
-    """The automata of a batch, stacked into one table of states."""
+    """The automata of a batch, stacked into one table of states.
 
-    NONE = 0  # a state without a phrase, for sentences with fewer phrases than others
+    State 0 is of no phrase: for sentences with fewer phrases than others.
+    """
 
     def __init__(self, vocabulary: int, eos: int):
         self._eos = eos
-        # State NONE leads to itself and refuses nothing.
+        # State 0 leads to itself and refuses nothing.
         self._next = [np.zeros((1, vocabulary), np.int32)]
         self._refused = [np.zeros((1, vocabulary), bool)]
         self._distance = [np.zeros(1, np.int32)]
@@ -279,17 +269,13 @@ def _is_word(character: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Phrase:
-    """A phrase and its bytes.
-
-    Attributes:
-      begins, ends: True if its first or its last character is a word character.
-      gaps: the numbers of bytes after which a space does not count.
-    """
+    """A phrase and its bytes."""
 
     text: str
     content: bytes
-    begins: bool
-    ends: bool
+    begins: bool  # its first character is a word character
+    ends: bool  # its last one is
+    # The numbers of bytes after which a space does not count.
     gaps: frozenset[int] = frozenset()
 
     @classmethod
@@ -398,18 +384,12 @@ def _distances(next_sv: np.ndarray) -> np.ndarray:
 
 
 class Constraints(NamedTuple):
-    """Constraints on the translation of one line.
+    """Constraints on the translation of one line."""
 
-    Attributes:
-      prefix: token ids that it begins with.
-      must, must_not: phrases that it contains, and that it does not contain.
-      begun: what the token after the prefix begins with.
-    """
-
-    prefix: tuple[int, ...] = ()
-    must: tuple[str, ...] = ()
-    must_not: tuple[str, ...] = ()
-    begun: str = ""
+    prefix: tuple[int, ...] = ()  # token ids that it begins with
+    must: tuple[str, ...] = ()  # phrases that it contains
+    must_not: tuple[str, ...] = ()  # phrases that it does not contain
+    begun: str = ""  # what the token after the prefix begins with
 
 
 def constraints_for(
@@ -428,11 +408,6 @@ def constraints_for(
         Trailing white space is removed; the last word may continue.
       must, must_not: a phrase, a list of phrases for all lines, or a list with the
         phrases of each line.
-      first_line: the number of the first line in errors.
-
-    Raises:
-      UserError: a list of the wrong length; an empty phrase or one with a line break;
-        or constraints that contradict each other.
     """
     prefixes = _for_each(prefix, count, "prefix")
     phrases_of = [

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from t2t_jax.config import Config
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.batches import SHORTEST, longest_output, mesh_of
+from t2t_jax.decoding.batches import SHORTEST, longest_output
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
@@ -24,22 +24,18 @@ NAMED = 5  # line numbers that a warning about several lines lists
 
 
 class Member(NamedTuple):
-    """One trained model of a translator; an ensemble has several.
-
-    Attributes:
-      parameters: of one checkpoint, or the average of several; replicated on each
-        device that computes (`decoding/batches.py`).
-      steps: the training steps of these checkpoints.
-    """
+    """One trained model of a translator; an ensemble has several."""
 
     config: Config
     model: Model
+    # Of one checkpoint, or the average of several; replicated on each device that
+    # computes (`decoding/batches.py`).
     parameters: Parameters
     steps: tuple[int, ...]
 
     @property
     def mesh(self) -> Mesh:
-        return mesh_of(self.parameters)
+        return jax.tree.leaves(self.parameters)[0].sharding.mesh
 
     def parameters_sha256(self) -> str:
         """Returns a digest of all values, which identifies the parameters."""
@@ -50,17 +46,13 @@ class Member(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An encoded line.
+    """An encoded line."""
 
-    Attributes:
-      ids: the line's pieces, then EOS; empty if the line has no visible character.
-      cut: the number of pieces removed from the end of a line that is too long.
-      number: a number that the random samples of the line depend on besides its pieces;
-        0 for none.
-    """
-
+    # The line's pieces, then EOS; empty if the line has no visible character.
     ids: list[int]
-    cut: int
+    cut: int  # the number of pieces removed from the end of a line that is too long
+    # A number that the random samples of the line depend on besides its pieces; 0 for
+    # none.
     number: int = 0
 
 
@@ -68,9 +60,7 @@ class InputReader:
     """Encodes lines for the models of a translator.
 
     Args:
-      first_line: the number of the first line in warnings.
       warn: if True, log warnings to the logger `t2t_jax`; else log at level DEBUG.
-      tag: a symbol that is put before each line, if any.
     """
 
     def __init__(
@@ -134,9 +124,6 @@ class InputReader:
 
         No line is empty here: that of a text from nothing is EOS alone. The number of a
         line is part of it, since the same beginning goes on differently each time.
-
-        Raises:
-          UserError: a line has more pieces than the model reads.
         """
         check_lines(lines)
         encoded = self._vocabulary.encode([line.rstrip() for line in lines], end=True)
@@ -154,9 +141,6 @@ class InputReader:
         A target is a text, or a `Hypothesis` or `Translation`, whose own pieces are
         used. A target longer than any translation is cut, with a warning; one that is
         cut, or that did not end, has no EOS.
-
-        Raises:
-          UserError: an entry is not a pair of texts.
         """
         kinds = str, Hypothesis, Translation
         for pair in pairs:
@@ -198,11 +182,7 @@ class InputReader:
 
 
 def longest_source(config: Config, model: Model) -> tuple[int, str]:
-    """Returns the longest input in pieces, with EOS, and the field that limits it.
-
-    Raises:
-      UserError: the model has too few positions for any input.
-    """
+    """Returns the longest input in pieces, with EOS, and the field that limits it."""
     longest = config.decode.max_source
     if model.longest is not None:
         # Sources are padded to a bucket, a power of two, and outputs may be longer than

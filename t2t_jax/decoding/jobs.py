@@ -24,11 +24,7 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
-    """Parses `"2/4"`, the second of four parts, into (2, 4).
-
-    Raises:
-      UserError: not of the form I/N, or not 1 <= I <= N.
-    """
+    """Parses `"2/4"`, the second of four parts, into (2, 4)."""
     number, _, count = shard.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)
@@ -45,11 +41,9 @@ class InputLines:
     Attributes:
       total: the number of lines of the text.
       first: the number of lines before the part.
-      count: the number of its lines.
 
     Args:
       read: returns an iterator over all lines, anew each time.
-      shard: (I, N), the I-th of N parts.
     """
 
     def __init__(
@@ -68,11 +62,7 @@ class InputLines:
 
 
 class InputFile(InputLines):
-    """The lines of a text file, or of a part of it.
-
-    Raises:
-      UserError: the file is missing, or some line is not UTF-8.
-    """
+    """The lines of a text file, or of a part of it."""
 
     def __init__(self, file: Path, shard: tuple[int, int] = (1, 1)):
         if not file.is_file():
@@ -98,7 +88,7 @@ def run_job(
     resume: bool,
     batch_size: int,
     open_output: Callable[[Path, dict, bool], OutputFile] = OutputFile,
-) -> None:
+) -> OutputFile | PrintedOutput:
     """Translates all lines of an input, in order and in bounded memory.
 
     Process 0 reads and writes; all processes translate.
@@ -107,8 +97,6 @@ def run_job(
       translate_lines: (lines, number of the first, from 1) -> their output.
       text: the input, of process 0 only; None is standard input.
       path: the output file, of process 0 only; None is standard output.
-      made_from, resume: as for `OutputFile`.
-      batch_size: the number of lines read and translated together.
       open_output: (path, made_from, resume) -> the output, of process 0 only.
     """
     before = text.first if text else 0
@@ -118,7 +106,8 @@ def run_job(
         output, lines = PrintedOutput(), iter(())  # process 0 replaces them
         with processes.fail_together("beginning the output"):
             if processes.is_first():
-                lines = text.lines() if text else _standard_input()
+                stdin = sys.stdin.buffer
+                lines = text.lines() if text else decode_lines(stdin, "standard input")
             if path:
                 output = stack.enter_context(open_output(path, made_from, resume))
                 lines = output.rest_of(lines)
@@ -136,10 +125,7 @@ def run_job(
             progress.add(len(chunk))
     if path:
         say(f"{output.lines:,} lines are translated: {path}")
-
-
-def _standard_input() -> Iterator[str]:
-    return decode_lines(sys.stdin.buffer, "standard input")
+    return output
 
 
 def record(

@@ -34,6 +34,7 @@ def classify(
       members: an ensemble predicts with the mean of their probabilities.
       sources: one without tokens is read as an end of sentence alone.
     """
+    check_predicts(members, "label", "labels", "classification")
     # Any label serves as the target: the outputs at its place do not depend on it.
     pairs = [(source.ids or [vocabulary.source.eos], [0]) for source in sources]
     probabilities = for_each_pair(
@@ -51,13 +52,13 @@ def classify(
     ]
 
 
-def check_classifies(members: Sequence[Member]) -> None:
-    """Raises UserError if a model does not predict labels."""
+def check_predicts(members: Sequence[Member], what: str, shown: str, task: str) -> None:
+    """Raises UserError if a model predicts something else."""
     for member in members:
-        if member.model.predicts != "label":
+        if member.model.predicts != what:
             raise UserError(
                 f"config.model.kind={member.config.model.kind!r} does not predict "
-                "labels; load the workdir of a run of config.task.kind='classification'"
+                f"{shown}; load the workdir of a run of config.task.kind={task!r}"
             )
 
 
@@ -70,17 +71,12 @@ ANY, BEGINS, CONTINUES = range(3)
 
 
 class AtPlace(NamedTuple):
-    """What a model predicts at one place.
+    """What a model predicts at one place."""
 
-    Attributes:
-      tokens: the most probable pieces, of `ANY`, `BEGINS` and `CONTINUES`.
-      log_probs: theirs.
-      log_prob: that of the piece that was hidden.
-    """
-
+    # The most probable pieces, of `ANY`, `BEGINS` and `CONTINUES`.
     tokens: tuple[int, int, int]
     log_probs: tuple[float, float, float]
-    log_prob: float
+    log_prob: float  # that of the piece that was hidden
 
 
 class Restored(NamedTuple):
@@ -93,16 +89,11 @@ class Restored(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A line with its masks filled in; `str(filled)` is its text.
-
-    Attributes:
-      text: the line.
-      pieces: the piece in each mask, without the space before a word.
-      probabilities: theirs, each as if the other masks were still there.
-    """
+    """A line with its masks filled in; `str(filled)` is its text."""
 
     text: str
-    pieces: tuple[str, ...]
+    pieces: tuple[str, ...]  # the piece in each mask, without the space before a word
+    # Theirs, each as if the other masks were still there.
     probabilities: tuple[float, ...]
 
     def __str__(self) -> str:
@@ -130,7 +121,7 @@ def fill(
       members: an ensemble predicts with the mean of their probabilities.
       reader: encodes the lines. What it cuts off at their end stays unfilled.
     """
-    _check_fills(members)
+    check_predicts(members, "source", "hidden pieces", "masked_language_model")
     without = [row for row, line in enumerate(lines) if MASK not in line]
     nothing = f"no {MASK}: there is nothing to fill in"
     reader.warn(without, len(lines), f" has {nothing}", f"lines have {nothing}")
@@ -156,16 +147,16 @@ def fill(
 
 
 def _filled(vocabulary, line: str, found: Sequence[AtPlace], choices) -> Filled:
-    chosen = [p.tokens[choice] for p, choice in zip(found, choices, strict=True)]
-    pieces = [str(vocabulary.spelling(token)).strip() for token in chosen]
+    chosen = [
+        (p.tokens[choice], float(np.exp(p.log_probs[choice])))
+        for p, choice in zip(found, choices, strict=True)
+    ]
+    pieces = tuple(str(vocabulary.spelling(token)).strip() for token, _ in chosen)
     parts = line.split(MASK)
     # Masks beyond the longest source are not filled.
     between = [*pieces, *[MASK] * (len(parts) - 1 - len(pieces)), ""]
     text = "".join(part + piece for part, piece in zip(parts, between, strict=True))
-    probabilities = [
-        float(np.exp(p.log_probs[c])) for p, c in zip(found, choices, strict=True)
-    ]
-    return Filled(text, tuple(pieces), tuple(probabilities))
+    return Filled(text, pieces, tuple(p for _, p in chosen))
 
 
 def restore(
@@ -175,13 +166,8 @@ def restore(
     masking: Masking,
     warn: bool = True,
 ) -> list[list[Restored]]:
-    """Hides pieces of lines and predicts them; returns those of each line.
-
-    Args:
-      masking: hides the same pieces in every call.
-      warn: log a warning about lines that are cut.
-    """
-    _check_fills(members)
+    """Hides pieces of lines and predicts them; returns those of each line."""
+    check_predicts(members, "source", "hidden pieces", "masked_language_model")
     sources = InputReader(vocabulary, members, warn=warn).sources(lines)
     sentences = ragged([source.ids for source in sources])
     every_p = np.arange(len(sources))
@@ -206,17 +192,6 @@ def restore(
         ]
         for (_, ids), of_line, predictions in zip(rows, places, found, strict=True)
     ]
-
-
-def _check_fills(members: Sequence[Member]) -> None:
-    """Raises UserError if a model does not predict hidden pieces."""
-    for member in members:
-        if member.model.predicts != "source":
-            raise UserError(
-                f"config.model.kind={member.config.model.kind!r} does not predict "
-                "hidden pieces; load the workdir of a run of "
-                "config.task.kind='masked_language_model'"
-            )
 
 
 def _predict(

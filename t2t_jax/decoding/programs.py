@@ -31,61 +31,38 @@ from t2t_jax.search.rules import Rules
 
 
 class Block(NamedTuple):
-    """The input of a search: sentences of one shape, one block for each device.
+    """The input of a search: sentences of one shape, one block for each device."""
 
-    Attributes:
-      source_bs, segment_bs: int32.
-      limit_b: int32, the longest outputs, in tokens with the end.
-      rules: constraints on the outputs, or None.
-      hash_b2: uint32, a hash of the source; seeds the rng of the sentence.
-    """
-
-    source_bs: Array
-    segment_bs: Array
-    limit_b: Array
-    rules: Rules | None
-    hash_b2: Array
+    source_bs: Array  # int32
+    segment_bs: Array  # int32
+    limit_b: Array  # int32, the longest outputs, in tokens with the end
+    rules: Rules | None  # constraints on the outputs, or None
+    hash_b2: Array  # uint32, a hash of the source; seeds the rng of the sentence
 
 
 class SearchState(NamedTuple):
-    """A search in progress, with the encoded sources.
+    """A search in progress, with the encoded sources."""
 
-    Attributes:
-      memories: each model's `encode` of the sources.
-      search: the state of the algorithm; its cache is a list of each model's cache.
-    """
-
-    memories: list[Any]
-    search: Any
+    memories: list[Any]  # each model's `encode` of the sources
+    search: Any  # the state of the algorithm; its cache is a list of each model's cache
 
 
 class Advanced(NamedTuple):
-    """The result of advancing a search.
-
-    Attributes:
-      state: the search, for the next positions.
-      stopped_b: bool, the sentences whose result is final.
-      result: their hypotheses; undefined for the others.
-    """
+    """The result of advancing a search."""
 
     state: SearchState
-    stopped_b: Array
-    result: Hypotheses
+    stopped_b: Array  # bool, the sentences whose result is final
+    result: Hypotheses  # their hypotheses; undefined for the others
 
 
 class Search(NamedTuple):
-    """A search algorithm over some models, compiled for a mesh.
-
-    Attributes:
-      parameters, definitions: of each model.
-      seed: of the rngs of sentences.
-    """
+    """A search algorithm over some models, compiled for a mesh."""
 
     parameters: tuple[Any, ...]
     definitions: tuple[Any, ...]
     mesh: Mesh
     algorithm: Algorithm
-    seed: int = 0
+    seed: int = 0  # of the rngs of sentences
 
     def begin(self, block: Block, room: int, max_length: int) -> SearchState:
         """`begin_search`; `block` is on the devices."""

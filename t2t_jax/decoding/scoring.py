@@ -48,7 +48,6 @@ def score(
 
     Args:
       members: an ensemble predicts with the mean of their probabilities.
-      alpha, penalty: of the length penalty in `Score.score`.
     """
     log_probs = for_each_pair(
         "log-probabilities",
@@ -79,7 +78,6 @@ def for_each_pair(
 
     Args:
       what: names the results, for the exchange between processes.
-      program: of `decoding/programs.py`.
       read: (number of a pair, its row of the outputs) -> its result, for JSON.
       common: arguments of the program between the parameters and the batch.
 
@@ -120,25 +118,16 @@ def run_batches(
         rows, bucket = group.shape
         # A bucket may exceed a model's longest row, though its sentences do not.
         shape = rows, min([bucket, *limits])
-        source, source_segment = pad_rows(
-            [pairs[row][0] for row in group.lines], *shape
-        )
-        target, target_segment = pad_rows(
-            [pairs[row][1] for row in group.lines], *shape
-        )
         position = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-        batch = {
-            "source": source,
-            "source_segment": source_segment,
-            "source_position": position,
-            "target": target,
-            "target_segment": target_segment,
-            "target_position": position,
-        }
+        batch = {}
+        for i, side in enumerate(("source", "target")):
+            ids = [pairs[row][i] for row in group.lines]
+            batch[side], batch[f"{side}_segment"] = pad_rows(ids, *shape)
+            batch[f"{side}_position"] = position
         return teacher_forcing(batch, vocabulary.bos)
 
     lengths = [max(map(len, pair)) for pair in pairs]
-    return compute_blocks(make, compute, lengths, decode, members[0].mesh)
+    return compute_blocks(make, compute, lengths, decode, members[0].mesh, divided)
 
 
 def piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
@@ -186,11 +175,6 @@ def log_probs(
     Args:
       members: language models; an ensemble predicts with the mean of their
         probabilities.
-      texts: token ids with EOS.
-      window, stride: as for `windows`.
-
-    Raises:
-      UserError: a window that a model cannot read, or a stride above the window.
     """
     longest = min((m.model.longest for m in members if m.model.longest), default=window)
     if window > longest:
@@ -224,11 +208,7 @@ class ConfidenceOptions:
     # Passes with dropout, over which means and variances are taken.
     passes: int = field(10, low=2)
     # Seed of dropout.
-    seed: int = field(0, low=0)
-
-    def __post_init__(self):
-        if self.seed >= 1 << 32:
-            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
+    seed: int = field(0, low=0, below=1 << 32)
 
 
 class Scorer(NamedTuple):
@@ -272,11 +252,7 @@ DROPPING = dict.fromkeys(("dropout_mean", "dropout_variance"), ConfidenceOptions
 
 
 def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
-    """Parses `"dropout_mean:passes=20,seed=1"` into the measure and its options.
-
-    Raises:
-      UserError: no such measure or option, or a value out of its range.
-    """
+    """Parses `"dropout_mean:passes=20,seed=1"` into the measure and its options."""
     kinds = {name: DROPPING.get(name) for name in CONFIDENCES}
     name, options = parse_variant("--confidence", text, kinds)
     options = checked_options(ConfidenceOptions, options, f"--confidence={name}:")

@@ -15,7 +15,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.sampling import Sampling, check_sampling
-from t2t_jax.sections import checked_options, field
+from t2t_jax.sections import field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,7 @@ class SamplingOptions:
         0, help="Sampling: only the K most probable tokens; 0 means all."
     )
     top_p: float = field(
-        1.0,
-        help="Sampling: only the most probable tokens, up to this probability.",
+        1.0, help="Sampling: only the most probable tokens, up to this probability."
     )
     epsilon: float = field(
         0.0,
@@ -46,15 +45,6 @@ class SamplingOptions:
             raise UserError(str(e)) from None
         if not 0 <= self.seed < 1 << 32:
             raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
-
-    @classmethod
-    def of(cls, **given: Any) -> "SamplingOptions":
-        """Returns the options with some values given, checked.
-
-        Raises:
-          UserError: no such option, or a value of the wrong type or out of its range.
-        """
-        return cls(**checked_options(cls, given))
 
 
 def option_names(kind: type) -> tuple[str, ...]:
@@ -90,11 +80,7 @@ def takes(kind: type) -> Callable[[Callable], Callable]:
 def beam_search_algorithm(
     options: SearchOptions, vocabulary: Vocabulary, nbest: int = 1
 ) -> BeamSearch:
-    """Returns the beam search of these options, which have been checked.
-
-    Raises:
-      UserError: `nbest` is out of its range.
-    """
+    """Returns the beam search of these options, which have been checked."""
     if not 1 <= nbest <= options.beam:
         raise UserError(
             f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
@@ -118,14 +104,7 @@ def sampling_algorithm(
     vocabulary: Vocabulary,
     samples: int = 1,
 ) -> Sampling:
-    """Returns the sampling of these options.
-
-    Args:
-      penalty: has the length penalty of the scores.
-
-    Raises:
-      UserError: `samples` is below 1.
-    """
+    """Returns the sampling of these options."""
     if samples < 1:
         raise UserError(f"samples={samples}; want at least 1")
     return Sampling(

@@ -36,22 +36,18 @@ from t2t_jax.model.model import Model, build
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
+from t2t_jax.sections import checked_options
 from t2t_jax.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a caller asks of the translations of some lines.
-
-    Attributes:
-      nbest: hypotheses of each line.
-      search: options of beam search by name; the config has the others.
-      prefix, must, must_not, batch_size, first_line, warn: as for
-        `Translator.translate`.
-    """
+    """What a caller asks of the translations of some lines."""
 
     nbest: int = 1
+    # Options of beam search by name; the config has the others.
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # The rest is as for `Translator.translate`.
     prefix: str | Sequence[str | None] | None = None
     must: str | Sequence = ()
     must_not: str | Sequence = ()
@@ -252,11 +248,7 @@ class Searcher:
     def search(
         self, lines: Sequence[str], request: Request = Request()
     ) -> list[Translation]:
-        """Finds the best hypotheses of each line by beam search; results are in order.
-
-        Raises:
-          UserError: as `Translator.translate`.
-        """
+        """Finds the best hypotheses of each line by beam search, in order."""
         search = self.beam_search(request.nbest, **request.search)
         return self._decode(search, lines, request)
 
@@ -291,7 +283,7 @@ class Searcher:
         Raises:
           UserError: an option is out of its range.
         """
-        options = SamplingOptions.of(**sampling)
+        options = SamplingOptions(**checked_options(SamplingOptions, sampling))
         scored = self.config.decode.override(alpha=alpha, penalty=penalty)
         algorithm = sampling_algorithm(options, scored, self.vocabulary, samples)
         request = Request(
@@ -344,23 +336,12 @@ class Searcher:
         return Phrases(self.vocabulary)
 
     def beam_search(self, nbest: int = 1, **search: Any) -> Search:
-        """A beam search with these models.
-
-        Args:
-          search: fields of `SearchOptions`; the config has the others.
-
-        Raises:
-          UserError: an option is out of its range, or a model generates no text.
-        """
+        """A beam search with these models; `search` are fields of `SearchOptions`."""
         options = self.config.decode.override(**search)
         return self._search(beam_search_algorithm(options, self.vocabulary, nbest))
 
     def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
-        """The search of an algorithm with these models.
-
-        Raises:
-          UserError: one of them generates no text.
-        """
+        """The search of an algorithm with these models, if all generate text."""
         for member in self.members:
             if not member.model.generates:
                 raise UserError(
@@ -379,11 +360,7 @@ class Searcher:
     def encode(
         self, lines: Sequence[str], request: Request = Request()
     ) -> tuple[list[Source], list[Constraints]]:
-        """Encodes lines, and the constraints on the translation of each.
-
-        Raises:
-          UserError: a line is not text, or its constraints cannot be met.
-        """
+        """Encodes lines, and the constraints on the translation of each."""
         check_lines(lines)
         reader = self.reader(request.first_line, request.warn)
         encode, prefix = reader.sources, request.prefix

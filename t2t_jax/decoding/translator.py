@@ -209,7 +209,6 @@ class Translator(Searcher):
         Raises:
           UserError: the model does not predict labels.
         """
-        predictions.check_classifies(self.members)
         sources = self.reader(first_line, warn).sources(lines)
         return predictions.classify(self.vocabulary, self.members, sources)
 

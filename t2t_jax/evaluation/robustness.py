@@ -19,6 +19,7 @@ from t2t_jax.evaluation.scores import (
     score_set,
 )
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.tables import text_table
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
@@ -34,9 +35,6 @@ def damaged(corpus: Corpus, damage: str) -> Corpus:
 
     The tag of a subtask is not damaged, and a pair with a blank side stays as it is.
     The name is `NAME+DAMAGE`, so that files of scores are not those of the set.
-
-    Args:
-      damage: a name of `DAMAGES`.
     """
     if corpus.subtask:
         return tagged(damaged(corpus.made_of, damage), corpus.subtask, corpus.tag)
@@ -65,11 +63,7 @@ def damaged(corpus: Corpus, damage: str) -> Corpus:
 
 
 def damages_named(names: str) -> list[str]:
-    """Reads --damage: names of `DAMAGES` separated by commas, or "all".
-
-    Raises:
-      UserError: an unknown name, or none.
-    """
+    """Reads --damage: names of `DAMAGES` separated by commas, or "all"."""
     named = [name for name in map(str.strip, names.split(",")) if name]
     if named == [EVERY]:
         return [*DAMAGES]
@@ -88,27 +82,16 @@ def damages_named(names: str) -> list[str]:
 
 
 class Row(TypedDict):
-    """The result of one damage.
+    """The result of one damage."""
 
-    Attributes:
-      bleu: of the damaged set, 0 to 100.
-      difference: to the BLEU of the undamaged set.
-      copied: the share of codes that are copied (`copied_share`); None without codes.
-      changed: the number of sources that the damage changed.
-    """
-
-    bleu: float
-    difference: float
-    copied: float | None
-    changed: int
+    bleu: float  # of the damaged set, 0 to 100
+    difference: float  # to the BLEU of the undamaged set
+    copied: float | None  # `copied_share` of codes
+    changed: int  # the number of sources that the damage changed
 
 
 def check_damageable(translator: Translator, corpora: Sequence[Corpus]) -> None:
-    """Checks that sets are scored by BLEU, as damage is.
-
-    Raises:
-      UserError: one is not.
-    """
+    """Raises UserError unless all sets are scored by BLEU, as damage is."""
     task = task_of(translator.config)
     for corpus in corpora:
         if (of_set := task.of(corpus)).chosen_by != "bleu":
@@ -177,13 +160,10 @@ def _changed(task: Task, corpus: Corpus, copy: Corpus) -> list[int]:
 
 
 def copied_share(answers: Sequence[str], pairs: Sequence[Pair]) -> float | None:
-    """Computes the share of codes that the answers have.
+    """Computes the share of codes that the answers have, 0 to 1; None without codes.
 
     A code is a word with a digit, or an address, that is in the source and, unchanged,
     in the reference: something that a translation copies.
-
-    Returns:
-      A share from 0 to 1, over all codes of the set; None if there are none.
     """
     asked = found = 0
     for answer, pair in zip(answers, pairs, strict=True):
@@ -201,12 +181,10 @@ def _codes(line: str) -> Counter[str]:
 
 def table(rows: dict[str, Row]) -> list[str]:
     """Formats the rows as lines of a table."""
-    width = max(map(len, (HEADER[0], *rows)))
-    lines = [f"{HEADER[0]:{width}}  {HEADER[1]:>6}  " + "  ".join(HEADER[2:])]
+    cells = [HEADER]
     for name, row in rows.items():
         difference = "" if name == UNDAMAGED else f"{row['difference']:+.2f}"
         copied = "" if row["copied"] is None else f"{row['copied']:.1%}"
         changed = "" if name == UNDAMAGED else f"{row['changed']:,}"
-        line = f"{name:{width}}  {row['bleu']:6.2f}  {difference:>10}  {copied:>12}"
-        lines.append(f"{line}  {changed:>13}".rstrip())
-    return lines
+        cells.append((name, f"{row['bleu']:.2f}", difference, copied, changed))
+    return text_table(cells)

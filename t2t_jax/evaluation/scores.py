@@ -39,12 +39,9 @@ SCORES_VERSION = 2
 
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
-    """Returns the sets unchanged; refuses two of the same name.
+    """Returns the sets; raises UserError if two have the same name.
 
     A set's name is also the name of its files of scores and translations.
-
-    Raises:
-      UserError: two sets have the same name.
     """
     seen: dict[str, Corpus] = {}
     for corpus in corpora:
@@ -170,12 +167,9 @@ def _inputs(
 
 
 def comparisons(scores: dict[str, dict]) -> list[str]:
-    """Lines that say what each set's scores are comparable with.
+    """Lines that say what the scores of sets, by name, are comparable with.
 
     Sets with the same line share one.
-
-    Args:
-      scores: by the name of the set.
     """
     names: dict[str, list[str]] = {}
     for name, score in scores.items():
@@ -188,11 +182,8 @@ def read_answers(
 ) -> list[str]:
     """Reads the answers that `score_set` has just scored, one for each example.
 
-    Args:
-      folder: the workdir; of an ensemble its `results_folder`.
-
-    Raises:
-      UserError: the file no longer matches `scores`.
+    The folder is the workdir, or of an ensemble its `results_folder`. Raises UserError
+    if the file no longer matches `scores`.
     """
     file = _answers_file(corpus, Workdir.open(folder).path)
     try:
@@ -209,12 +200,10 @@ def read_answers(
 
 
 def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
-    """Reads another system's answers, one file per test set.
+    """Reads another system's answers, one file per test set, in the order of the sets.
 
-    Args:
-      files: names of text files, plain or `.gz`, separated by commas; each has one
-        line for each line of its set.
-      corpora: the test sets, in the same order.
+    The names of text files, plain or `.gz`, are separated by commas; each file has one
+    line for each line of its set.
 
     Raises:
       UserError: the number of files differs from the number of sets; a file does not
@@ -228,8 +217,8 @@ def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
             f"--baseline={files!r} names {len(names)} files for {len(corpora)} test "
             f"sets ({sets}); want one file per set, in this order, separated by commas"
         )
-    pairs = zip(names, corpora, strict=True)
-    return [_read_baseline(Path(name).expanduser(), corpus) for name, corpus in pairs]
+    files = [Path(name).expanduser() for name in names]
+    return [*map(_read_baseline, files, corpora)]
 
 
 def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
@@ -255,10 +244,9 @@ def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
 def score_all(
     workdir: Workdir, config: Config, tests: Sequence[Corpus]
 ) -> dict[str, dict]:
-    """Scores test sets with the options of `config.decode` and prints a table.
+    """Scores test sets with the options of `config.decode`; returns them by name.
 
-    Returns:
-      Scores by the name of the set, as in `scores/SET.json`.
+    Prints a table.
     """
     if not tests:
         return {}

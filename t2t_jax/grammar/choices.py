@@ -29,11 +29,8 @@ def suits(verb: Verb, tense: str) -> bool:
     if tense == "past" and "past" not in verb.english:
         return False
     if tense == "infinitive":  # as a purpose: somebody goes somewhere to do it
-        return (
-            verb.frame in PURPOSES
-            and not verb.state
-            and verb.english["base"] not in AIMLESS
-        )
+        aimless = verb.state or verb.english["base"] in AIMLESS
+        return verb.frame in PURPOSES and not aimless
     if tense == "perfect" and verb.english["base"] == "have":
         return False
     return not verb.lasting or tense in ("present", "past")
@@ -82,14 +79,12 @@ def verb_name(verb: Verb) -> str:
 
 PERSON = frozenset({"person"})
 PLACES = [noun for noun in lexicon.nouns if "place" in noun.groups]
-SPECIAL_PLACES = lexicon.PLACE_PREPOSITIONS
 
 # Determiners. "-" is none, "number" a numeral, "name" a name as the owner (Anna's dog),
 # "of" a noun as the owner (the man's dog).
 SINGULAR = "the 44 a 24 my 5 his 6 her 6 our 4 their 4 this 6 name 5 of 7"
-PLURAL = (
-    "the 34 number 20 - 12 my 4 his 5 her 5 our 4 their 4 these 7 many 6 all 5 some 6"
-)
+PLURAL = "the 34 number 20 - 12 my 4 his 5 her 5 our 4 their 4 these 7"
+PLURAL += " many 6 all 5 some 6"
 # Determiners in a negated clause, and wherever else a plain phrase is wanted.
 PLAIN = {
     "singular": "the 44 a 24 my 5 his 6 her 6 our 4 their 4 this 6",
@@ -97,7 +92,7 @@ PLAIN = {
 }
 # Determiners that name an owner, and the people and animals that may have one; for
 # others, "the" is used instead.
-POSSESSIVES = ("my", "his", "her", "our", "their", "name", "of")
+POSSESSIVES = (*lexicon.POSSESSIVES, "name", "of")
 BELONGING = "friend neighbor uncle brother father son grandfather aunt sister mother "
 BELONGING += "daughter grandmother child doctor teacher guest gardener dog cat horse "
 BELONGING += "bird cow rabbit goat pig duck"
@@ -105,26 +100,17 @@ BELONGING = frozenset(BELONGING.split())
 # Places that may have an owner.
 OWN_PLACES = ("house", "garden", "kitchen", "office")
 # Determiners of phrases that may get a relative clause.
-RELATED = (
-    "the",
-    "a",
-    "this",
-    "these",
-    "my",
-    "his",
-    "her",
-    "our",
-    "their",
-    "many",
-    "no",
-)
+RELATED = (*lexicon.POSSESSIVES, "the", "a", "this", "these", "many", "no")
+# Determiners of subjects whose clause is not negated: "Every man does not sleep" is
+# ambiguous, and "no man does not sleep" negates twice.
+UNNEGATED = ("no", "every", "many", "some")
 
 # ---------------------------------------------------------------- verbs
 
 CLAUSE_VERBS = [verb for verb in lexicon.verbs if verb.frame == "clause"]
 # Frames of the verbs that may be a purpose ("to buy apples"), and verbs that may not.
-PURPOSES = ("accusative", "accusative, for someone", "dative", "ditransitive")
-PURPOSES += ("ditransitive, to", "prepositional", "intransitive", "swim")
+PURPOSES = {"accusative", "accusative, for someone", "dative", "ditransitive"}
+PURPOSES |= {"ditransitive, to", "prepositional", "intransitive", "swim"}
 AIMLESS = {"break", "lose", "cry", "smile", "run", "follow", "hide", "wear", "carry"}
 AIMLESS |= {"put", "take", "thank"}
 # The verbs that "I" takes in the present: few, so that a model meets each form of the
@@ -142,20 +128,9 @@ ALONE = {"cry", "run", "smile", "wait", "sleep"}  # not done with somebody
 # ---------------------------------------------------------------- "to be"
 
 # Groups of the subject of "to be"; people are drawn in 4 of 14 cases.
-STATE_SUBJECTS = ["person"] * 4 + [
-    "animal",
-    "clothes",
-    "thing",
-    "text",
-    "food",
-    "carried vessel",
-]
-STATE_SUBJECTS += [
-    "vehicle device",
-    "place opening",
-    "carried vessel",
-    "drink hot-drink",
-]
+STATE_SUBJECTS = ["person"] * 4 + ["animal", "clothes", "thing", "text", "food"]
+STATE_SUBJECTS += ["carried vessel", "vehicle device", "place opening"]
+STATE_SUBJECTS += ["carried vessel", "drink hot-drink"]
 STATE_TENSES = "present 6 past 3 future 1"
 PERSONAL = [a for a in lexicon.adjectives if "person" in a.groups]
 # "The old man is young" would contradict itself.
@@ -174,21 +149,17 @@ WITHIN = {
     "modal": "present 60 past 20 perfect 20",
     "infinitive": "present 1",
 }
-# English and German conjunction, and the tenses of the main and the dependent clause.
+# English and German conjunction | the tenses of the main and the dependent clause | ...
 CONJUNCTIONS = [
-    ("because", "weil", "present present"),
-    ("because", "weil", "past past"),
-    ("because", "weil", "perfect present"),
-    ("because", "weil", "modal present"),
-    ("although", "obwohl", "present present"),
-    ("although", "obwohl", "past past"),
-    ("although", "obwohl", "perfect present"),
-    ("if", "wenn", "future present"),
-    ("if", "wenn", "modal present"),
-    ("when", "wenn", "future present"),
-    ("when", "wenn", "present present"),
-    ("when", "als", "past past"),
-    ("while", "während", "past past"),
-    ("before", "bevor", "past past"),
-    ("before", "bevor", "future present"),
+    (*conjunction, *tenses)
+    for conjunction, *several in lexicon.rows("""
+        because weil | present present | past past | perfect present | modal present
+        although obwohl | present present | past past | perfect present
+        if wenn | future present | modal present
+        when wenn | future present | present present
+        when als | past past
+        while während | past past
+        before bevor | past past | future present""")
+    for tenses in several
 ]
+JOINTS = (("and", "und"), ("but", "aber"))  # of two main clauses

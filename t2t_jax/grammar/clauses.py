@@ -29,6 +29,23 @@ PRONOUNS = {
     "what": ("what what", "was was -"),
     "this": ("this this", "das das -"),
 }
+# What a verb takes, in the labels of English and of German trees, by its frame.
+FRAMES = {
+    **dict.fromkeys(
+        ("intransitive", "intransitive, no place", "swim"),
+        ("intransitive", "intransitive"),
+    ),
+    **dict.fromkeys(("rest", "goal", "origin", "journey"), ("place", "place")),
+    **dict.fromkeys(
+        ("accusative", "accusative, for someone"), ("object", "accusative")
+    ),
+    "dative": ("object", "dative"),
+    "ditransitive": ("objects", "both"),
+    "ditransitive, to": ("to", "both"),
+    "clause": ("clause", "clause"),
+    "prepositional": ("object", "preposition"),
+    "be": ("be", "be"),
+}
 
 
 class Phrase(NamedTuple):
@@ -94,6 +111,24 @@ class Clause:
     question: tuple[str, str] | None = None
     # A clause after this one, with its English and German conjunction.
     dependent: "tuple[str, str, Clause] | None" = None
+
+
+def time_phrase(
+    adverb: tuple[str, str] | None, side: int, tags: dict[str, str], one_word: str
+) -> list[Node]:
+    """An adverb of time, if any, in English (side 0) or German: often, every day.
+
+    `tags` are those of words that are not NN, `one_word` that of an adverb of one word.
+    """
+    if adverb is None:
+        return []
+    words = adverb[side].split()
+    leaves = [(tags.get(word, "NN") + "-time", word) for word in words]
+    if len(leaves) == 1:
+        return [("ADVP-time", [(one_word, adverb[side])])]
+    if leaves[0][0] in ("IN-time", "APPRART-time"):
+        return [("PP-time", [leaves[0], ("NP-day", leaves[1:])])]
+    return [("NP-time", leaves)]
 
 
 def collect(nodes: list[Node], words: list[str]) -> None:

@@ -14,7 +14,6 @@ The German is a function of the English, and everything is a function of the see
 """
 
 import collections
-import difflib
 import functools
 import hashlib
 import itertools
@@ -28,6 +27,7 @@ from t2t_jax.grammar.dice import Dice, digest
 from t2t_jax.grammar.german import DETERMINERS, ENDINGS
 from t2t_jax.grammar.sentences import Sentence, Writer
 from t2t_jax.grammar.trees import Tree
+from t2t_jax.io.errors import UserError, did_you_mean
 
 SIZES = {
     "train": 30_000,
@@ -110,19 +110,20 @@ def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str
       count: The number of sentences; None is the default in `SIZES`.
 
     Raises:
-      ValueError: There is no such split.
+      UserError: There is no such split.
     """
     return list(_pairs(split, seed, _count(split, count)))
 
 
-def _count(split: str, count: int | None) -> int:
-    """The number of sentences to draw; raises ValueError if there is no such split."""
+def check_split(split: str, place: str) -> None:
+    """Raises UserError if the split that a place names does not exist."""
     if split not in SIZES:
-        near = difflib.get_close_matches(split, SPLITS, n=1, cutoff=0)[0]
-        raise ValueError(
-            f"the grammar has no split {split!r}; did you mean {near!r}? "
-            f"It has {', '.join(SPLITS)}"
-        )
+        raise UserError(f"{place}: no such split" + did_you_mean(split, SPLITS))
+
+
+def _count(split: str, count: int | None) -> int:
+    """The number of sentences to draw; raises UserError if there is no such split."""
+    check_split(split, f"grammar:{split}")
     return SIZES[split] if count is None else count
 
 
@@ -221,18 +222,18 @@ def _translations() -> dict[str, set[str]]:
             add(en["past"], de["past"], de["pasts"])
     for en, row in DETERMINERS.items():
         stem, table, _ = row.split()
-        forms = {cell for cells in ENDINGS[table].values() for cell in cells.split()}
+        forms = {*ENDINGS[table].replace("|", "").split()}
         add(en, *(stem + form.strip("-") for form in forms))
     for en, de in PRONOUNS.values():
         for form in en.split():
             add(form, *de.replace("-", "").split())
-    for en, de, _ in CONJUNCTIONS:
+    for en, de, *_ in CONJUNCTIONS:
         add(en, de)
     for name in lexicon.names:
         add(name, name)
         add(f"{name}'s", f"{name}s")
     for table in (lexicon.NUMERALS, lexicon.CITIES, FUNCTION_WORDS):
-        for en, de in table.items():
+        for en, de in lexicon.entries(table):
             add(en, *de.split())
     for modal in lexicon.modals:
         de = modal.german
@@ -247,60 +248,18 @@ def _translations() -> dict[str, set[str]]:
     return forms_of
 
 
-# Words that no table of the lexicon has; "" is translated as nothing.
-FUNCTION_WORDS = {
-    "the": "der die das den dem",
-    "an": "ein eine einen einem einer",
-    "not": "nicht",
-    "cannot": "kann",
-    "is": "ist",
-    "am": "bin",
-    "are": "sind",
-    "was": "war",
-    "were": "waren",
-    "be": "sein",
-    "has": "hat",
-    "have": "haben",
-    "will": "wird werden",
-    "in": "in im",
-    "at": "an am auf",
-    "to": "zu in",
-    "from": "aus von",
-    "with": "mit bei",
-    "for": "für auf",
-    "of": "von an",
-    "about": "über",
-    "very": "sehr",
-    "like": "",
-    "and": "und",
-    "but": "aber",
-    "whether": "ob",
-    "that": "dass",
-    "why": "warum",
-    "when": "wann wenn als",
-    "week": "Woche",
-    "year": "Jahr",
-    "last": "letzte",
-    "next": "nächste",
-    "day": "Tag",
-    "morning": "Morgen",
-    "evening": "Abend",
-    "monday": "Montag",
-    "friday": "Freitag",
-    "sundays": "sonntags",
-    "on": "am",
-    "moment": "Moment",
-    "up": "auf",
-    "off": "aus",
-    "away": "weg",
-    "back": "zurück",
-    "along": "mit",
-    "does": "",
-    "do": "",
-    "did": "",
-    "shopping": "ein",
-    "asleep": "ein",
-}
+# Words that no table of the lexicon has; some are translated as nothing.
+FUNCTION_WORDS = """
+    the : der die das den dem | an : ein eine einen einem einer | not : nicht |
+    cannot : kann | is : ist | am : bin | are : sind | was : war | were : waren |
+    be : sein | has : hat | have : haben | will : wird werden | in : in im |
+    at : an am auf | to : zu in | from : aus von | with : mit bei | for : für auf |
+    of : von an | about : über | very : sehr | like : | and : und | but : aber |
+    whether : ob | that : dass | why : warum | when : wann wenn als | week : Woche |
+    year : Jahr | last : letzte | next : nächste | day : Tag | morning : Morgen |
+    evening : Abend | monday : Montag | friday : Freitag | sundays : sonntags |
+    on : am | moment : Moment | up : auf | off : aus | away : weg | back : zurück |
+    along : mit | does : | do : | did : | shopping : ein | asleep : ein"""
 
 
 @functools.cache

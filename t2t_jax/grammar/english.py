@@ -8,32 +8,15 @@ verb, the number of determiner and noun, the objects that a verb takes (its fram
 "gap" where an object is said before the clause (*the hat that she bought*).
 """
 
-import functools
-
-from t2t_jax.grammar.clauses import PRONOUNS, Clause, Node, Phrase
-from t2t_jax.grammar.lexicon import NUMERALS, Noun, be
+from t2t_jax.grammar.clauses import FRAMES, PRONOUNS, Clause, Node, Phrase, time_phrase
+from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, numerals
 
 # Determiners that are not DT.
-TAGS = dict.fromkeys(("my", "his", "her", "our", "their"), "PRP$")
-TAGS |= {"many": "JJ"} | dict.fromkeys(NUMERALS, "CD")
+TAGS = dict.fromkeys(POSSESSIVES, "PRP$")
+TAGS |= {"many": "JJ"} | dict.fromkeys(numerals, "CD")
 TIME_TAGS = {"every": "DT", "the": "DT", "last": "JJ", "next": "JJ", "Sundays": "NNPS"}
 TIME_TAGS |= dict.fromkeys(("on", "in", "at"), "IN")
 TIME_TAGS |= dict.fromkeys(("Monday", "Friday"), "NNP")
-# What a verb takes, by the frames of the lexicon.
-FRAMES = {
-    "intransitive": "intransitive",
-    "intransitive, no place": "intransitive",
-    "swim": "intransitive",
-    **dict.fromkeys(("rest", "goal", "origin", "journey"), "place"),
-    "accusative": "object",
-    "accusative, for someone": "object",
-    "dative": "object",
-    "ditransitive": "objects",
-    "ditransitive, to": "to",
-    "clause": "clause",
-    "prepositional": "object",
-    "be": "be",
-}
 
 
 def english_phrase(phrase: Phrase, role: str = "object") -> Node:
@@ -107,7 +90,7 @@ def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
     form of *do* if it is negated or asked.
     """
     verb, tense, forms = clause.verb, clause.tense, clause.verb.english
-    frame = "-" + FRAMES[verb.frame]
+    frame = "-" + FRAMES[verb.frame][0]
     if verb.particle:
         frame += "-particle" if verb.particle_moves else "-preposition"
     person = clause.subject.person if clause.subject else "plural"
@@ -116,9 +99,8 @@ def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
     finite = "VBD" if past else "VBZ" if third else "VBP"
     base = "VB" + frame, forms["base"]
     # A question for the subject needs no *do*: "Who sleeps?".
-    needs_do = clause.negated or (
-        clause.question is not None and clause.gap != "subject"
-    )
+    asked = clause.question is not None and clause.gap != "subject"
+    needs_do = clause.negated or asked
     if tense == "infinitive":
         return [("TO", "to")], [base]
     if tense == "perfect":
@@ -189,25 +171,8 @@ def english_objects(clause: Clause) -> list[Node]:
     return [particle, *objects]
 
 
-@functools.cache
-def english_time(words: str) -> Node:
-    """An adverb of time: often, every day, on Monday."""
-    leaves = [(TIME_TAGS.get(word, "NN") + "-time", word) for word in words.split()]
-    if len(leaves) == 1:
-        return "ADVP-time", [("RB-time", words)]
-    if leaves[0][0] == "IN-time":
-        return "PP-time", [leaves[0], ("NP-day", leaves[1:])]
-    return "NP-time", leaves
-
-
 def verb_phrase(forms: list[Node], inner: list[Node], mark: str) -> list[Node]:
-    """Nests verb phrases: each form with what follows it, the innermost with `inner`.
-
-    Args:
-      forms: The verb forms behind the finite verb.
-      inner: What follows the last of them.
-      mark: "-gap" or "".
-    """
+    """Nests verb phrases: each form and what follows it, the innermost with `inner`."""
     for tag, word in reversed(forms):
         inner = [(f"VP-{tag.partition('-')[0]}{mark}", [(tag, word), *inner])]
         if tag == "TO":
@@ -220,7 +185,7 @@ def english(clause: Clause) -> Node:
     gap, asked = clause.gap, clause.question is not None
     mark = "-gap" if gap and gap != "subject" else ""
     auxiliary, forms = english_verb(clause)
-    adverb = [english_time(clause.adverb[0])] if clause.adverb else []
+    adverb = time_phrase(clause.adverb, 0, TIME_TAGS, "RB-time")
     middle = adverb if clause.position == "middle" else []
     inner = english_objects(clause)
     if clause.verb is be and clause.predicate:

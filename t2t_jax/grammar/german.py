@@ -16,44 +16,34 @@ or, for a subject, person; endings; the gender of a noun and the cases that its 
 serves; what a verb takes; in a relative clause the role of its pronoun.
 """
 
+import dataclasses
 import functools
 
-from t2t_jax.grammar.clauses import COMMA, PRONOUNS, Adjunct, Clause, Node, Phrase
-from t2t_jax.grammar.lexicon import CITIES, Noun, be, haben, werden
+from t2t_jax.grammar.clauses import (
+    COMMA,
+    FRAMES,
+    PRONOUNS,
+    Adjunct,
+    Clause,
+    Node,
+    Phrase,
+    time_phrase,
+)
+from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, cities, haben, werden
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
-# Endings by case, each for masculine, feminine, neuter and plural; "-" is no ending.
+# Endings by case, in the order of CASES: each for masculine, feminine, neuter and
+# plural; "-" is no ending.
 ENDINGS = {
-    "der": {
-        "nominative": "der die das die",
-        "accusative": "den die das die",
-        "dative": "dem der dem den",
-        "genitive": "des der des der",
-    },
+    "der": "der die das die | den die das die | dem der dem den | des der des der",
     # dieser Hund; and an adjective without an article before it: kalte Milch
-    "strong": {
-        "nominative": "er e es e",
-        "accusative": "en e es e",
-        "dative": "em er em en",
-    },
-    "ein": {
-        "nominative": "- e - e",
-        "accusative": "en e - e",
-        "dative": "em er em en",
-    },
+    "strong": "er e es e | en e es e | em er em en",
+    "ein": "- e - e | en e - e | em er em en",
     # an adjective after der and dieser: der kalte Saft
-    "weak": {
-        "nominative": "e e e en",
-        "accusative": "en e e en",
-        "dative": "en en en en",
-    },
+    "weak": "e e e en | en e e en | en en en en",
     # an adjective after ein, kein and mein: ein kalter Saft
-    "mixed": {
-        "nominative": "er e es en",
-        "accusative": "en e es en",
-        "dative": "en en en en",
-    },
+    "mixed": "er e es en | en e es en | en en en en",
 }
 # English determiner: the German stem, its endings, and those of an adjective after it
 # (the last two are keys of ENDINGS).
@@ -82,32 +72,18 @@ CONTRACTIONS = {
     ("in", "das"): "ins",
 }
 # The tag of each determiner; a numeral is CARD, all others are PIAT.
-TAGS = dict.fromkeys(("this", "these"), "PDAT") | {"a": "ART"}
-TAGS |= dict.fromkeys(("my", "his", "her", "our", "their"), "PPOSAT")
+TAGS = {"this": "PDAT", "these": "PDAT", "a": "ART"}
+TAGS |= dict.fromkeys(POSSESSIVES, "PPOSAT")
 TIME_TAGS = {"am": "APPRART", "im": "APPRART", "jeden": "PIAT"}
 TIME_TAGS |= dict.fromkeys(("letzte", "letztes", "nächste"), "ADJA")
-# What a verb takes, by the frames of the lexicon.
-FRAMES = {
-    "intransitive": "intransitive",
-    "intransitive, no place": "intransitive",
-    "swim": "intransitive",
-    **dict.fromkeys(("rest", "goal", "origin", "journey"), "place"),
-    "accusative": "accusative",
-    "accusative, for someone": "accusative",
-    "dative": "dative",
-    "ditransitive": "both",
-    "ditransitive, to": "both",
-    "clause": "clause",
-    "prepositional": "preposition",
-    "be": "be",
-}
 
 
 @functools.cache
 def ending(table: str, gender: str, number: str, case: str) -> str:
     """The ending in one cell of `ENDINGS`."""
     column = 3 if number == "plural" else "mfn".index(gender)
-    return ENDINGS[table][case].split()[column].strip("-")
+    of_case = ENDINGS[table].split(" | ")[CASES.index(case)]
+    return of_case.split()[column].strip("-")
 
 
 def gender_of(phrase: Phrase) -> str:
@@ -153,7 +129,7 @@ def german_phrase(phrase: Phrase, case: str) -> Node:
         tag = "PDS" if head == "this" else "PPER"
         return "NP-" + case, [(f"{tag}-{mark}", word)]
     if isinstance(head, str):
-        return "NP-" + case, [("NE", CITIES.get(head, head))]
+        return "NP-" + case, [("NE", cities.get(head, head))]
     nodes, table = german_determiner(phrase, case)
     if phrase.adjective:
         suffix = ending(table, head.gender, phrase.number, case)
@@ -185,12 +161,7 @@ def german_relative(phrase: Phrase) -> list[Node]:
 
 
 def with_relative(phrase: Phrase, node: Node) -> Node:
-    """A phrase and the relative clause that follows it at once, if it has one.
-
-    Args:
-      phrase: The phrase.
-      node: Its words, an NP; or a PP, whose NP gets the clause.
-    """
+    """A phrase, an NP or in a PP, and the relative clause that follows it at once."""
     label, nodes = node
     if phrase.relative is None:
         return node
@@ -218,7 +189,7 @@ def german_verb(clause: Clause) -> tuple[Node, list[Node]]:
     Those are the separable prefix, the participle or the infinitive.
     """
     verb, tense = clause.verb, clause.tense
-    frame = "-" + FRAMES[verb.frame]
+    frame = "-" + FRAMES[verb.frame][1]
     person = clause.subject.person if clause.subject else "plural"
     past, mark = ("pasts", person) if person == "plural" else ("past", "singular")
     main = "VA" if verb is be else "VV"
@@ -266,7 +237,7 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     roles = {"dative": clause.dative, "accusative": clause.accusative}
     objects = [(p, case) for case, p in roles.items() if p and case != clause.gap]
     nodes = [german_phrase(p, case) for p, case in objects if p.pronoun]
-    nodes += [german_time(clause.adverb[1])] if clause.adverb else []
+    nodes += time_phrase(clause.adverb, 1, TIME_TAGS, "ADV")
     negate, last, ends = clause.negated, None, 0
     # negate: no word has negated it yet; ends: the number of nodes up to `last`
     for phrase, case in objects:
@@ -294,17 +265,6 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     return nodes, last, ends == len(nodes)
 
 
-@functools.cache
-def german_time(words: str) -> Node:
-    """An adverb of time: oft, jeden Tag, am Montag."""
-    tagged = [(TIME_TAGS.get(word, "NN") + "-time", word) for word in words.split()]
-    if len(tagged) == 1:
-        return "ADVP-time", [("ADV", words)]
-    if tagged[0][0] == "APPRART-time":
-        return "PP-time", [tagged[0], ("NP-day", tagged[1:])]
-    return "NP-time", tagged
-
-
 def german(clause: Clause, order: str) -> Node:
     """The tree of a clause.
 
@@ -318,8 +278,8 @@ def german(clause: Clause, order: str) -> Node:
     finite, closing = german_verb(clause)
     front, said = [], clause
     if order == "second" and clause.position == "front" and clause.adverb:
-        front = [german_time(clause.adverb[1])]
-        said = without_adverb(clause)  # not in the middle again
+        front = time_phrase(clause.adverb, 1, TIME_TAGS, "ADV")
+        said = dataclasses.replace(clause, adverb=None)  # not in the middle again
     middle, last, ends = german_middle(said)
     after = []
     if last and last.relative:
@@ -397,9 +357,3 @@ def german_dependent(conjunction: str, tree: Node) -> Node:
     """A dependent clause with its conjunction."""
     tag = "KOUI" if conjunction == "um" else "KOUS"
     return "SBAR", [(tag, conjunction), tree]
-
-
-def without_adverb(clause: Clause) -> Clause:
-    """A copy of the clause without its adverb of time."""
-    values = {name: getattr(clause, name) for name in Clause.__slots__}
-    return Clause(**values | {"adverb": None})

@@ -1,6 +1,6 @@
 """The words of the built-in English-German corpus: tables, and rules for their forms.
 
-A row of a table is one word in both languages. It gives only forms that must be
+An entry of a table is one word in both languages. It gives only forms that must be
 memorized; rules derive the others (the English plural *dogs*, the German dative plural
 *Hunden*). Nouns belong to groups (person, text, food, ...), and verbs and adjectives
 name the groups that they go with, so people read books and dogs do not.
@@ -11,168 +11,98 @@ depends on knowledge of the world are excluded (*you*, *it*, the past of *read*)
 
 from typing import NamedTuple
 
-# One noun a line, by group: English singular (and plural, if irregular) | German
-# article, singular, plural ("-" for a mass noun, which has none), and for people and
-# weak nouns the genitive.
+# Nouns by group. English singular (and plural, if irregular) : German article,
+# singular, plural ("-" for a mass noun, which has none), and of men, children and weak
+# nouns the genitive.
 NOUNS = {
     "he": """
-        man men | der Mann Männer Mannes
-        boy | der Junge Jungen Jungen
-        teacher | der Lehrer Lehrer Lehrers
-        student | der Student Studenten Studenten
-        doctor | der Arzt Ärzte Arztes
-        neighbor | der Nachbar Nachbarn Nachbarn
-        friend | der Freund Freunde Freundes
-        farmer | der Bauer Bauern Bauern
-        baker | der Bäcker Bäcker Bäckers
-        painter | der Maler Maler Malers
-        singer | der Sänger Sänger Sängers
-        king | der König Könige Königs
-        uncle | der Onkel Onkel Onkels
-        brother | der Bruder Brüder Bruders
-        father | der Vater Väter Vaters
-        son | der Sohn Söhne Sohnes
-        grandfather | der Großvater Großväter Großvaters
-        pilot | der Pilot Piloten Piloten
-        guest | der Gast Gäste Gastes
-        thief thieves | der Dieb Diebe Diebes
-        soldier | der Soldat Soldaten Soldaten
-        waiter | der Kellner Kellner Kellners
-        gardener | der Gärtner Gärtner Gärtners
-        policeman policemen | der Polizist Polizisten Polizisten
-        prince | der Prinz Prinzen Prinzen""",
+        man men : der Mann Männer Mannes | boy : der Junge Jungen Jungen |
+        teacher : der Lehrer Lehrer Lehrers |
+        student : der Student Studenten Studenten | doctor : der Arzt Ärzte Arztes |
+        neighbor : der Nachbar Nachbarn Nachbarn |
+        friend : der Freund Freunde Freundes | farmer : der Bauer Bauern Bauern |
+        baker : der Bäcker Bäcker Bäckers | painter : der Maler Maler Malers |
+        singer : der Sänger Sänger Sängers | king : der König Könige Königs |
+        uncle : der Onkel Onkel Onkels | brother : der Bruder Brüder Bruders |
+        father : der Vater Väter Vaters | son : der Sohn Söhne Sohnes |
+        grandfather : der Großvater Großväter Großvaters |
+        pilot : der Pilot Piloten Piloten | guest : der Gast Gäste Gastes |
+        thief thieves : der Dieb Diebe Diebes | soldier : der Soldat Soldaten Soldaten |
+        waiter : der Kellner Kellner Kellners |
+        gardener : der Gärtner Gärtner Gärtners |
+        policeman policemen : der Polizist Polizisten Polizisten |
+        prince : der Prinz Prinzen Prinzen""",
     "she": """
-        woman women | die Frau Frauen Frau
-        aunt | die Tante Tanten Tante
-        queen | die Königin Königinnen Königin
-        sister | die Schwester Schwestern Schwester
-        mother | die Mutter Mütter Mutter
-        daughter | die Tochter Töchter Tochter
-        grandmother | die Großmutter Großmütter Großmutter
-        nurse | die Krankenschwester Krankenschwestern Krankenschwester
-        princess | die Prinzessin Prinzessinnen Prinzessin
-        actress | die Schauspielerin Schauspielerinnen Schauspielerin""",
+        woman women : die Frau Frauen | aunt : die Tante Tanten |
+        queen : die Königin Königinnen | sister : die Schwester Schwestern |
+        mother : die Mutter Mütter | daughter : die Tochter Töchter |
+        grandmother : die Großmutter Großmütter |
+        nurse : die Krankenschwester Krankenschwestern |
+        princess : die Prinzessin Prinzessinnen |
+        actress : die Schauspielerin Schauspielerinnen""",
     "young": """
-        girl | das Mädchen Mädchen Mädchens
-        child children | das Kind Kinder Kindes""",
+        girl : das Mädchen Mädchen Mädchens |
+        child children : das Kind Kinder Kindes""",
     "animal": """
-        dog | der Hund Hunde
-        cat | die Katze Katzen
-        horse | das Pferd Pferde
-        bird | der Vogel Vögel
-        cow | die Kuh Kühe
-        mouse mice | die Maus Mäuse
-        rabbit | das Kaninchen Kaninchen
-        bear | der Bär Bären Bären
-        lion | der Löwe Löwen Löwen
-        duck | die Ente Enten
-        goat | die Ziege Ziegen
-        pig | das Schwein Schweine
-        monkey | der Affe Affen Affen
-        elephant | der Elefant Elefanten Elefanten""",
+        dog : der Hund Hunde | cat : die Katze Katzen | horse : das Pferd Pferde |
+        bird : der Vogel Vögel | cow : die Kuh Kühe | mouse mice : die Maus Mäuse |
+        rabbit : das Kaninchen Kaninchen | bear : der Bär Bären Bären |
+        lion : der Löwe Löwen Löwen | duck : die Ente Enten | goat : die Ziege Ziegen |
+        pig : das Schwein Schweine | monkey : der Affe Affen Affen |
+        elephant : der Elefant Elefanten Elefanten""",
     "text": """
-        book | das Buch Bücher
-        letter | der Brief Briefe
-        newspaper | die Zeitung Zeitungen
-        poem | das Gedicht Gedichte
-        report | der Bericht Berichte
-        story | die Geschichte Geschichten
-        novel | der Roman Romane
-        magazine | die Zeitschrift Zeitschriften""",
+        book : das Buch Bücher | letter : der Brief Briefe |
+        newspaper : die Zeitung Zeitungen | poem : das Gedicht Gedichte |
+        report : der Bericht Berichte | story : die Geschichte Geschichten |
+        novel : der Roman Romane | magazine : die Zeitschrift Zeitschriften""",
     "food": """
-        apple | der Apfel Äpfel
-        cake | der Kuchen Kuchen
-        egg | das Ei Eier
-        banana | die Banane Bananen
-        tomato tomatoes | die Tomate Tomaten
-        potato potatoes | die Kartoffel Kartoffeln
-        pear | die Birne Birnen
-        sausage | die Wurst Würste
-        carrot | die Karotte Karotten
-        roll | das Brötchen Brötchen
-        bread | das Brot -
-        cheese | der Käse -
-        soup | die Suppe -
-        rice | der Reis -""",
+        apple : der Apfel Äpfel | cake : der Kuchen Kuchen | egg : das Ei Eier |
+        banana : die Banane Bananen | tomato tomatoes : die Tomate Tomaten |
+        potato potatoes : die Kartoffel Kartoffeln | pear : die Birne Birnen |
+        sausage : die Wurst Würste | carrot : die Karotte Karotten |
+        roll : das Brötchen Brötchen | bread : das Brot - | cheese : der Käse - |
+        soup : die Suppe - | rice : der Reis -""",
     "drink": """
-        milk | die Milch -
-        water | das Wasser -
-        tea | der Tee -
-        coffee | der Kaffee -
-        juice | der Saft -
-        beer | das Bier -
-        wine | der Wein -""",
+        milk : die Milch - | water : das Wasser - | tea : der Tee - |
+        coffee : der Kaffee - | juice : der Saft - | beer : das Bier - |
+        wine : der Wein -""",
     "clothes": """
-        hat | der Hut Hüte
-        coat | der Mantel Mäntel
-        shirt | das Hemd Hemden
-        dress | das Kleid Kleider
-        jacket | die Jacke Jacken
-        skirt | der Rock Röcke
-        scarf scarves | der Schal Schals
-        sweater | der Pullover Pullover
-        blouse | die Bluse Blusen""",
+        hat : der Hut Hüte | coat : der Mantel Mäntel | shirt : das Hemd Hemden |
+        dress : das Kleid Kleider | jacket : die Jacke Jacken | skirt : der Rock Röcke |
+        scarf scarves : der Schal Schals | sweater : der Pullover Pullover |
+        blouse : die Bluse Blusen""",
     "thing": """
-        table | der Tisch Tische
-        chair | der Stuhl Stühle
-        clock | die Uhr Uhren
-        bag | die Tasche Taschen
-        key | der Schlüssel Schlüssel
-        knife knives | das Messer Messer
-        bottle | die Flasche Flaschen
-        glass | das Glas Gläser
-        plate | der Teller Teller
-        cup | die Tasse Tassen
-        picture | das Bild Bilder
-        flower | die Blume Blumen
-        ball | der Ball Bälle
-        box | die Kiste Kisten
-        suitcase | der Koffer Koffer
-        umbrella | der Regenschirm Regenschirme
-        guitar | die Gitarre Gitarren
-        mirror | der Spiegel Spiegel""",
+        table : der Tisch Tische | chair : der Stuhl Stühle | clock : die Uhr Uhren |
+        bag : die Tasche Taschen | key : der Schlüssel Schlüssel |
+        knife knives : das Messer Messer | bottle : die Flasche Flaschen |
+        glass : das Glas Gläser | plate : der Teller Teller | cup : die Tasse Tassen |
+        picture : das Bild Bilder | flower : die Blume Blumen | ball : der Ball Bälle |
+        box : die Kiste Kisten | suitcase : der Koffer Koffer |
+        umbrella : der Regenschirm Regenschirme | guitar : die Gitarre Gitarren |
+        mirror : der Spiegel Spiegel""",
     "device": """
-        lamp | die Lampe Lampen
-        radio | das Radio Radios
-        computer | der Computer Computer
-        television | der Fernseher Fernseher""",
+        lamp : die Lampe Lampen | radio : das Radio Radios |
+        computer : der Computer Computer | television : der Fernseher Fernseher""",
     "vehicle": """
-        car | das Auto Autos
-        bicycle | das Fahrrad Fahrräder
-        bus | der Bus Busse
-        train | der Zug Züge
-        ship | das Schiff Schiffe
-        boat | das Boot Boote""",
+        car : das Auto Autos | bicycle : das Fahrrad Fahrräder | bus : der Bus Busse |
+        train : der Zug Züge | ship : das Schiff Schiffe | boat : das Boot Boote""",
     "opening": """
-        door | die Tür Türen
-        window | das Fenster Fenster""",
+        door : die Tür Türen | window : das Fenster Fenster""",
     "meal": """
-        breakfast | das Frühstück -
-        lunch | das Mittagessen -
-        dinner | das Abendessen -""",
+        breakfast : das Frühstück - | lunch : das Mittagessen - |
+        dinner : das Abendessen -""",
     "place": """
-        garden | der Garten Gärten
-        park | der Park Parks
-        city | die Stadt Städte
-        village | das Dorf Dörfer
-        forest | der Wald Wälder
-        house | das Haus Häuser
-        school | die Schule Schulen
-        church | die Kirche Kirchen
-        kitchen | die Küche Küchen
-        market | der Markt Märkte
-        station | der Bahnhof Bahnhöfe
-        library | die Bibliothek Bibliotheken
-        museum | das Museum Museen
-        restaurant | das Restaurant Restaurants
-        hospital | das Krankenhaus Krankenhäuser
-        office | das Büro Büros
-        beach | der Strand Strände
-        castle | das Schloss Schlösser
-        hotel | das Hotel Hotels""",
+        garden : der Garten Gärten | park : der Park Parks | city : die Stadt Städte |
+        village : das Dorf Dörfer | forest : der Wald Wälder | house : das Haus Häuser |
+        school : die Schule Schulen | church : die Kirche Kirchen |
+        kitchen : die Küche Küchen | market : der Markt Märkte |
+        station : der Bahnhof Bahnhöfe | library : die Bibliothek Bibliotheken |
+        museum : das Museum Museen | restaurant : das Restaurant Restaurants |
+        hospital : das Krankenhaus Krankenhäuser | office : das Büro Büros |
+        beach : der Strand Strände | castle : das Schloss Schlösser |
+        hotel : das Hotel Hotels""",
     "waters": """
-        lake | der See Seen
-        river | der Fluss Flüsse""",
+        lake : der See Seen | river : der Fluss Flüsse""",
 }
 
 # Prepositions that depend on the place: the English one for being there ("at"), then
@@ -215,7 +145,8 @@ GROUPS = {
 
 # One verb a line, by frame (the objects that it takes):
 #
-#     English | German | groups of its subject | groups of its object
+#     English | German | groups of its object, if it has one | groups of its subject,
+#     unless these are people
 #
 # English: base form; past and participle, if irregular ("-" if spelled like the
 #   present; that form is never used). "~" comes before a particle that an object
@@ -226,133 +157,124 @@ GROUPS = {
 VERBS = {
     "intransitive": """
         sleep slept slept | schlafen schläft schlief geschlafen | person animal
-        laugh | lachen lacht lachte gelacht | person
-        cry | weinen weint weinte geweint | person
-        sing sang sung | singen singt sang gesungen | person
-        dance | tanzen tanzt tanzte getanzt | person
-        work | arbeiten arbeitet arbeitete gearbeitet | person
+        laugh | lachen lacht lachte gelacht
+        cry | weinen weint weinte geweint
+        sing sang sung | singen singt sang gesungen
+        dance | tanzen tanzt tanzte getanzt
+        work | arbeiten arbeitet arbeitete gearbeitet
         play | spielen spielt spielte gespielt | person small-animal
-        wait | warten wartet wartete gewartet | person
+        wait | warten wartet wartete gewartet
         run ran run | laufen läuft lief *gelaufen | person animal
-        smile | lächeln lächelt lächelte gelächelt | person""",
+        smile | lächeln lächelt lächelte gelächelt""",
     "intransitive, no place": """
         wake~up woke woken | auf+wachen wacht wachte *gewacht | person animal
-        get~up got gotten | auf+stehen steht stand *gestanden | person
+        get~up got gotten | auf+stehen steht stand *gestanden
         fall~asleep fell fallen | ein+schlafen schläft schlief *geschlafen \
             | person animal
         arrive | an+kommen kommt kam *gekommen | person ridden
         come~back came come | zurück+kommen kommt kam *gekommen | person animal
         disappear | verschwinden verschwindet verschwand *verschwunden | person animal
-        go~shopping went gone | ein+kaufen kauft kaufte gekauft | person""",
+        go~shopping went gone | ein+kaufen kauft kaufte gekauft""",
     "rest": """
         sit sat sat | sitzen sitzt saß gesessen | person animal
-        =stay | bleiben bleibt blieb *geblieben | person
-        =live | wohnen wohnt wohnte gewohnt | person""",
+        =stay | bleiben bleibt blieb *geblieben
+        =live | wohnen wohnt wohnte gewohnt""",
     "swim": """
         swim swam swum | schwimmen schwimmt schwamm *geschwommen | person animal""",
     "goal": """
-        go went gone | gehen geht ging *gegangen | person
-        drive drove driven | fahren fährt fuhr *gefahren | person
-        hurry | eilen eilt eilte *geeilt | person""",
+        go went gone | gehen geht ging *gegangen
+        drive drove driven | fahren fährt fuhr *gefahren
+        hurry | eilen eilt eilte *geeilt""",
     "origin": """
-        come came come | kommen kommt kam *gekommen | person""",
+        come came come | kommen kommt kam *gekommen""",
     "journey": """
-        travel | reisen reist reiste *gereist | person
-        fly flew flown | fliegen fliegt flog *geflogen | person""",
+        travel | reisen reist reiste *gereist
+        fly flew flown | fliegen fliegt flog *geflogen""",
     "accusative": """
-        =see saw seen | sehen sieht sah gesehen | person animal | person animal vehicle
-        =hear heard heard | hören hört hörte gehört | person | person animal
-        ==know knew known | kennen kennt kannte gekannt | person | person place writing
-        ==love | lieben liebt liebte geliebt | person | person animal
-        sell sold sold | verkaufen verkauft verkaufte verkauft | person \
+        =see saw seen | sehen sieht sah gesehen | person animal vehicle | person animal
+        =hear heard heard | hören hört hörte gehört | person animal
+        ==know knew known | kennen kennt kannte gekannt | person place writing
+        ==love | lieben liebt liebte geliebt | person animal
+        sell sold sold | verkaufen verkauft verkaufte verkauft \
             | text food clothes thing device vehicle
-        read - read | lesen liest las gelesen | person | text
-        eat ate eaten | essen isst aß gegessen | person | food
-        eat ate eaten | fressen frisst fraß gefressen | animal | food
-        drink drank drunk | trinken trinkt trank getrunken | person | drink
-        =find found found | finden findet fand gefunden | person | thing clothes animal
-        look_for | suchen sucht suchte gesucht | person | thing clothes animal person
-        visit | besuchen besucht besuchte besucht | person | person
-        meet met met | treffen trifft traf getroffen | person | person
-        repair | reparieren repariert reparierte repariert | person \
-            | vehicle device repairable
-        wash | waschen wäscht wusch gewaschen | person | clothes vehicle
-        wear wore worn | tragen trägt trug getragen | person | clothes
-        carry | tragen trägt trug getragen | person | carried
-        open | öffnen öffnet öffnete geöffnet | person | openable
-        close | schließen schließt schloss geschlossen | person | openable
-        break broke broken | zerbrechen zerbricht zerbrach zerbrochen | person \
-            | breakable
-        lose lost lost | verlieren verliert verlor verloren | person | thing clothes
-        =forget forgot forgotten | vergessen vergisst vergaß vergessen | person \
+        read - read | lesen liest las gelesen | text
+        eat ate eaten | essen isst aß gegessen | food
+        eat ate eaten | fressen frisst fraß gefressen | food | animal
+        drink drank drunk | trinken trinkt trank getrunken | drink
+        =find found found | finden findet fand gefunden | thing clothes animal
+        look_for | suchen sucht suchte gesucht | thing clothes animal person
+        visit | besuchen besucht besuchte besucht | person
+        meet met met | treffen trifft traf getroffen | person
+        repair | reparieren repariert reparierte repariert | vehicle device repairable
+        wash | waschen wäscht wusch gewaschen | clothes vehicle
+        wear wore worn | tragen trägt trug getragen | clothes
+        carry | tragen trägt trug getragen | carried
+        open | öffnen öffnet öffnete geöffnet | openable
+        close | schließen schließt schloss geschlossen | openable
+        break broke broken | zerbrechen zerbricht zerbrach zerbrochen | breakable
+        lose lost lost | verlieren verliert verlor verloren | thing clothes
+        =forget forgot forgotten | vergessen vergisst vergaß vergessen \
             | thing clothes text
-        =need | brauchen braucht brauchte gebraucht | person \
-            | thing clothes vehicle device
-        =have had had | haben hat hatte gehabt | person | owned thing clothes vehicle
-        clean | putzen putzt putzte geputzt | person | cleaned
-        catch caught caught | fangen fängt fing gefangen | person animal | prey
-        feed fed fed | füttern füttert fütterte gefüttert | person | fed
-        steal stole stolen | stehlen stiehlt stahl gestohlen | person \
-            | thing clothes vehicle
+        =need | brauchen braucht brauchte gebraucht | thing clothes vehicle device
+        =have had had | haben hat hatte gehabt | owned thing clothes vehicle
+        clean | putzen putzt putzte geputzt | cleaned
+        catch caught caught | fangen fängt fing gefangen | prey | person animal
+        feed fed fed | füttern füttert fütterte gefüttert | fed
+        steal stole stolen | stehlen stiehlt stahl gestohlen | thing clothes vehicle
         watch | beobachten beobachtet beobachtete beobachtet | person animal \
             | person animal
-        greet | begrüßen begrüßt begrüßte begrüßt | person | person
-        hide hid hidden | verstecken versteckt versteckte versteckt | person \
-            | thing clothes text
-        kiss | küssen küsst küsste geküsst | person | person
+        greet | begrüßen begrüßt begrüßte begrüßt | person
+        hide hid hidden | verstecken versteckt versteckte versteckt | thing clothes text
+        kiss | küssen küsst küsste geküsst | person
         ==understand understood understood | verstehen versteht verstand verstanden \
-            | person | text person
-        describe | beschreiben beschreibt beschrieb beschrieben | person | person place
-        call | an+rufen ruft rief gerufen | person | person
-        invite | ein+laden lädt lud geladen | person | person
-        pick~up | ab+holen holt holte geholt | person | person
-        turn~on | ein+schalten schaltet schaltete geschaltet | person | device
-        turn~off | aus+schalten schaltet schaltete geschaltet | person | device
-        put~on - put | an+ziehen zieht zog gezogen | person | clothes
-        take~off took taken | aus+ziehen zieht zog gezogen | person | clothes
-        throw~away threw thrown | weg+werfen wirft warf geworfen | person \
-            | thing clothes text
-        bring~along brought brought | mit+bringen bringt brachte gebracht | person \
-            | thing food
-        look_at | an+sehen sieht sah gesehen | person | sight clothes animal
-        clean~up | auf+räumen räumt räumte geräumt | person | room
-        prepare | vor+bereiten bereitet bereitete bereitet | person | meal""",
+            | text person
+        describe | beschreiben beschreibt beschrieb beschrieben | person place
+        call | an+rufen ruft rief gerufen | person
+        invite | ein+laden lädt lud geladen | person
+        pick~up | ab+holen holt holte geholt | person
+        turn~on | ein+schalten schaltet schaltete geschaltet | device
+        turn~off | aus+schalten schaltet schaltete geschaltet | device
+        put~on - put | an+ziehen zieht zog gezogen | clothes
+        take~off took taken | aus+ziehen zieht zog gezogen | clothes
+        throw~away threw thrown | weg+werfen wirft warf geworfen | thing clothes text
+        bring~along brought brought | mit+bringen bringt brachte gebracht | thing food
+        look_at | an+sehen sieht sah gesehen | sight clothes animal
+        clean~up | auf+räumen räumt räumte geräumt | room
+        prepare | vor+bereiten bereitet bereitete bereitet | meal""",
     "accusative, for someone": """
-        buy bought bought | kaufen kauft kaufte gekauft | person \
+        buy bought bought | kaufen kauft kaufte gekauft \
             | text food drink clothes thing device vehicle
-        write wrote written | schreiben schreibt schrieb geschrieben | person | writing
-        cook | kochen kocht kochte gekocht | person | cooked
-        bake | backen backt backte gebacken | person | baked
-        paint | malen malt malte gemalt | person | person animal
-        draw drew drawn | zeichnen zeichnet zeichnete gezeichnet | person | drawn animal
-        build built built | bauen baut baute gebaut | person | built""",
+        write wrote written | schreiben schreibt schrieb geschrieben | writing
+        cook | kochen kocht kochte gekocht | cooked
+        bake | backen backt backte gebacken | baked
+        paint | malen malt malte gemalt | person animal
+        draw drew drawn | zeichnen zeichnet zeichnete gezeichnet | drawn animal
+        build built built | bauen baut baute gebaut | built""",
     "dative": """
-        help | helfen hilft half geholfen | person | person
-        thank | danken dankt dankte gedankt | person | person
+        help | helfen hilft half geholfen | person
+        thank | danken dankt dankte gedankt | person
         follow | folgen folgt folgte *gefolgt | person animal | person animal
-        answer | antworten antwortet antwortete geantwortet | person | person
-        ==trust | vertrauen vertraut vertraute vertraut | person | person
-        congratulate | gratulieren gratuliert gratulierte gratuliert | person | person
-        listen_to | zu+hören hört hörte gehört | person | person
-        ==belong_to | gehören gehört gehörte gehört | thing clothes vehicle | person""",
+        answer | antworten antwortet antwortete geantwortet | person
+        ==trust | vertrauen vertraut vertraute vertraut | person
+        congratulate | gratulieren gratuliert gratulierte gratuliert | person
+        listen_to | zu+hören hört hörte gehört | person
+        ==belong_to | gehören gehört gehörte gehört | person | thing clothes vehicle""",
     "ditransitive": """
-        give gave given | geben gibt gab gegeben | person | text food clothes thing
-        show showed shown | zeigen zeigt zeigte gezeigt | person \
+        give gave given | geben gibt gab gegeben | text food clothes thing
+        show showed shown | zeigen zeigt zeigte gezeigt \
             | text clothes thing animal vehicle
-        send sent sent | schicken schickt schickte geschickt | person \
-            | text clothes thing
-        lend lent lent | leihen leiht lieh geliehen | person \
-            | text clothes thing vehicle
-        bring brought brought | bringen bringt brachte gebracht | person \
+        send sent sent | schicken schickt schickte geschickt | text clothes thing
+        lend lent lent | leihen leiht lieh geliehen | text clothes thing vehicle
+        bring brought brought | bringen bringt brachte gebracht \
             | text food drink thing""",
     "ditransitive, to": """
-        explain | erklären erklärt erklärte erklärt | person | writing
-        recommend | empfehlen empfiehlt empfahl empfohlen | person | tip""",
+        explain | erklären erklärt erklärte erklärt | writing
+        recommend | empfehlen empfiehlt empfahl empfohlen | tip""",
     "clause": """
-        ==know knew known | wissen weiß wusste gewusst | person
-        ==think thought thought | glauben glaubt glaubte geglaubt | person
-        say said said | sagen sagt sagte gesagt | person
-        ==hope | hoffen hofft hoffte gehofft | person""",
+        ==know knew known | wissen weiß wusste gewusst
+        ==think thought thought | glauben glaubt glaubte geglaubt
+        say said said | sagen sagt sagte gesagt
+        ==hope | hoffen hofft hoffte gehofft""",
 }
 
 # Verbs with a preposition of their own. Their subject is a person:
@@ -415,19 +337,20 @@ ADJECTIVES = """
     clean | sauber | clothes vessel
     dirty | schmutzig | clothes vehicle vessel opening"""
 
-NAMES = {"he": "Peter Paul Martin Daniel Simon David", "she": "Anna Maria Julia Laura"}
-NAMES["she"] += " Sophie Emma"
-CITIES = {"Berlin": "Berlin", "Hamburg": "Hamburg", "Munich": "München"}
-CITIES |= {"Vienna": "Wien", "Cologne": "Köln", "Zurich": "Zürich"}
-
-NUMERALS = {
-    "two": "zwei",
-    "three": "drei",
-    "four": "vier",
-    "five": "fünf",
-    "six": "sechs",
+POSSESSIVES = ("my", "his", "her", "our", "their")
+NAMES = {
+    "he": "Peter Paul Martin Daniel Simon David",
+    "she": "Anna Maria Julia Laura Sophie Emma",
 }
-NUMERALS |= {"seven": "sieben", "eight": "acht", "nine": "neun", "ten": "zehn"}
+# English : German
+CITIES = (
+    "Berlin : Berlin | Hamburg : Hamburg | Munich : München"
+    " | Vienna : Wien | Cologne : Köln | Zurich : Zürich"
+)
+NUMERALS = (
+    "two : zwei | three : drei | four : vier | five : fünf | six : sechs"
+    " | seven : sieben | eight : acht | nine : neun | ten : zehn"
+)
 
 # Adverbs of time by the tense that they fit, English : German. Those of "middle" come
 # before the English verb, the others at the end or the front of the clause.
@@ -520,10 +443,18 @@ class Modal(NamedTuple):
     deny: bool  # may be negated
 
 
-def _rows(table: str):
-    """Yields the rows of a table: the words of each column."""
-    for line in table.strip().splitlines():
-        yield [field.split() for field in line.split("|")]
+def rows(table: str) -> list[list[list[str]]]:
+    """Reads a table of lines: the words of each column of each row."""
+    return [
+        [column.split() for column in line.split("|")]
+        for line in table.strip().splitlines()
+    ]
+
+
+def entries(table: str) -> list[tuple[str, str]]:
+    """Reads a table of entries "English : German" with bars between them."""
+    pairs = (entry.split(":") for entry in table.split("|"))
+    return [(english.strip(), german.strip()) for english, german in pairs]
 
 
 def _s(word: str) -> str:
@@ -536,11 +467,8 @@ def _s(word: str) -> str:
 def _doubles(word: str) -> bool:
     """True if the last consonant doubles: running, but opening and waiting."""
     vowels = [letter in "aeiou" for letter in word]
-    return (
-        vowels[-3:] == [False, True, False]
-        and sum(vowels) == 1
-        and word[-1] not in "wy"
-    )
+    one = vowels[-3:] == [False, True, False] and sum(vowels) == 1
+    return one and word[-1] not in "wy"
 
 
 def _ed(word: str) -> str:
@@ -561,7 +489,11 @@ def _nouns() -> list[Noun]:
     """Parses NOUNS."""
     nouns = []
     for group, table in NOUNS.items():
-        for (name, *irregular), (article, singular, plural, *genitive) in _rows(table):
+        for english, german in entries(table):
+            name, *irregular = english.split()
+            article, singular, plural, *genitive = german.split()
+            if group == "she":  # feminine nouns have one form in the singular
+                genitive = [singular]
             groups = {group, name} | {g for g in GROUPS if name in GROUPS[g].split()}
             if group in ("he", "she", "young"):
                 groups.add("person")
@@ -584,15 +516,16 @@ def _nouns() -> list[Noun]:
 
 def _adjectives() -> list[Adjective]:
     """Parses ADJECTIVES."""
-    adjectives = []
-    for (english,), (german, *stem), groups in _rows(ADJECTIVES):
-        stem = stem[0] if stem else german.removesuffix("e")
-        adjectives.append(Adjective(english, german, stem, frozenset(groups)))
-    return adjectives
+    return [
+        Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(of))
+        for (english,), (german, *stem), of in rows(ADJECTIVES)
+    ]
 
 
-def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) -> Verb:
+def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
     """Parses a row of a table of verbs and derives the regular forms."""
+    takes_object = frame.startswith(("accusative", "dative", "ditransitive", "prep"))
+    objects, *subjects = groups if takes_object else ((), *groups)
     base, *irregular = english
     stative, base = base.count("="), base.lstrip("=")
     # A particle that starts with "~" after the partition is one that does not move.
@@ -627,7 +560,7 @@ def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) ->
         auxiliary="sein" if participle.startswith("*") else "haben",
         state=stative > 0,
         lasting=stative > 1,
-        subjects=frozenset(subjects),
+        subjects=frozenset(subjects[0] if subjects else ["person"]),
         objects=frozenset(objects),
         preposition=preposition[0],
         case=preposition[1],
@@ -637,43 +570,31 @@ def _verb(frame, english, german, subjects, objects=(), preposition=("", "")) ->
 def _verbs() -> list[Verb]:
     """Parses VERBS and PREPOSITIONAL."""
     verbs = [
-        _verb(frame, *row) for frame, table in VERBS.items() for row in _rows(table)
+        _verb(frame, *row) for frame, table in VERBS.items() for row in rows(table)
     ]
-    for english, german, preposition, objects in _rows(PREPOSITIONAL):
-        row = english, german, ["person"], objects, preposition
-        verbs.append(_verb("prepositional", *row))
-    return verbs
+    return verbs + [
+        _verb("prepositional", english, german, objects, preposition=preposition)
+        for english, german, preposition, objects in rows(PREPOSITIONAL)
+    ]
 
 
 def _modals() -> list[Modal]:
     """Parses MODALS; "_" stands for a space, "-" for a form that does not exist."""
     modals = []
-    for english, german, flags in _rows(MODALS):
+    for english, german, flags in rows(MODALS):
         en = zip(("third", "others", "past"), english, strict=True)
         de = zip(("third", "plural", "past", "pasts"), german, strict=True)
-        modals.append(
-            Modal(
-                {name: tuple(form.split("_")) for name, form in en if form != "-"},
-                {name: form for name, form in de if form != "-"},
-                do="do" in flags,
-                deny="deny" in flags,
-            )
-        )
+        en = {name: tuple(form.split("_")) for name, form in en if form != "-"}
+        de = {name: form for name, form in de if form != "-"}
+        modals.append(Modal(en, de, do="do" in flags, deny="deny" in flags))
     return modals
 
 
-def _adverbs() -> dict[str, list[tuple[str, str]]]:
-    """Parses ADVERBS."""
-    return {
-        when: [tuple(entry.strip().split(" : ")) for entry in entries.split("|")]
-        for when, entries in ADVERBS.items()
-    }
-
-
 nouns, adjectives, verbs, modals = _nouns(), _adjectives(), _verbs(), _modals()
-adverbs = _adverbs()
+adverbs = {when: entries(table) for when, table in ADVERBS.items()}
+cities, numerals = dict(entries(CITIES)), dict(entries(NUMERALS))
 names = " ".join(NAMES.values()).split()
-be = _verb("be", ["be"], ["sein", "ist", "war", "*gewesen"], ["person"])
+be = _verb("be", ["be"], ["sein", "ist", "war", "*gewesen"])
 be.german.update(first="bin", plural="sind", pasts="waren")
 haben = {"first": "habe", "third": "hat", "plural": "haben"}
 werden = {"first": "werde", "third": "wird", "plural": "werden"}

@@ -108,8 +108,8 @@ class PhraseWriter:
             if noun.english not in choices.BELONGING:
                 return "the", "", None
         if kind == "number":
-            numeral = dice.pick(list(lexicon.NUMERALS))
-            return numeral, lexicon.NUMERALS[numeral], None
+            numeral = dice.pick(list(lexicon.numerals))
+            return numeral, lexicon.numerals[numeral], None
         if kind == "name":
             return "", "", dice.pick(lexicon.names)
         if kind == "of":
@@ -126,9 +126,8 @@ class PhraseWriter:
         determiner = dice.weigh(owned + "the 70 this 5 a 10")
         adjective = self.adjective(noun) if dice.chance(0.25) else None
         phrase = Phrase(noun, "singular", determiner, adjective=adjective)
-        rest_en, rest, goal, origin = choices.SPECIAL_PLACES.get(
-            noun.english, "in in in aus"
-        ).split()
+        prepositions = lexicon.PLACE_PREPOSITIONS.get(noun.english, "in in in aus")
+        rest_en, rest, goal, origin = prepositions.split()
         if kind == "goal":
             # German "in" has the accusative for a direction, the dative for a place.
             case = "accusative" if goal == "in" else "dative"
@@ -139,7 +138,7 @@ class PhraseWriter:
 
     def city(self, goal: bool) -> Adjunct:
         """Draws a city: in Berlin, or to Berlin if it is the goal."""
-        city = Phrase(self.dice.pick(list(lexicon.CITIES)))
+        city = Phrase(self.dice.pick(list(lexicon.cities)))
         return Adjunct("to" if goal else "in", "nach" if goal else "in", "dative", city)
 
     def company(self, with_: str, mit: str, case: str) -> Adjunct:

@@ -44,34 +44,27 @@ class Writer(PhraseWriter):
 
     # ------------------------------------------------------------ clauses
 
-    def clause(
-        self, tense="", subject=None, *, infinitive=False, plain=False
-    ) -> Clause:
+    def clause(self, tense="", subject=None, plain=False) -> Clause:
         """Draws a clause with a verb other than "to be".
 
         Args:
-          tense: Its tense; empty draws one.
+          tense: Its tense; empty draws one. The "infinitive" makes it a purpose,
+            without a subject.
           subject: Its subject, such as the noun of a relative clause; None draws one.
-          infinitive: Makes it a purpose: no subject, "to" and the infinitive.
           plain: Never negates it.
         """
-        dice = self.dice
-        tense = "infinitive" if infinitive else tense or dice.weigh(choices.TENSES)
-        if subject is None and not infinitive:
-            verb = dice.pick(choices.verbs_for(None, tense))
-        else:
-            person = infinitive or isinstance(subject.head, str)
-            verb = dice.pick(
-                choices.verbs_for(PERSON if person else subject.head.groups, tense)
-            )
-            if subject and subject.head == "I" and tense == "present":
-                verb = dice.pick(choices.FIRST_PERSON)
+        dice, infinitive = self.dice, tense == "infinitive"
+        tense = tense or dice.weigh(choices.TENSES)
+        groups = PERSON if infinitive else None
+        if subject is not None:
+            groups = PERSON if isinstance(subject.head, str) else subject.head.groups
+        verb = dice.pick(choices.verbs_for(groups, tense))
+        if subject and subject.head == "I" and tense == "present":
+            verb = dice.pick(choices.FIRST_PERSON)
         clause = Clause(subject, verb, tense)
         self.fit_tense(clause)
-        plain = plain or infinitive
-        negated = not plain and dice.chance(0.12)
-        if clause.modal and not clause.modal.deny:
-            negated = False
+        negated = not plain and not infinitive and dice.chance(0.12)
+        negated = negated and not (clause.modal and not clause.modal.deny)
         clause.negated = negated
         if clause.subject is None and not infinitive:
             clause.subject = self.phrase(verb.subjects, "subject", negated)
@@ -79,13 +72,7 @@ class Writer(PhraseWriter):
             if clause.subject.head == "I" and tense == "present":
                 clause.verb = dice.pick(choices.FIRST_PERSON)
                 self.fit_tense(clause)
-        # "Every man does not sleep" is ambiguous; "no man does not" negates twice.
-        if clause.subject and clause.subject.determiner in (
-            "no",
-            "every",
-            "many",
-            "some",
-        ):
+        if clause.subject and clause.subject.determiner in choices.UNNEGATED:
             clause.negated = False
         self.fill(clause)
         if not infinitive:
@@ -124,10 +111,10 @@ class Writer(PhraseWriter):
             clause.complement = Adjunct("", verb.preposition, verb.case, phrase, False)
         if frame == "accusative, for someone" and dice.chance(0.3):
             clause.adjuncts = [self.company("for", "für", "accusative")]
-        elif frame in ("rest", "goal", "origin"):
-            clause.adjuncts = [
-                self.stay(clause) if frame == "rest" else self.place(frame)
-            ]
+        elif frame == "rest":
+            clause.adjuncts = [self.stay(clause)]
+        elif frame in ("goal", "origin"):
+            clause.adjuncts = [self.place(frame)]
         elif frame == "swim" and dice.chance(0.7):
             noun = dice.pick(choices.members(frozenset({"waters"})))
             lake = Phrase(noun, determiner="the", adjective=self.adjective(noun))
@@ -135,23 +122,20 @@ class Writer(PhraseWriter):
         elif frame == "journey":
             clause.adjuncts = [self.city(goal=True)]
         elif frame == "intransitive" and dice.chance(0.65):
-            alone = (
-                "person" not in verb.subjects or verb.english["base"] in choices.ALONE
-            )
-            clause.adjuncts = [
-                self.place("rest")
-                if alone or dice.chance(0.6)
-                else self.company("with", "mit", "dative")
-            ]
+            alone = verb.english["base"] in choices.ALONE
+            if alone or "person" not in verb.subjects or dice.chance(0.6):
+                clause.adjuncts = [self.place("rest")]
+            else:
+                clause.adjuncts = [self.company("with", "mit", "dative")]
 
     def stay(self, clause: Clause) -> Adjunct:
         """Draws where somebody is: in a place, in a city, or with people."""
         kind = self.dice.weigh("place 6 city 2 people 2")
-        if kind == "people" and clause.verb.english["base"] != "sit":
+        if kind == "place" or clause.verb.english["base"] == "sit":
+            return self.place("rest")
+        if kind == "people":
             return self.company("with", "bei", "dative")
-        if kind == "city" and clause.verb.english["base"] != "sit":
-            return self.city(goal=False)
-        return self.place("rest")
+        return self.city(goal=False)
 
     def time(self, clause: Clause) -> None:
         """Sometimes draws an adverb of time that fits the tense, and its position."""
@@ -160,13 +144,12 @@ class Writer(PhraseWriter):
             return
         kind = clause.tense
         if kind == "present":
-            simple = not clause.progressive and not clause.verb.state
-            # "He reads every day", but "he is reading now".
-            kind = (
-                ("habit middle" if dice.chance(0.5) else "habit") if simple else "now"
-            )
             if clause.verb.state:
                 return
+            # "He reads every day", but "he is reading now".
+            kind = "now"
+            if not clause.progressive:
+                kind = "habit middle" if dice.chance(0.5) else "habit"
         elif kind == "perfect":
             kind = "perfect middle"
         elif kind == "modal":
@@ -192,7 +175,7 @@ class Writer(PhraseWriter):
                 self.forget(subject)
                 subject = subject._replace(adjective=None)
         clause = Clause(subject, be, tense, negated=dice.chance(0.12))
-        if subject.determiner in ("no", "every", "many", "some"):
+        if subject.determiner in choices.UNNEGATED:
             clause.negated = False
         person = isinstance(subject.head, str) or "person" in subject.head.groups
         noun = subject.head if isinstance(subject.head, Noun) else None
@@ -248,22 +231,14 @@ class Writer(PhraseWriter):
     def with_relative(self, phrase: Phrase, tense: str) -> Phrase:
         """The phrase with a relative clause, if its determiner allows one."""
         dice, noun = self.dice, phrase.head
-        if (
-            isinstance(noun, str)
-            or phrase.owner
-            or phrase.determiner not in choices.RELATED
-        ):
-            if not phrase.numeral:
-                return phrase
+        related = phrase.determiner in choices.RELATED or phrase.numeral
+        if isinstance(noun, str) or phrase.owner or not related:
+            return phrase
         tense = dice.weigh(choices.WITHIN[tense])
         point = dice.random()
         plain = "person" in noun.groups or not phrase.adjective
-        if (
-            point < 0.15
-            and plain
-            and choices.adjectives_for(noun)
-            and tense != "perfect"
-        ):
+        described = plain and choices.adjectives_for(noun) and tense != "perfect"
+        if point < 0.15 and described:
             inner = self.state(phrase, tense)
             inner.gap = "subject"
         elif point < 0.6 and choices.verbs_for(noun.groups, tense):
@@ -319,13 +294,12 @@ class Writer(PhraseWriter):
     def statement(self, clause: Clause) -> Pair:
         """A main clause in both languages."""
         self.apart |= stands_apart(clause)
-        return partial(english, clause), partial(german, clause, "second")
+        return in_both(clause, "second")
 
     def complex(self) -> Pair:
         """Draws a main clause and one with a conjunction, which may come first."""
         dice = self.dice
-        joint, german_joint, tenses = dice.pick(choices.CONJUNCTIONS)
-        tense, inner_tense = tenses.split()
+        joint, german_joint, tense, inner_tense = dice.pick(choices.CONJUNCTIONS)
         main = self.main(tense)
         if main.modal_past:  # the dependent clause is in the present
             main.modal_past = False
@@ -425,7 +399,7 @@ class Writer(PhraseWriter):
                 clause.adverb = None
         if self.dice.chance(self.relatives):
             clause.subject = self.with_relative(clause.subject, clause.tense)
-        clause.dependent = ("", "um", self.clause(infinitive=True))
+        clause.dependent = ("", "um", self.clause("infinitive"))
         return self.statement(clause)
 
     def question(self) -> Pair:
@@ -435,29 +409,26 @@ class Writer(PhraseWriter):
             clause = self.state()
             clause.negated = False
             clause.question = ("", "")
-            return partial(english, clause), partial(german, clause, "first")
+            return in_both(clause, "first")
         clause = self.clause(plain=True)
         # Nobody asks "Does a man sleep?".
         while clause.verb.lasting or vague(clause.subject):
-            clause = self.again(lambda: self.clause(plain=True))
+            self.start_again()
+            clause = self.clause(plain=True)
         clause.position = "end" if clause.position == "front" else clause.position
-        opener = dice.pick(
-            (("", ""), ("", ""), ("why", "warum"), ("when", "wann"), None)
-        )
-        if opener == ("when", "wann"):
-            clause.adverb = None  # the time is what is asked for
-            if clause.verb.state:
-                opener = ("why", "warum")
+        yes_or_no, why, when = ("", ""), ("why", "warum"), ("when", "wann")
+        opener = dice.pick((yes_or_no, yes_or_no, why, when, None))
         if opener is None:
             return self.who(clause)
-        clause.question = opener
-        return partial(english, clause), partial(german, clause, "first")
+        if opener == when:
+            clause.adverb = None  # the time is what is asked for
+        clause.question = why if opener == when and clause.verb.state else opener
+        return in_both(clause, "first")
 
-    def again(self, draw):
-        """Draws once more, after forgetting the words of the last draw."""
+    def start_again(self) -> None:
+        """Forgets the words of the last draw."""
         self.pairs_used.clear()
         self.heads.clear()
-        return draw()
 
     def who(self, clause: Clause) -> Pair:
         """Turns a clause into a question for its subject or for an object."""
@@ -470,7 +441,7 @@ class Writer(PhraseWriter):
             pronoun = PRONOUNS[asked.head][1].split()[0]
             clause.subject, clause.gap = asked, "subject"
             clause.question = (asked.head, pronoun)
-            return partial(english, clause), partial(german, clause, "first")
+            return in_both(clause, "first")
         role = roles[-1]
         phrase = getattr(clause, role)
         human = isinstance(phrase.head, str) or "person" in phrase.head.groups
@@ -480,7 +451,7 @@ class Writer(PhraseWriter):
         english_pronoun = PRONOUNS[name][0].split()[1]  # the objective form: whom
         german_pronoun = PRONOUNS[name][1].split()[case]
         clause.gap, clause.question = role, (english_pronoun, german_pronoun)
-        return partial(english, clause), partial(german, clause, "first")
+        return in_both(clause, "first")
 
     def forget(self, phrase: Phrase) -> None:
         """Removes the word pairs of a phrase that the sentence will not contain."""
@@ -492,14 +463,14 @@ class Writer(PhraseWriter):
         """Draws two main clauses joined by "and" or "but"."""
         tense = self.dice.weigh("present 5 past 4 perfect 2 future 1")
         left, right = self.main(tense), self.main(tense)
-        joint = self.dice.pick((("and", "und"), ("but", "aber")))
+        joint = self.dice.pick(choices.JOINTS)
         return joined(self.statement(left), joint, self.statement(right))
 
     def chain(self) -> Pair:
         """Joins two sentences of several clauses into one, for the split "long"."""
         kinds = (self.complex, self.reported, self.coordinated)
         left, right = self.dice.pick(kinds)(), self.dice.pick(kinds)()
-        return joined(left, self.dice.pick((("and", "und"), ("but", "aber"))), right)
+        return joined(left, self.dice.pick(choices.JOINTS), right)
 
     def draw(self) -> "Sentence":
         """Draws one sentence of the distribution of "train"."""
@@ -508,10 +479,15 @@ class Writer(PhraseWriter):
     def finished(self, kind: str) -> "Sentence":
         """Draws a sentence of one kind, which is the name of a method."""
         self.apart = False
-        self.again(lambda: None)
-        en, de = getattr(self, kind)()
+        self.start_again()
+        words = getattr(self, kind)()
         end = "?" if kind == "question" else "."
-        return Sentence(en, de, end, tuple(self.pairs_used), self.apart)
+        return Sentence(words, end, tuple(self.pairs_used), self.apart)
+
+
+def in_both(clause: Clause, order: str) -> Pair:
+    """A clause in both languages; the German verb is "first" or "second"."""
+    return partial(english, clause), partial(german, clause, order)
 
 
 def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
@@ -531,30 +507,28 @@ class Sentence:
       apart: True if words that must agree stand on both sides of a relative clause.
     """
 
-    def __init__(self, english: Words, german: Words, end: str, pairs, apart: bool):
-        self._english, self._german, self._end = english, german, end
-        self._english_line = self._german_line = None
+    def __init__(self, words: Pair, end: str, pairs, apart: bool):
+        self._words, self._end = words, end
+        self._english_line = ""
         self.pairs: tuple[tuple[str, str], ...] = pairs
         self.apart = apart
 
-    # Not cached_property, whose lock takes as long as a tenth of the wording.
     @property
     def english(self) -> str:
         """The English line."""
-        if self._english_line is None:
-            self._english_line = clauses.written(self._english(), self._end)
+        # Not cached_property, whose lock takes as long as a tenth of the wording.
+        if not self._english_line:
+            self._english_line = clauses.written(self._words[0](), self._end)
         return self._english_line
 
     @property
     def german(self) -> str:
         """The German line."""
-        if self._german_line is None:
-            self._german_line = clauses.written(self._german(), self._end)
-        return self._german_line
+        return clauses.written(self._words[1](), self._end)
 
     def tree(self, language: str) -> Tree:
         """The tree in "en" or "de", with the features that its labels have."""
-        words = {"en": self._english, "de": self._german}[language]
+        words = self._words[("en", "de").index(language)]
         return clauses.sentence_tree(words(), self._end)
 
 
@@ -576,12 +550,13 @@ def stands_apart(clause: Clause) -> bool:
     if phrase is None or phrase.relative is None:
         return False
     inner = phrase.relative
-    others = [inner.subject, inner.accusative, inner.dative]
-    others += [inner.complement and inner.complement.phrase]
-    gap = {"subject": 0, "accusative": 1, "dative": 2, "complement": 3}[inner.gap]
-    del others[gap]  # the noun itself, for which the pronoun stands
+    others = {
+        role: getattr(inner, role) for role in ("subject", "accusative", "dative")
+    }
+    others["complement"] = inner.complement and inner.complement.phrase
+    del others[inner.gap]  # the noun itself, for which the pronoun stands
     plural = phrase.number == "plural"
-    if any(other and (other.person == "plural") != plural for other in others):
+    if any(p and (p.person == "plural") != plural for p in others.values()):
         return True
     # A fronted adverb sends the subject, with its relative clause, behind the verb.
     fronted = clause.adverb is not None and clause.position == "front"

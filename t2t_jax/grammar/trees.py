@@ -86,9 +86,8 @@ def bracketed(tree: Tree) -> str:
 def parse_bracketed(line: str) -> Tree:
     """Reads one tree; a bracket around it without a label is dropped, as Penn has it.
 
-    Raises:
-      UserError: The line is not one tree. The message names what is wrong; whoever
-        reads a file adds the file and the line.
+    Raises UserError if the line is not one tree; whoever reads a file adds it and the
+    line.
     """
     # The label and the children of each bracket that is open; the first is the line.
     stack: list[tuple[str, list]] = [("", [])]

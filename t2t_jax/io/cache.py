@@ -35,14 +35,7 @@ def cache_key(**parts) -> str:
 def build_once(folder: Path, write: Callable[[Path], None]) -> None:
     """Creates `folder` unless it is intact; of several processes, only one writes.
 
-    The others wait for it.
-
-    Args:
-      folder: The folder to create.
-      write: Writes its files into the folder that it is given.
-
-    Raises:
-      UserError: The cache folder cannot be written.
+    The others wait for it. Raises UserError if the cache folder cannot be written.
     """
     if is_intact(folder):
         return
@@ -74,9 +67,7 @@ def _unwritable(error: OSError) -> str:
 def remember_size(text: list[str], pairs: int) -> None:
     """Stores the number of pairs of a text, for the progress bar of the next reading.
 
-    Args:
-      text: The fingerprints of its corpora.
-      pairs: The number of pairs.
+    `text` are the fingerprints of its corpora.
     """
     build_once(_size_folder(text), lambda to: (to / "pairs").write_text(str(pairs)))
 

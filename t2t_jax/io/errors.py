@@ -24,12 +24,7 @@ def first_line(error: BaseException, most: int = 300) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns a hint such as `; did you mean 'layers'?`, or all names if none is close.
-
-    Args:
-      name: what the user gave.
-      names: what exists.
-    """
+    """Returns a hint such as `; did you mean 'layers'?`; all names if none is close."""
     names = [str(n) for n in names]
     close = difflib.get_close_matches(name, names, n=1)
     if close:

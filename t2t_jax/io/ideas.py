@@ -33,10 +33,7 @@ def named(argv: list[str]) -> list[str]:
 
 
 def load(name: str) -> None:
-    """Imports a module; does nothing if it was imported already.
-
-    Args:
-      name: a module in the current folder or on `sys.path`, or a path that ends in .py.
+    """Imports a module by its name or its path, which ends in .py; only once.
 
     Raises:
       UserError: there is no such module, or importing it fails; with the traceback.

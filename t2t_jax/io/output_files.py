@@ -45,22 +45,14 @@ def check_folder(flag: str, file: Path) -> None:
 
 
 def check_page(flag: str, output: Path) -> None:
-    """Checks that a flag names an HTML file that can be written.
-
-    Raises:
-      UserError: it has another ending, its folder does not exist, or it is a folder.
-    """
+    """Raises UserError unless a flag names an HTML file that can be written."""
     if output.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--{flag}={output}: want a name that ends in .html")
     check_file(flag, output)
 
 
 def check_file(flag: str, output: Path) -> None:
-    """Checks that a flag names a file in a folder that exists.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Raises UserError unless a flag names a file in a folder that exists."""
     check_folder(flag, output)
     if output.is_dir():
         raise UserError(f"--{flag}={output} is a folder; give a file")
@@ -73,6 +65,15 @@ def write_file(output: Path, content: bytes) -> None:
         say(f"the earlier {output} is now {output.stem}.{number}{output.suffix}")
     atomic.write_atomically(output, content)
     say(f"wrote {output}")
+
+
+def changes(then: dict, now: dict) -> str:
+    """Lists the values that differ, each on a line of its own; empty if none does."""
+    return "".join(
+        f"\n  {name}: {then.get(name)!r} then, {now.get(name)!r} now"
+        for name in now | then  # also what only one of them has
+        if then.get(name) != now.get(name)
+    )
 
 
 class PrintedOutput:
@@ -145,15 +146,9 @@ class OutputFile:
             noted = atomic.read_checked_json(self._record)
         except (OSError, ValueError) as e:
             raise UserError(f"{self._record} is damaged ({e}); {_ANEW}") from None
-        then, now = noted["made_from"], self._made_from
-        changed = [
-            f"\n  {name}: {then.get(name)!r} then, {now.get(name)!r} now"
-            for name in now | then  # also what only one of them has
-            if then.get(name) != now.get(name)
-        ]
-        if changed:
+        if changed := changes(noted["made_from"], self._made_from):
             raise UserError(
-                f"{self._partial} was begun with other settings:{''.join(changed)}\n"
+                f"{self._partial} was begun with other settings:{changed}\n"
                 f"Give the same options again, or {_ANEW}"
             )
         # A job writes lines before it records them, so some may lack a record.
@@ -171,8 +166,7 @@ class OutputFile:
     def rest_of(self, lines: Iterator[str]) -> Iterator[str]:
         """Returns the lines that are not done yet; consumes those that are.
 
-        Raises:
-          UserError: the lines before them differ from those of the unfinished job.
+        Raises UserError if these differ from those of the unfinished job.
         """
         if self._earlier is None:
             return lines

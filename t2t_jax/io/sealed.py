@@ -28,12 +28,9 @@ MANIFEST = "manifest.json"
 
 
 def seal(folder: epath.PathLike, **notes: object) -> None:
-    """Writes the manifest of a complete folder.
+    """Writes the manifest of a complete folder; `notes` are JSON values to store in it.
 
     On disk, first flushes every file so that it survives the loss of power.
-
-    Args:
-      notes: JSON values to store in the manifest; `notes` returns them.
     """
     folder = epath.Path(folder)
     names = sorted(_below(folder))  # sorted: the manifest's own hash is a fingerprint

@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 
 
 class Rules(NamedTuple):
-    """Which nodes of a tree are scored.
+    """Which nodes of a tree are scored."""
 
-    Attributes:
-      left_out: labels that do not count. A word with such a tag is removed; of a
-        constituent with such a label only the bracket is.
-      equal: labels that count as another one.
-    """
-
+    # Labels that do not count: a word with such a tag is removed; of a constituent with
+    # such a label only the bracket is.
     left_out: frozenset[str]
-    equal: Mapping[str, str]
+    equal: Mapping[str, str]  # labels that count as another one
 
 
 # Tags of punctuation that the scores leave out.
@@ -42,35 +38,22 @@ COLLINS = Rules(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
 
 
 class Counts(NamedTuple):
-    """Numbers of one sentence, or their sums or arrays over several.
+    """Numbers of one sentence, or their sums or arrays over several."""
 
-    Attributes:
-      matched: brackets in both trees.
-      answer, reference: brackets of each tree.
-      crossing: brackets of the answer that overlap one of the reference, and neither
-        contains the other.
-      complete: 1 if all brackets match.
-      tags: words with the reference's tag.
-      words: words that are not left out.
-      sentences: 1 if there are such words.
-    """
-
-    matched: float | np.ndarray
-    answer: float | np.ndarray
+    matched: float | np.ndarray  # brackets in both trees
+    answer: float | np.ndarray  # brackets of each tree
     reference: float | np.ndarray
+    # Brackets of the answer that overlap one of the reference, and neither contains the
+    # other.
     crossing: float | np.ndarray
-    complete: float | np.ndarray
-    tags: float | np.ndarray
-    words: float | np.ndarray
-    sentences: float | np.ndarray
+    complete: float | np.ndarray  # 1 if all brackets match
+    tags: float | np.ndarray  # words with the reference's tag
+    words: float | np.ndarray  # words that are not left out
+    sentences: float | np.ndarray  # 1 if there are such words
 
 
 def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
-    """Compares two trees over the same words.
-
-    Raises:
-      ValueError: their words differ.
-    """
+    """Compares two trees; raises ValueError unless they have the same words."""
     words, wanted_words = answer.words(), reference.words()
     if words != wanted_words:
         raise ValueError(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.measures import Measure, Pair
+from t2t_jax.metrics.measures import Measure, Pair, mean, percent, with_count
 
 BINS = 15  # of the calibration error, as in Guo et al. 2017
 
@@ -32,16 +32,10 @@ def labels_of(answers: Sequence[str]) -> list[str]:
     return [answer.split("\t", 1)[0] for answer in answers]
 
 
-def have_probabilities(answers: Sequence[str]) -> bool:
-    """True if every answer holds probabilities, not the label alone."""
-    return all("\t" in answer for answer in answers)
-
-
 def probabilities_of(answers: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """Returns the probabilities, float64 [n, c], and the labels of their columns.
 
-    Raises:
-      UserError: an answer has none, or other labels than the first.
+    Raises UserError if an answer has none, or other labels than the first.
     """
     rows, columns = [], None
     for number, answer in enumerate(answers, 1):
@@ -76,17 +70,8 @@ def _predicted(answers: Sequence[str]) -> np.ndarray:
     return np.array(labels_of(answers), object)
 
 
-def _mean(sums: np.ndarray) -> np.ndarray:
-    """A mean, from its sum and the number of examples."""
-    return sums[..., 0] / np.maximum(sums[..., 1], 1)
-
-
-def _with_count(values_n: np.ndarray) -> np.ndarray:
-    return np.stack([values_n, np.ones(len(values_n))], axis=1).astype(np.float64)
-
-
 def _correct(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    return _with_count(_predicted(answers) == _golden(pairs))
+    return with_count(_predicted(answers) == _golden(pairs))
 
 
 def _by_class(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
@@ -141,17 +126,17 @@ def _of_true(answers: Sequence[str], pairs: Sequence[Pair]):
 def _nll(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     probabilities_nc, true_nc = _of_true(answers, pairs)
     true_n = (probabilities_nc * true_nc).sum(1)
-    return _with_count(-np.log(np.maximum(true_n, np.finfo(np.float64).tiny)))
+    return with_count(-np.log(np.maximum(true_n, np.finfo(np.float64).tiny)))
 
 
 def _brier(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     probabilities_nc, true_nc = _of_true(answers, pairs)
-    return _with_count(((probabilities_nc - true_nc) ** 2).sum(1))
+    return with_count(((probabilities_nc - true_nc) ** 2).sum(1))
 
 
 # The first chooses checkpoints.
 OF_LABELS = {
-    "accuracy": Measure("% of correct labels", _correct, lambda s: 100 * _mean(s)),
+    "accuracy": Measure("% of correct labels", _correct, percent),
     "macro_f1": Measure("mean F1 of the classes of the set, %", _by_class, _macro_f1),
 }
 OF_PROBABILITIES = {
@@ -162,7 +147,7 @@ OF_PROBABILITIES = {
         digits=4,
     ),
     "nll": Measure(
-        "mean -log p of the true label, in nats", _nll, _mean, False, digits=4
+        "mean -log p of the true label, in nats", _nll, mean, False, digits=4
     ),
-    "brier": Measure("Brier score, 0 to 2", _brier, _mean, False, digits=4),
+    "brier": Measure("Brier score, 0 to 2", _brier, mean, False, digits=4),
 }

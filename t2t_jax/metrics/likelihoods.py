@@ -10,6 +10,7 @@ Shape suffixes: n examples, k numbers per example.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -29,21 +30,12 @@ def perplexity(nats: float) -> float:
 
 
 def answer(log_prob: float, pieces: int) -> str:
-    """Formats what a model says about a text: its log-probability and its pieces.
-
-    Args:
-      log_prob: natural logarithm of the probability of the text and its end.
-      pieces: their number, EOS included.
-    """
+    """Formats the log-probability of a text and its end, and its number of pieces."""
     return f"{log_prob:.6f}\t{pieces}"
 
 
 def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts nats, pieces, bytes and words of each text, float64 [n, 4].
-
-    Raises:
-      UserError: a line of the answers is not of the form of `answer`.
-    """
+    """Counts nats, pieces, bytes and words of each text, float64 [n, 4]."""
     rows_nk = np.zeros((len(pairs), 4))
     for number, (line, (_, text)) in enumerate(zip(answers, pairs, strict=True), 1):
         try:
@@ -64,14 +56,9 @@ def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
     return sums[..., NLL] / np.log(2) / sums[..., BYTES]
 
 
-def _perplexity_per(unit: int):
-    """Returns the function sums -> perplexity per word or piece; finite."""
-
-    def perplexity(sums: np.ndarray) -> np.ndarray:
-        # Cross-entropies above 700 count as 700: exp overflows above 709.
-        return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
-
-    return perplexity
+def _perplexity_per(unit: int, sums: np.ndarray) -> np.ndarray:
+    """`perplexity` per word or piece."""
+    return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
 
 
 LIKELIHOODS = {
@@ -85,13 +72,13 @@ LIKELIHOODS = {
     "perplexity_per_word": Measure(
         "perplexity per word, ends of lines included",
         statistics,
-        _perplexity_per(WORDS),
+        partial(_perplexity_per, WORDS),
         higher_is_better=False,
     ),
     "perplexity": Measure(
         "perplexity per piece, EOS included",
         statistics,
-        _perplexity_per(PIECES),
+        partial(_perplexity_per, PIECES),
         higher_is_better=False,
     ),
 }

@@ -41,6 +41,21 @@ def measured(measure: Measure, statistics_nk: np.ndarray) -> float:
     return float(measure.of(statistics_nk.sum(0)))
 
 
+def with_count(values_n: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Statistics of which `mean` is the mean of a value of each example, [n, 2]."""
+    return np.stack([values_n, np.ones(len(values_n))], axis=1).astype(np.float64)
+
+
+def mean(sums: np.ndarray) -> np.ndarray:
+    """A mean, from a sum and the number of what was summed up; 0 of nothing."""
+    return sums[..., 0] / np.maximum(sums[..., 1], 1)
+
+
+def percent(sums: np.ndarray) -> np.ndarray:
+    """A `mean` in percent."""
+    return 100 * mean(sums)
+
+
 def sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
     """Sums statistics over each of `SAMPLES` samples with replacement, [m, k].
 

@@ -6,9 +6,7 @@ of `plain.py`.
 """
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,72 +17,64 @@ CHRF_ORDERS, CHRF_BETA = 6, 2  # sacreBLEU's defaults
 BLEU_ORDERS = 4
 
 
+# Columns of sacreBLEU's counts of a line, in the order in which scores use them.
+_COLUMNS = {
+    "bleu": [*range(2, 2 * BLEU_ORDERS + 2), 0, 1],
+    "bleu_lc": [*range(2, 2 * BLEU_ORDERS + 2), 0, 1],
+    "chrf": [*np.arange(3 * CHRF_ORDERS).reshape(-1, 3).T.flat],
+    "ter": [0, 1],
+}
+
+
 def text_measures(language: str = "") -> dict[str, Measure]:
     """Returns `bleu`, `bleu_lc`, `chrf` and `ter` for text of a language.
 
     sacreBLEU counts the edits of TER (Snover et al. 2006), which is slow.
     """
-    of_bleu, of_bleu_lc, of_ter = (
-        functools.partial(statistics, language=language)
-        for statistics in (bleu_statistics, lower_cased_bleu_statistics, ter_statistics)
-    )
+    described = {
+        "bleu": ("sacreBLEU of plain text", bleu_of),
+        "bleu_lc": ("sacreBLEU, lower-cased", bleu_of),
+        "chrf": ("chrF2", chrf_of),
+        "ter": ("TER, less is better", ter_of),
+    }
     return {
-        "bleu": Measure("sacreBLEU of plain text", of_bleu, bleu_of),
-        "bleu_lc": Measure("sacreBLEU, lower-cased", of_bleu_lc, bleu_of),
-        "chrf": Measure("chrF2", chrf_statistics, chrf_of),
-        "ter": Measure("TER, less is better", of_ter, ter_of, higher_is_better=False),
+        name: Measure(
+            description,
+            functools.partial(_counts, name, language=language),
+            of,
+            higher_is_better=name != "ter",
+        )
+        for name, (description, of) in described.items()
     }
 
 
-def ter_statistics(
-    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
+def _counts(
+    name: str, answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
 ) -> np.ndarray:
-    """Counts edits and words of references, [n, 2]."""
-    metric, rows = sacrebleu_metrics(language)["ter"], []
-    for answer, (_, reference) in zip(answers, pairs, strict=True):
-        score = metric.corpus_score([answer], [[reference]])
-        rows.append([score.num_edits, score.ref_length])
-    return np.array(rows, np.float64).reshape(-1, 2)
-
-
-def ter_of(sums: np.ndarray) -> np.ndarray:
-    """Computes TER from sums [..., 2]; 100 for edits without a word of a reference."""
-    edits, words = sums[..., 0], sums[..., 1]
-    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
+    """sacreBLEU's own counts of each line, of which it makes the score of that name."""
+    references = [pair[1] for _, pair in zip(answers, pairs, strict=True)]
+    metric, columns = sacrebleu_metrics(language)[name], _COLUMNS[name]
+    metric._force = True  # no warning that the input looks tokenised
+    rows = metric._extract_corpus_statistics(answers, [references])
+    return np.array(rows, np.float64).reshape(-1, len(columns))[:, columns]
 
 
 def bleu_statistics(
     answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
 ) -> np.ndarray:
     """Counts matches, n-grams of answers, and both lengths, [n, 2 orders + 2]."""
-    tokenize, rows = tokenizer(language), []
-    for answer, (_, reference) in zip(answers, pairs, strict=True):
-        ours, theirs = (tokenize(text.rstrip()).split() for text in (answer, reference))
-        totals = [max(len(ours) - order, 0) for order in range(BLEU_ORDERS)]
-        matches = _matches(ours, theirs, BLEU_ORDERS)
-        rows.append([*matches, *totals, len(ours), len(theirs)])
-    return np.array(rows, np.float64).reshape(-1, 2 * BLEU_ORDERS + 2)
+    return _counts("bleu", answers, pairs, language)
 
 
-def lower_cased_bleu_statistics(
-    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
-) -> np.ndarray:
-    """Counts as `bleu_statistics`, of lower-cased text."""
-    lower_cased = [(source, reference.lower()) for source, reference in pairs]
-    return bleu_statistics([line.lower() for line in answers], lower_cased, language)
+def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
+    """Counts n-grams of answers and references, and matches, [n, 3 orders]."""
+    return _counts("chrf", answers, pairs)
 
 
-def _matches(ours: Sequence[str], theirs: Sequence[str], orders: int) -> list[int]:
-    """Counts the n-grams of each order that two sequences share."""
-    found = []
-    for order in range(1, orders + 1):
-        grams = (
-            # Shifted copies side by side are the n-grams.
-            Counter(zip(*(side[start:] for start in range(order)), strict=False))
-            for side in (ours, theirs)
-        )
-        found.append((next(grams) & next(grams)).total())
-    return found
+def ter_of(sums: np.ndarray) -> np.ndarray:
+    """Computes TER from sums [..., 2]; 100 for edits without a word of a reference."""
+    edits, words = sums[..., 0], sums[..., 1]
+    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
 
 
 def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
@@ -112,18 +102,6 @@ def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
     return np.where(scored, score, 0.0)
 
 
-def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts n-grams of answers and references, and matches, [n, 3 orders]."""
-    rows, shorter = [], np.arange(CHRF_ORDERS)
-    for answer, (_, reference) in zip(answers, pairs, strict=True):
-        texts = ["".join(text.split()) for text in (answer, reference)]
-        ours, theirs = (np.maximum(len(text) - shorter, 0) for text in texts)
-        # As in sacreBLEU: only orders that the reference is long enough for.
-        ours = np.where(theirs > 0, ours, 0)
-        rows.append([*ours, *theirs, *_matches(*texts, CHRF_ORDERS)])
-    return np.array(rows, np.float64).reshape(-1, 3 * CHRF_ORDERS)
-
-
 def chrf_of(sums: np.ndarray) -> np.ndarray:
     """Computes chrF2 from sums [..., 3 orders]."""
     ours, theirs, match = np.split(sums, 3, axis=-1)
@@ -137,30 +115,17 @@ def chrf_of(sums: np.ndarray) -> np.ndarray:
     return 100 * numerator / np.where(denominator > 0, denominator, 1)
 
 
-class Matches(NamedTuple):
-    """N-grams of texts, and those that two texts share; all counts are whole numbers.
-
-    Attributes:
-      count_no: float64, the n-grams of each text and order.
-      match_onn: float64, sum over n-grams of the smaller of two texts' counts.
-    """
-
-    count_no: np.ndarray
-    match_onn: np.ndarray
-
-    def of_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts of the hypothesis, of the reference, and matches; each [h, r, o]."""
-        match_nno = np.moveaxis(self.match_onn, 0, -1)
-        counts = self.count_no[:, None], self.count_no[None]
-        ours_nno, theirs_nno = (np.broadcast_to(c, match_nno.shape) for c in counts)
-        return ours_nno, theirs_nno, match_nno
-
-
-def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
+def ngram_matches(
+    texts: Sequence[Sequence[str]], orders: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Counts the n-grams, of orders 1 to `orders`, that each two texts share.
 
     Args:
       texts: each a sequence of tokens, which may be characters.
+
+    Returns:
+      The n-grams of the first text, those of the second, and those that both have: the
+      sum over n-grams of the smaller count. All are whole numbers, float64 [n, n, o].
     """
     lengths = np.array([len(text) for text in texts], np.int64)
     text_of = np.repeat(np.arange(len(texts)), lengths)  # of each token
@@ -173,7 +138,7 @@ def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
     rest = np.concatenate([np.arange(n)[::-1] for n in lengths] or [token])
     start = np.arange(len(token))
     ngram = token
-    match_onn = np.zeros((orders, len(texts), len(texts)))
+    match_nno = np.zeros((len(texts), len(texts), orders))
     for order in range(orders):
         if order:
             kept = rest[start] >= order
@@ -184,9 +149,10 @@ def ngram_matches(texts: Sequence[Sequence[str]], orders: int) -> Matches:
             ngram = np.unique(pair, return_inverse=True)[1].reshape(-1)
         if not len(ngram):
             break
-        match_onn[order] = _shared(text_of[start], ngram, len(texts))
-    count_no = np.maximum(lengths[:, None] - np.arange(orders), 0)
-    return Matches(count_no.astype(np.float64), match_onn)
+        match_nno[..., order] = _shared(text_of[start], ngram, len(texts))
+    count_no = np.maximum(lengths[:, None] - np.arange(orders), 0).astype(np.float64)
+    ours_nno, theirs_nno = np.broadcast_arrays(count_no[:, None], count_no[None])
+    return ours_nno, theirs_nno, match_nno
 
 
 def _shared(text_of: np.ndarray, ngram: np.ndarray, texts: int) -> np.ndarray:
@@ -231,37 +197,24 @@ def _of_unique(score: Callable) -> Callable:
 
 @_of_unique
 def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
-    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100.
+    """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100, float64 [h, r].
 
-    Args:
-      hypotheses, references: texts.
-      language: has no influence: words do not matter.
-
-    Returns:
-      float64 [h, r].
+    The language has no influence: words do not matter.
     """
     spaceless = ["".join(text.split()) for text in texts]
-    matches = ngram_matches(spaceless, CHRF_ORDERS)
-    return chrf_of(np.concatenate(matches.of_pairs(), -1))
+    return chrf_of(np.concatenate(ngram_matches(spaceless, CHRF_ORDERS), -1))
 
 
 @_of_unique
 def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
-    """Computes sacreBLEU's sentence BLEU, 0 to 100.
+    """Computes sacreBLEU's sentence BLEU, 0 to 100, float64 [h, r].
 
-    Orders that the hypothesis is too short for do not count (`bleu_of`).
-
-    Args:
-      hypotheses, references: texts.
-      language: of the texts, which chooses the tokenizer as for the `bleu` of a test
-        set (`plain.sacrebleu_metrics`).
-
-    Returns:
-      float64 [h, r].
+    Orders that the hypothesis is too short for do not count (`bleu_of`). The language
+    chooses the tokenizer as for the `bleu` of a test set (`plain.sacrebleu_metrics`).
     """
     tokenize = tokenizer(language)
     words = [tokenize(text.rstrip()).split() for text in texts]
-    ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS).of_pairs()
+    ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS)
     lengths = ours_nno[..., :1], theirs_nno[..., :1]
     sums = np.concatenate([match_nno, ours_nno, *lengths], -1)
     return bleu_of(sums, effective_order=True)

@@ -89,10 +89,7 @@ class Architecture(nnx.Module):
         raise NotImplementedError
 
     def outputs(
-        self,
-        batch: dict[str, Array],
-        rng: DropoutRng | None = None,
-        trace: Any = None,
+        self, batch: dict[str, Array], rng: DropoutRng | None = None, trace: Any = None
     ) -> Array:
         """Returns the outputs for given targets (teacher forcing), [b, t, d].
 

@@ -29,6 +29,7 @@ from t2t_jax.model.layers import (
     constant,
     dropout,
     dropout_rngs,
+    linear,
     rematerialized,
     weight,
     windows,
@@ -71,9 +72,8 @@ class Block(nnx.Module):
     def convolved(self, x_btd: Array) -> Array:
         """Returns the input of the convolution."""
         x_btd = jax.nn.relu(self.norm1(x_btd))
-        y_bth = jnp.einsum("btd,dh->bth", x_btd, self.inner[...].astype(x_btd.dtype))
-        y_bth = constrain(y_bth, "batch", "length", "hidden")
-        return jax.nn.relu(self.norm2(y_bth + self.inner_bias[...].astype(y_bth.dtype)))
+        y_bth = linear(x_btd, self.inner, "hidden", self.inner_bias)
+        return jax.nn.relu(self.norm2(y_bth))
 
     def after(self, x_btd: Array, y_btkh: Array, rng: DropoutRng | None) -> Array:
         """Convolves windows of `convolved`; adds the result to the block's input."""
@@ -81,11 +81,8 @@ class Block(nnx.Module):
         y_bth = jnp.einsum("btkh,khe->bte", y_btkh, self.conv[...].astype(dtype))
         y_bth = constrain(y_bth, "batch", "length", "hidden")
         y_bth = jax.nn.relu(self.norm3(y_bth + self.conv_bias[...].astype(dtype)))
-        y_btd = jnp.einsum("bth,hd->btd", y_bth, self.outer[...].astype(dtype))
-        y_btd = constrain(y_btd, "batch", "length", "features")
-        return x_btd + dropout(
-            y_btd + self.outer_bias[...].astype(dtype), self.rate, rng
-        )
+        y_btd = linear(y_bth, self.outer, bias=self.outer_bias)
+        return x_btd + dropout(y_btd, self.rate, rng)
 
 
 class ByteNet(Architecture):
@@ -171,9 +168,7 @@ class ByteNet(Architecture):
     def _final(self, x_btd: Array) -> Array:
         """The layers below the logits; the paper has a ReLU after the product, too."""
         x_btd = jax.nn.relu(self.final_norm(x_btd))
-        x_btd = jnp.einsum("btd,de->bte", x_btd, self.final[...].astype(x_btd.dtype))
-        x_btd = constrain(x_btd, "batch", "length", "features")
-        return x_btd + self.final_bias[...].astype(x_btd.dtype)
+        return linear(x_btd, self.final, bias=self.final_bias)
 
     def initial_cache(self, memory, beams, room) -> States:
         """Returns no inputs of convolutions: zeros, as before a sentence."""

@@ -106,17 +106,11 @@ class Convolution(Linear):
 
 
 class Source(NamedTuple):
-    """The source as the decoder attends to it: the same for all layers (section 3.3).
+    """The source as the decoder attends to it, in all layers alike (section 3.3)."""
 
-    Attributes:
-      key_bsd: the encoder's output z.
-      value_bsd: the encoder's output plus the embeddings, z + e.
-      at: the source tokens.
-    """
-
-    key_bsd: Array
-    value_bsd: Array
-    at: Tokens
+    key_bsd: Array  # the encoder's output z
+    value_bsd: Array  # the encoder's output plus the embeddings, z + e
+    at: Tokens  # the source tokens
 
 
 class DecoderLayer(nnx.Module):

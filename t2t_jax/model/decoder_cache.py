@@ -15,17 +15,13 @@ from t2t_jax.model.mask import Tokens
 
 
 class Cache(NamedTuple):
-    """Keys and values of the tokens of all hypotheses of each sentence.
+    """Keys and values of the tokens of all hypotheses of each sentence."""
 
-    Attributes:
-      kvs: of each decoder layer, [b, h, n, room, k], the order in which attention reads
-        them. Keys and values stay in the beam row that computed them.
-      row_bnt: int32, the beam row that stores each position of each hypothesis. A
-        hypothesis changes rows by changing these indices, not by copying keys and
-        values.
-    """
-
+    # Of each decoder layer, [b, h, n, room, k], the order in which attention reads
+    # them. Keys and values stay in the beam row that computed them.
     kvs: list[KV]
+    # int32, the beam row that stores each position of each hypothesis. A hypothesis
+    # changes rows by changing these indices, not by copying keys and values.
     row_bnt: Array
 
     def moved(self, parent_bn: Array) -> "Cache":
@@ -79,13 +75,9 @@ class LayerCache(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class States:
-    """State of hypotheses that does not grow with their length; moving copies it.
+    """State of hypotheses that does not grow with their length; moving copies it."""
 
-    Attributes:
-      arrays: a pytree, leaves [b, n, ...].
-    """
-
-    arrays: Any
+    arrays: Any  # a pytree, leaves [b, n, ...]
 
     def moved(self, parent_bn: Array) -> "States":
         """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
@@ -102,16 +94,12 @@ class States:
 
 
 class Memory(NamedTuple):
-    """The source as decoding needs it, computed once per sentence.
+    """The source as decoding needs it, computed once per sentence."""
 
-    Attributes:
-      stored: of each decoder layer, a KV of [b, h, s, k], the order in which every step
-        reads them.
-      at: the source tokens.
-    """
-
+    # Of each decoder layer, a KV of [b, h, s, k], the order in which every step reads
+    # them.
     stored: list[KV]
-    at: Tokens
+    at: Tokens  # the source tokens
 
     @property
     def kvs(self) -> list[KV]:

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.layers import Dropout, DropoutRng, constant, weight
-from t2t_jax.parallel.mesh import constrain
+from t2t_jax.model.layers import DropoutRng, constant, dropout, linear, weight
 
 
 class FeedForward(nnx.Module):
@@ -29,14 +27,9 @@ class FeedForward(nnx.Module):
         self.outer_bias = constant(0.0, width)
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
-        dtype = x_btd.dtype
-        x_btf = jnp.einsum("btd,df->btf", x_btd, self.inner[...].astype(dtype))
-        x_btf = constrain(x_btf, "batch", "length", "hidden")
-        x_btf = self.activation(x_btf + self.inner_bias[...].astype(dtype))
-        x_btf = Dropout(self.rate, rng)(x_btf)  # none in the paper: the rate is 0
-        y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
-        y_btd = constrain(y_btd, "batch", "length", "features")
-        return y_btd + self.outer_bias[...].astype(dtype)
+        x_btf = self.activation(linear(x_btd, self.inner, "hidden", self.inner_bias))
+        x_btf = dropout(x_btf, self.rate, rng)  # none in the paper: the rate is 0
+        return linear(x_btf, self.outer, bias=self.outer_bias)
 
 
 class GatedFeedForward(nnx.Module):
@@ -51,16 +44,9 @@ class GatedFeedForward(nnx.Module):
         self.outer = weight(outer_rng, hidden, width)
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
-        dtype = x_btd.dtype
-
-        def hidden(matrix: nnx.Param) -> Array:
-            x_btf = jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(dtype))
-            return constrain(x_btf, "batch", "length", "hidden")
-
-        gate_btf, x_btf = hidden(self.gate), hidden(self.inner)
-        x_btf = Dropout(self.rate, rng)(self.activation(gate_btf) * x_btf)
-        y_btd = jnp.einsum("btf,fd->btd", x_btf, self.outer[...].astype(dtype))
-        return constrain(y_btd, "batch", "length", "features")
+        gate_btf = self.activation(linear(x_btd, self.gate, "hidden"))
+        x_btf = gate_btf * linear(x_btd, self.inner, "hidden")
+        return linear(dropout(x_btf, self.rate, rng), self.outer)
 
 
 gelu = partial(jax.nn.gelu, approximate=False)  # Hendrycks and Gimpel 2016, exactly

@@ -32,16 +32,28 @@ def constant(value: float, axes: dict[str, int]) -> nnx.Param:
     return nnx.Param(jnp.full(shape, value, jnp.float32), axes=tuple(axes))
 
 
-class DropoutRng(NamedTuple):
-    """The randomness of dropout.
+def linear(
+    x_btd: Array,
+    matrix: nnx.Param,
+    axis: str = "features",
+    bias: nnx.Param | None = None,
+) -> Array:
+    """The product with a weight of two axes, in the dtype of `x_btd`, plus a bias.
 
-    Attributes:
-      key: a `jax.random` key.
-      row_b: int32, the number of each row in the global batch, so that a row gets the
-        same dropout in any microbatch and on any device.
+    Args:
+      axis: the logical axis of the outputs, along which they are sharded.
     """
+    y_btf = jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(x_btd.dtype))
+    y_btf = constrain(y_btf, "batch", "length", axis)
+    return y_btf if bias is None else y_btf + bias[...].astype(x_btd.dtype)
 
-    key: Array
+
+class DropoutRng(NamedTuple):
+    """The randomness of dropout."""
+
+    key: Array  # a `jax.random` key
+    # int32, the number of each row in the global batch, so that a row gets the same
+    # dropout in any microbatch and on any device.
     row_b: Array
 
 
@@ -85,15 +97,10 @@ def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
 
 
 class Dropout(NamedTuple):
-    """Dropout with its rate and randomness; called on an array, it drops.
+    """Dropout with its rate and randomness; called on an array, it drops."""
 
-    Attributes:
-      rate: 0 <= rate < 1.
-      rng: None turns it off.
-    """
-
-    rate: float
-    rng: DropoutRng | None
+    rate: float  # 0 <= rate < 1
+    rng: DropoutRng | None  # None turns it off
 
     @property
     def active(self) -> bool:

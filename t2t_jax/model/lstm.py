@@ -31,13 +31,7 @@ from t2t_jax.model.architecture import (
 from t2t_jax.model.attention import NO_POSITION, single_head
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import (
-    constant,
-    dropout,
-    dropout_rngs,
-    rematerialized,
-    weight,
-)
+from t2t_jax.model.layers import constant, dropout, dropout_rngs, rematerialized, weight
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
@@ -51,19 +45,13 @@ class State(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The encoded source.
+    """The encoded source."""
 
-    Attributes:
-      z_bse: the encoder's outputs.
-      keys_bsd: the keys of attention.
-      at: the source tokens.
-      last: the state [b, d] of each encoder layer after the sentence (one a row); empty
-        if the decoder begins with zeros.
-    """
-
-    z_bse: Array
-    keys_bsd: Array
-    at: Tokens
+    z_bse: Array  # the encoder's outputs
+    keys_bsd: Array  # the keys of attention
+    at: Tokens  # the source tokens
+    # The state [b, d] of each encoder layer after the sentence (one a row); empty if
+    # the decoder begins with zeros.
     last: list[State]
 
 

@@ -40,21 +40,16 @@ MODELS = {
 
 
 class Model(NamedTuple):
-    """A model without parameter values.
+    """A model without parameter values."""
 
-    Attributes:
-      definition: for `nnx.merge(definition, parameters)`.
-      init: random key -> parameters, a plain nested dict of float32 arrays.
-      shapes: the parameters as `jax.ShapeDtypeStruct`s.
-      axes: the logical axis names of each parameter, in a dict of the same structure.
-      packs, predicts, generates, has_source, longest, cross_layers: of its
-        `Architecture`.
-    """
-
-    definition: nnx.GraphDef
+    definition: nnx.GraphDef  # for `nnx.merge(definition, parameters)`
+    # Random key -> parameters, a plain nested dict of float32 arrays.
     init: Callable[[Array], Parameters]
-    shapes: Parameters
+    shapes: Parameters  # the parameters as `jax.ShapeDtypeStruct`s
+    # The logical axis names of each parameter, in a dict of the same structure.
     axes: Parameters
+    # packs, predicts, generates, has_source, longest, cross_layers: of its
+    # `Architecture`.
     packs: bool
     predicts: str
     generates: bool

@@ -29,12 +29,7 @@ from t2t_jax.model.architecture import (
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import (
-    constant,
-    dropout,
-    dropout_rngs,
-    rematerialized,
-)
+from t2t_jax.model.layers import constant, dropout, dropout_rngs, rematerialized
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
@@ -134,16 +129,12 @@ class Source(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The state of the decoder.
+    """The state of the decoder."""
 
-    Attributes:
-      x_bcrd: the active memory.
-      tapes: for each unit, the convolution of what is on the tape, [b, c + 2, r, 3, d]:
-        it is linear, so each token adds to the columns around its own. A column more at
-        either end takes what would stand outside.
-    """
-
-    x_bcrd: Array
+    x_bcrd: Array  # the active memory
+    # For each unit, the convolution of what is on the tape, [b, c + 2, r, 3, d]: it is
+    # linear, so each token adds to the columns around its own. A column more at either
+    # end takes what would stand outside.
     tapes: list[Array]
 
     @classmethod

@@ -16,9 +16,16 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import DECODER_FIELDS, ENCODER_FIELDS
 from t2t_jax.model.decoder_cache import Memory
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import DropoutRng, constant, dropout, dropout_rngs, weight
+from t2t_jax.model.layers import (
+    DropoutRng,
+    constant,
+    dropout,
+    dropout_rngs,
+    linear,
+    weight,
+)
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.transformer import Transformer, checked_side, longest
+from t2t_jax.model.transformer import Transformer, checked_side
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
@@ -43,11 +50,6 @@ class EncoderOnly(Transformer):
             config, source_vocab_size or vocab_size, vocab_size, embedding_rng
         )
         self.create_encoder(encoder, layer_rngs, jax.random.fold_in(rng, 1))
-
-    @property
-    def longest(self) -> int | None:
-        """The number of positions that exist; None for no limit."""
-        return longest(self.encoder_positions)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the encoder's output, [b, s, d]; arguments as for `Architecture`."""
@@ -75,11 +77,6 @@ class DecoderOnly(Transformer):
         )
         position_rng = jax.random.fold_in(rng, 1)
         self.create_decoder(decoder, layer_rngs, position_rng, cross=False)
-
-    @property
-    def longest(self) -> int | None:
-        """The number of positions that exist; None for no limit."""
-        return longest(self.decoder_positions)
 
     def encode(self, source_bs, at, rng=None, trace=None) -> Memory:
         """Returns a memory without keys, which keeps the rows of the batch."""
@@ -145,9 +142,7 @@ class Head(nnx.Module):
         self.labels_bias = constant(0.0, {"vocab": labels})
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None) -> Array:
-        y_btd = jnp.einsum("btd,de->bte", x_btd, self.dense[...].astype(x_btd.dtype))
-        y_btd = constrain(y_btd, "batch", "length", "hidden")
-        y_btd = jnp.tanh(y_btd + self.dense_bias[...].astype(x_btd.dtype))
+        y_btd = jnp.tanh(linear(x_btd, self.dense, "hidden", self.dense_bias))
         y_btd = constrain(y_btd, "batch", "length", "features")
         return dropout(y_btd, self.rate, rng)
 

@@ -106,8 +106,10 @@ class Transformer(Architecture):
 
     @property
     def longest(self) -> int | None:
-        """The number of positions that exist on each side; None for no limit."""
-        return longest(self.encoder_positions, self.decoder_positions)
+        """The number of positions that exist on every side; None for no limit."""
+        sides = "encoder_positions", "decoder_positions"
+        lengths = [getattr(self, s)[0].longest for s in sides if hasattr(self, s)]
+        return min((n for n in lengths if n is not None), default=None)
 
     @property
     def cross_layers(self) -> int:
@@ -371,12 +373,6 @@ def with_positions(layers: nnx.List, positions: nnx.List) -> list[Callable]:
         partial(layer, position=positions[i % len(positions)])
         for i, layer in enumerate(layers)
     ]
-
-
-def longest(*positions: nnx.List) -> int | None:
-    """The number of positions that exist in every stack; None for no limit."""
-    lengths = (schemes[0].longest for schemes in positions)
-    return min((n for n in lengths if n is not None), default=None)
 
 
 def checked_side(config: ModelConfig, name: str) -> ModelConfig:

@@ -56,11 +56,7 @@ def make_mesh(
     config: MeshConfig = MeshConfig(),  # noqa: B008
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """Creates a mesh of all devices of all processes, or of those given.
-
-    Raises:
-      UserError: the axis sizes do not multiply to the number of devices.
-    """
+    """Creates a mesh of all devices of all processes, or of those given."""
     devices = jax.devices() if devices is None else devices
     sizes = dataclasses.asdict(config)
     # An axis of -1 gets the devices that remain.
@@ -89,9 +85,6 @@ def sharding(
     Args:
       axes: one name for each dimension.
       shape: if given, its sizes are checked against the mesh.
-
-    Raises:
-      UserError: an axis has no rule, or its size is not divisible by the devices.
     """
     return NamedSharding(mesh, _spec(mesh.shape, axes, shape))
 
@@ -209,7 +202,6 @@ def local_layout(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
     changes no result.
 
     Args:
-      layout: of the global batch.
       accumulate: the number of microbatches.
     """
     rows = padded_rows(mesh, layout.shape.rows, accumulate)

@@ -116,9 +116,6 @@ def fail_together(what: str, timeout: float = TIMEOUT) -> Iterator[None]:
 
     Without it, the processes that succeeded would wait for the one that failed.
 
-    Args:
-      what: names the wait in errors.
-
     Raises:
       UserError: the error of the first process, by index, that raised one inside. Its
         attribute `everywhere` is set: all processes know of it.
@@ -150,14 +147,7 @@ def _everywhere(error: UserError) -> UserError:
 
 
 def from_first(what: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
-    """Calls `make` in process 0 only, and returns its result in all processes.
-
-    Args:
-      what: names the wait in errors.
-
-    Raises:
-      UserError: `make` raised it.
-    """
+    """Calls `make` in process 0 only, and returns its result in all processes."""
     result = None
     with fail_together(what, timeout):
         if is_first():
@@ -179,9 +169,7 @@ def bytes_from_first(what: str, make: Callable[[], bytes | None]) -> bytes | Non
 
 
 def arrays_from_first(
-    what: str,
-    make: Callable[[], tuple[Json, Any] | None],
-    shapes: Any,
+    what: str, make: Callable[[], tuple[Json, Any] | None], shapes: Any
 ) -> tuple[Json, Any] | None:
     """`from_first` for a pair of a JSON value and a pytree of arrays, or None.
 
@@ -217,12 +205,7 @@ def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T
 
 
 def check_same(what: str, value: Json, hint: str) -> None:
-    """Raises a UserError in all processes if any value differs from that of process 0.
-
-    Args:
-      what: names the value in the error.
-      hint: how to mend it.
-    """
+    """Raises a UserError everywhere if any value differs from that of process 0."""
     values = exchange(what, [socket.gethostname(), value])
     others = [
         f"{i} on {host}"
@@ -305,7 +288,6 @@ class OnFirstProcess:
     Args:
       kind: the class of the object; a name that it lacks is an AttributeError on every
         process.
-      arguments: for its constructor.
     """
 
     def __init__(self, kind: type, *arguments: Any):

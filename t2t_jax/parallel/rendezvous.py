@@ -34,7 +34,6 @@ def initialize(
     Args:
       coordinator: HOST:PORT at which process 0 listens; HOST is one of its addresses.
       processes: the number of processes. 1 runs a single process, even on a cluster.
-      process: the index of this process, from 0.
 
     Raises:
       UserError: the arguments contradict each other, the processes cannot connect, or

@@ -24,22 +24,14 @@ CLOCKS = {"seconds", "seconds_per_step", "tokens_per_second", "mfu"}
 
 
 class ArrayDifference(NamedTuple):
-    """An array whose bytes differ.
+    """An array whose bytes differ."""
 
-    Attributes:
-      name: its path in the tree, such as `parameters.decoder.norm.scale`.
-      shape: its shape.
-      count: the number of elements that differ.
-      largest: the largest |a - b|; nan if the shapes differ or an element is not
-        finite.
-      scale: the largest |a|, to judge `largest` by.
-    """
-
-    name: str
+    name: str  # its path in the tree, such as `parameters.decoder.norm.scale`
     shape: tuple[int, ...]
-    count: int
+    count: int  # the number of elements that differ
+    # The largest |a - b|; nan if the shapes differ or an element is not finite.
     largest: float
-    scale: float
+    scale: float  # the largest |a|, to judge `largest` by
 
     def __str__(self) -> str:
         return (
@@ -50,17 +42,12 @@ class ArrayDifference(NamedTuple):
 
 
 class TreeComparison(NamedTuple):
-    """The result of `compare_trees`.
+    """The result of `compare_trees`."""
 
-    Attributes:
-      arrays: the number of arrays in both trees.
-      differing: those that differ, in the order of the trees.
-      unmatched: the names of arrays that only one of the trees has.
-    """
-
-    arrays: int
+    arrays: int  # the number of arrays in both trees
+    # Those that differ, in the order of the trees.
     differing: tuple[ArrayDifference, ...]
-    unmatched: tuple[str, ...]
+    unmatched: tuple[str, ...]  # the names of arrays that only one of the trees has
 
     @property
     def same(self) -> bool:
@@ -136,16 +123,9 @@ class LoggedDifference(NamedTuple):
 
 
 def first_difference(
-    then: dict[int, Metrics],
-    now: dict[int, Metrics],
-    steps: list[int],
+    then: dict[int, Metrics], now: dict[int, Metrics], steps: list[int]
 ) -> LoggedDifference | None:
-    """The first metric that differs, of those that both logs have; `CLOCKS` aside.
-
-    Args:
-      then, now: of `Log.metrics`.
-      steps: the steps to compare, ascending.
-    """
+    """The first metric that differs, of those that both logs have; `CLOCKS` aside."""
     for step in steps:
         for name, before in then[step].items():
             if name in CLOCKS or name not in now[step]:

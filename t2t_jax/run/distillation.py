@@ -74,9 +74,6 @@ def distill(
 
     Returns:
       Scores of the student by test set; empty if it was not trained.
-
-    Raises:
-      UserError: a mistake in the config, the teachers, the text or the workdir.
     """
     recipe = recipe or Recipe()
     teacher = Workdir.open(teachers[0])
@@ -123,9 +120,7 @@ def make_text(
     """Makes a teacher's text, or a part of it, or checks the one that is there.
 
     Args:
-      theirs: the config of the first teacher.
       options: `checkpoint` and `dtype` of the teachers.
-      others: as for `distill`.
     """
     named = {"teachers": [*map(str, teachers)], **options}
 
@@ -135,9 +130,7 @@ def make_text(
     def known() -> bool:
         """True for a complete text of teachers of these names, which is checked."""
         record = text.record()
-        if not record or any(
-            record.get(name) != value for name, value in named.items()
-        ):
+        if not record or not named.items() <= record.items():
             return False
         # The teacher is not loaded, which takes long: its names have to be enough.
         made = record["made_from"]
@@ -191,10 +184,6 @@ def student_config(
 
     Args:
       corpora: the input, which `original` in `mix` stands for.
-      others: as for `distill`.
-
-    Raises:
-      UserError: the student differs from the teacher where it must not.
     """
     teacher = Workdir.open(teachers[0])
     theirs = teacher.config()
@@ -273,13 +262,8 @@ def _check_teacher(
             f"{teachers[0]} has config.task.kind={kind!r}; want a teacher that "
             f"translates, {TaskConfig().kind!r}"
         )
-    same = [
-        teacher
-        for teacher in teachers
-        if Workdir.open(teacher).path.absolute()
-        == Workdir.open(workdir).path.absolute()
-    ]
-    if same:
+    ours = Workdir.open(workdir).path.absolute()
+    if any(Workdir.open(teacher).path.absolute() == ours for teacher in teachers):
         raise UserError(
             f"--workdir={workdir} is the teacher; give the student a folder of its own"
         )

@@ -5,11 +5,12 @@ vocabulary (`config.train.remap_vocabulary`).
 """
 
 import functools
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DataConfig, ModelConfig
@@ -39,10 +40,6 @@ def check_source(config: Config) -> None:
     """Checks that the other workdir's parameters fit this run's model.
 
     Called before anything is prepared. Prints a note if the languages differ.
-
-    Raises:
-      UserError: a field of the model differs, or the other workdir has no such
-        checkpoint.
     """
     source = Workdir(config.train.init_from)
     theirs = source.config()
@@ -81,9 +78,6 @@ def vocabulary(config: Config) -> Vocabulary:
     """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
 
     Not called with `config.train.remap_vocabulary` or without their embeddings.
-
-    Raises:
-      UserError: the config names a different tokenizer, or symbols that it lacks.
     """
     source = config.train.init_from
     their_config, theirs = Workdir(source).config_and_vocabulary()
@@ -213,9 +207,6 @@ def check_parts(
 
     Args:
       their_model, our_model: with vocabularies of the same size.
-
-    Raises:
-      UserError: one of them has no such part, or the parts differ.
     """
     source = f"config.train.init_from={config.train.init_from}"
     differences = {}
@@ -298,19 +289,18 @@ def _differing_arrays(
     parts: list[str], theirs: Model, ours: Model
 ) -> dict[str, tuple[Any, Any]]:
     """The shapes of arrays of the parts that only one model has, or another shape."""
-    found = {}
+    shapes = [
+        {path: x.shape for path, x in flatten_dict(model.shapes).items()}
+        for model in (theirs, ours)
+    ]
     matched = matching(parts, theirs, ours)
-    shapes = [flat(model.shapes) for model in (theirs, ours)]
-    for mine, other in matched.items():
-        found[mine] = shapes[0][other].shape, shapes[1][mine].shape
-    for number, model_shapes in enumerate(shapes):
-        for path, x in _in_parts(model_shapes, parts):
-            if path[0] == "embedding" or path in matched:
-                continue
-            if _OF_CROSS_ATTENTION.isdisjoint(path):
-                pair = ["no array"] * 2
-                pair[number] = x.shape
-                found[path] = tuple(pair)
+    found = {
+        mine: (shapes[0][other], shapes[1][mine]) for mine, other in matched.items()
+    }
+    for path, _ in _in_parts(shapes[0] | shapes[1], parts):
+        alone = path[0] != "embedding" and path not in matched
+        if alone and _OF_CROSS_ATTENTION.isdisjoint(path):
+            found[path] = tuple(s.get(path, "no array") for s in shapes)
     different = {p: pair for p, pair in found.items() if pair[0] != pair[1]}
     return {".".join(map(str, p)): different[p] for p in [*different][:5]}
 
@@ -318,9 +308,9 @@ def _differing_arrays(
 def matching(parts: list[str], theirs: Model, ours: Model) -> dict[Path, Path]:
     """Which of their arrays each array of our parts starts from, if any."""
     matched = {}
-    their_paths = flat(theirs.shapes)
+    their_paths = flatten_dict(theirs.shapes)
     tables = _tables(theirs, ours)
-    for path, _ in _in_parts(flat(ours.shapes), parts):
+    for path, _ in _in_parts(flatten_dict(ours.shapes), parts):
         other = ("embedding", tables.get(path[1])) if path[0] == "embedding" else path
         if other in their_paths:
             matched[path] = other
@@ -347,14 +337,6 @@ def _uses(model: Model) -> dict[str, str]:
     return uses
 
 
-def flat(parameters: Parameters) -> dict[Path, Any]:
-    """The arrays of a nested dict by their paths."""
-    leaves = jax.tree_util.tree_leaves_with_path(
-        parameters, is_leaf=lambda x: not isinstance(x, Mapping)
-    )
-    return {tuple(step.key for step in path): x for path, x in leaves}
-
-
 def _in_parts(arrays: dict[Path, Any], parts: list[str]) -> Iterator[tuple[Path, Any]]:
     for path, x in arrays.items():
         if any(in_part(path[0], part) for part in parts):
@@ -365,26 +347,16 @@ def taken_over(
     parts: list[str], theirs: Model, ours: Model, parameters: Parameters
 ) -> Parameters:
     """Returns their arrays of the parts in our places: some of our parameters."""
-    arrays, taken = flat(parameters), {}
-    for path, other in matching(parts, theirs, ours).items():
-        inner = taken
-        for key in path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[path[-1]] = arrays[other]
-    return taken
+    arrays, taken = flatten_dict(parameters), matching(parts, theirs, ours)
+    return unflatten_dict({path: arrays[other] for path, other in taken.items()})
 
 
 def completed(taken: Parameters, random: Parameters) -> Parameters:
     """Adds random arrays to those taken over; says which parts are random."""
-    found = flat(taken)
-    left = sorted({path[0] for path in flat(random)} - {path[0] for path in found})
-    if left:
+    if left := sorted(random.keys() - taken.keys()):
         say(f"random parameters: {', '.join(left)}")
-
-    def choose(path: tuple, x: Any) -> np.ndarray:
-        return np.asarray(found.get(tuple(step.key for step in path), x))
-
-    return jax.tree.map_with_path(choose, random)
+    arrays = flatten_dict(random) | flatten_dict(taken)
+    return jax.tree.map(np.asarray, unflatten_dict(arrays))
 
 
 # ------------------------------------------------------------------- another vocabulary
@@ -404,9 +376,8 @@ def remap(
     Args:
       parameters: float32 NumPy arrays of a model of the vocabulary `old`, or some parts
         of them.
-      model: of the vocabulary `new`, and otherwise the same.
     """
-    axes = flat(model.axes)
+    axes = flatten_dict(model.axes)
 
     @functools.cache
     def origins(of_source: bool) -> list[list[int]]:
@@ -414,21 +385,20 @@ def remap(
             return _origins(old.source, new.source, "the source")
         return _origins(old, new, "the vocabulary" if new.joint else "the target")
 
-    def remapped(path: tuple, x: np.ndarray) -> np.ndarray:
-        names = axes[keys := tuple(step.key for step in path)]
-        if "vocab" not in names or _of_labels(keys, names, model):
-            return x
-        axis = names.index("vocab")
-        means = _means(np.moveaxis(x, axis, 0), origins(_of_source(keys, model)))
-        return np.moveaxis(means, 0, axis)
-
-    return jax.tree.map_with_path(remapped, parameters)
+    arrays = flatten_dict(parameters)
+    for path, x in arrays.items():
+        names = axes[path]
+        if "vocab" in names and not _of_labels(path, names, model):
+            axis = names.index("vocab")
+            means = _means(np.moveaxis(x, axis, 0), origins(_of_source(path, model)))
+            arrays[path] = np.moveaxis(means, 0, axis)
+    return unflatten_dict(arrays)
 
 
 def takes_labels(parameters: Parameters, model: Model) -> bool:
     """True if some parameters of a classifier belong to its labels."""
-    axes = flat(model.axes)
-    return any(_of_labels(keys, axes[keys], model) for keys in flat(parameters))
+    axes = flatten_dict(model.axes)
+    return any(_of_labels(keys, axes[keys], model) for keys in flatten_dict(parameters))
 
 
 def _of_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:

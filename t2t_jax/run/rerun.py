@@ -1,4 +1,4 @@
-"""Executes steps of a run again, and compares them with what the run has stored.
+"""Steps of a run: the sentences of one, and steps executed again and compared.
 
 The steps are those of `training/loop.py`, in a scratch folder that begins with a copy
 of a stored state. The workdir of the run is only read.
@@ -7,7 +7,7 @@ of a stored state. The workdir of the run is only read.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -15,7 +15,11 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.feeding import feeder_name
+from t2t_jax.data.corpus import open_places
+from t2t_jax.data.feeding import BatchLookup, Position, feeder_name
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.prepare import find_prepared, training_pairs
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
@@ -35,7 +39,8 @@ from t2t_jax.run.differences import (
     first_difference,
     stored_arrays,
 )
-from t2t_jax.run.step_lookup import RunText, open_text
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import Task
 from t2t_jax.training import checkpoint_folders, frozen_models, loop
 from t2t_jax.training.averaging import parameters_sha256
 from t2t_jax.training.checkpoint_folders import KINDS
@@ -46,24 +51,64 @@ from t2t_jax.training.step import TrainState, initial_parameters, initial_state
 from t2t_jax.training.stopping import Interrupted
 from t2t_jax.workdir import STARTS, Workdir
 
+# ------------------------------------------------------- the text that a step trains on
+
+
+def batch_of_step(
+    workdir: Workdir | epath.PathLike, step: int
+) -> tuple[Position, list[str]]:
+    """Looks up the data position of a step's batch and the pairs in it.
+
+    Returns:
+      The position, and each pair as a line of JSON.
+    """
+    run = open_text(Workdir.open(workdir))
+    steps = run.config.train.steps
+    if not 1 <= step <= steps:
+        raise UserError(f"--step={step}; want a step of the run, from 1 to {steps:,}")
+    lookup = BatchLookup(run.config, run.pairs, run.vocabulary)
+    position = position_of_step(lookup, Rollbacks(run.workdir), step)
+    return position, lookup.lines(position)
+
+
+def position_of_step(lookup: BatchLookup, rollbacks: Rollbacks, step: int) -> Position:
+    """Returns the data position of the batch that a step is trained on."""
+    # Batches follow one another from the last rollback on, one per step.
+    before, start = rollbacks.last_before(step)
+    return lookup.position(start, step - 1 - before)
+
+
+class RunText(NamedTuple):
+    """The text of a run, as its training reads it."""
+
+    workdir: Workdir
+    config: Config
+    vocabulary: Vocabulary
+    task: Task
+    pairs: Pairs  # the prepared pairs, with the noise and the variation of the run
+
+
+def open_text(workdir: Workdir) -> RunText:
+    """Opens the training text of a run from the cache; writes nothing."""
+    config, vocabulary = workdir.config(), workdir.vocabulary()
+    arrays = find_prepared(workdir.text())
+    task, data = task_of(config), config.data
+    corpora = open_places(data.train, task.open, data.dir, weights=True)
+    pairs = training_pairs(corpora, vocabulary, task.data(), task, arrays)
+    return RunText(workdir, config, vocabulary, task, pairs)
+
+
+# ---------------------------------------------------------------------- executed again
+
 NEVER = 1 << 40  # steps between two checkpoints of the scratch folder
 
 
 class Stretch(NamedTuple):
-    """The steps to execute, and what they are compared with.
+    """The steps to execute, and what they are compared with."""
 
-    Attributes:
-      first, last: the steps that were asked for.
-      start: the step of the state to continue from; 0: the initial parameters.
-      end: the last step to execute.
-      stored: the kinds of checkpoints of each step that has some.
-    """
-
-    first: int
-    last: int
-    start: int
+    start: int  # the step of the state to continue from; 0: the initial parameters
     end: int
-    stored: dict[int, tuple[str, ...]]
+    stored: dict[int, tuple[str, ...]]  # the kinds of checkpoints of each step
 
 
 class StoredComparison(NamedTuple):
@@ -75,24 +120,16 @@ class StoredComparison(NamedTuple):
 
 
 class Rerun(NamedTuple):
-    """The result of `rerun`.
-
-    Attributes:
-      stretch: what was executed.
-      stored: the comparisons with checkpoints, in order of their steps.
-      logged: the steps whose logged metrics were compared.
-      first_logged: the first metric that differs; None if all are the same.
-      sha256: of the state after the last step.
-      starts: the starts of the run that executed these steps.
-      machine, ideas: of this rerun.
-    """
+    """The result of `rerun`."""
 
     stretch: Stretch
+    # The comparisons with checkpoints, in order of their steps.
     stored: list[StoredComparison]
-    logged: list[int]
+    logged: list[int]  # the steps whose logged metrics were compared
+    # The first metric that differs; None if all are the same.
     first_logged: LoggedDifference | None
     sha256: str
-    starts: list[Start]
+    starts: list[Start]  # the starts of the run that executed these steps
     machine: dict[str, str | int]
     ideas: dict[str, str]
 
@@ -112,22 +149,15 @@ def rerun(
     after `first`, since only checkpoints are compared in every bit.
 
     Writes nothing into the workdir.
-
-    Raises:
-      UserError: the run has not trained these steps, its text is not on this machine,
-        or no state from before them is left.
-      KeyboardInterrupt: Ctrl-C.
     """
     workdir = Workdir.open(workdir)
     text = open_text(workdir)
     feeder_name(text.config.data)  # raises if TensorFlow is needed but missing
     model = build(text.config.model, *text.vocabulary.sizes)
     stretch = plan_stretch(workdir, text.config, first, last)
-    from_where = (
-        f"the checkpoint of step {stretch.start:,}"
-        if stretch.start
-        else "the initial parameters"
-    )
+    from_where = "the initial parameters"
+    if stretch.start:
+        from_where = f"the checkpoint of step {stretch.start:,}"
     say(
         f"executing steps {stretch.start + 1:,} to {stretch.end:,} again, from "
         f"{from_where}; {workdir} is only read"
@@ -165,12 +195,7 @@ def rerun(
 def plan_stretch(
     workdir: Workdir, config: Config, first: int, last: int | None
 ) -> Stretch:
-    """Chooses where to start and to end; see `rerun`.
-
-    Raises:
-      UserError: the run has not trained these steps, or it started from a model that is
-        gone and has no state from before them.
-    """
+    """Chooses where to start and to end; see `rerun`."""
     steps_of = {
         kind: checkpoint_folders.sealed_steps(workdir.checkpoints / kind)
         for kind in KINDS
@@ -194,7 +219,7 @@ def plan_stretch(
     next_stored = min((step for step in stored if step >= first), default=trained)
     end = next_stored if last is None else last
     between = {step: kinds for step, kinds in stored.items() if start < step <= end}
-    return Stretch(first, first if last is None else last, start, end, between)
+    return Stretch(start, end, between)
 
 
 def _newest_intact(workdir: Workdir, steps: list[int]) -> int:
@@ -301,14 +326,13 @@ def _execute(
         **{"minutes": 0.0, "patience": 0, "save_every": NEVER},
         **{"alarm_norm": 0.0, "max_rise": 0.0, "max_skipped": NEVER},
     )
-    opened = frozen_models.open_frozen(text.config, model, text.vocabulary)
-    if (then := text.workdir.text().get("frozen", [])) != [*opened.sha256]:
+    frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
+    if (then := text.workdir.text().get("frozen", [])) != [*frozen.sha256]:
         raise UserError(
             f"the parameters of the models that the loss of {text.workdir} reads are "
             f"not those of the run: SHA-256 {', '.join(then)} then, "
-            f"{', '.join(opened.sha256)} now; put their checkpoints back"
+            f"{', '.join(frozen.sha256)} now; put their checkpoints back"
         )
-    frozen = opened.frozen
     for last in _ends(scratch, stretch):
         hooks = loop.Hooks(
             initial=initialization.hook(text.config, model, text.vocabulary),
@@ -319,9 +343,7 @@ def _execute(
         bos = text.vocabulary.bos
         loop.run(config, scratch, model, bos, text.pairs, None, hooks)
         if frozen.models and last != stretch.end:  # its arrays were handed over
-            frozen = frozen_models.open_frozen(
-                text.config, model, text.vocabulary
-            ).frozen
+            frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
 
 
 def _ends(scratch: Workdir, stretch: Stretch) -> Iterator[int]:
@@ -386,19 +408,14 @@ def describe_arrays(arrays: TreeComparison) -> str:
     )
 
 
-def describe_starts(starts: Sequence[Start]) -> str:
-    """Names starts by the steps that they continued after."""
-    steps = ", ".join(f"{start.step:,}" for start in starts)
-    return f"the start after step {steps}" if len(starts) == 1 else f"starts {steps}"
-
-
 def _machines(result: Rerun) -> Iterator[str]:
     """Yields what of the machine and of the code of --ideas differs."""
     if not result.starts:
         yield "starts.jsonl is missing or damaged: the machine of the run is not known"
         return
     if len(result.starts) > 1:
-        yield f"the run executed these steps by {describe_starts(result.starts)}"
+        steps = ", ".join(f"{start.step:,}" for start in result.starts)
+        yield f"the run executed these steps by starts {steps}"
     known = {}  # each difference once, whichever of the starts it is of
     for start in result.starts:
         known |= machine_differences(start.machine, result.machine)

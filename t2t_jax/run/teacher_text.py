@@ -44,6 +44,7 @@ from t2t_jax.io.atomic import (
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import changes
 from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
 from t2t_jax.run.translated_pairs import complete_texts, write_sides
@@ -54,21 +55,14 @@ CRITERIA = (PROBABILITY, *UTILITIES)
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Options of a teacher's text: everything but the teacher and the lines.
+    """Options of a teacher's text: everything but the teacher and the lines."""
 
-    Attributes:
-      nbest: the number of translations that one is chosen of.
-      by: `probability`, the teacher's own score; or the metric of sentences by which
-        the nearest to the reference is chosen. "" is `chrf` if there are several.
-      search: some of `SearchOptions`; the others are the teacher's, but with a beam of
-        at least `nbest`.
-
-    Raises:
-      UserError: a choice that does not exist, or that chooses from one.
-    """
-
-    nbest: int = 1
+    nbest: int = 1  # the number of translations that one is chosen of
+    # `probability`, the teacher's own score; or the metric of sentences by which the
+    # nearest to the reference is chosen. "" is `chrf` if there are several.
     by: str = ""
+    # Some of `SearchOptions`; the others are the teacher's, but with a beam of at least
+    # `nbest`.
     search: Mapping = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -114,25 +108,12 @@ class Recipe:
         return choose
 
 
-def _source_lines(file: Path, corpus: Corpus) -> Corpus:
-    """A corpus of which only the source file exists; its references are empty."""
-    return dataclasses.replace(
-        corpus,
-        pairs=lambda: ((line, "") for line in read_lines(file)),
-        fingerprint=lambda: file_hash(file),
-    )
-
-
 def open_input(places: str, source: str, target: str, references: bool) -> list[Corpus]:
     """Opens the text whose source lines a teacher translates.
 
     Args:
       places: as `config.data.train` without weights, relative to the current folder.
-      source, target: the languages of the teacher.
       references: True if both sides are needed; else the source file is enough.
-
-    Raises:
-      UserError: a place cannot be opened, or has no lines of the source.
     """
 
     def open_one(place: str, folder: str) -> Corpus:
@@ -146,8 +127,14 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
                 f"teacher translates {source} -> {target}; there "
                 + (f"are {', '.join(there[:6])}" if there else "is no such file")
             )
-        alone = not references and not find_file(prefix, target)
-        return _source_lines(file, corpus) if alone else corpus
+        if references or find_file(prefix, target):
+            return corpus
+        # Only the source file exists; the references are empty.
+        return dataclasses.replace(
+            corpus,
+            pairs=lambda: ((line, "") for line in read_lines(file)),
+            fingerprint=lambda: file_hash(file),
+        )
 
     corpora = open_places(places, open_one)
     if not corpora:
@@ -182,13 +169,7 @@ def provenance(
     corpora: Sequence[Corpus],
     pairs: int,
 ) -> dict:
-    """Returns everything that a teacher's text depends on.
-
-    Args:
-      teacher: `Translator.provenance()`.
-      decode: the teacher's.
-      pairs: the number of pairs of all corpora.
-    """
+    """Returns everything that a teacher's text depends on."""
     return {
         "teacher": dict(teacher),
         "search": recipe.options(decode),
@@ -206,12 +187,7 @@ CHUNK = 4_096  # pairs sorted and translated together
 
 
 class TeacherText:
-    """The files of a teacher's text.
-
-    Args:
-      prefix: of the files; their folder need not exist.
-      source, target: the languages.
-    """
+    """The files of a teacher's text."""
 
     def __init__(self, prefix: Path, source: str, target: str):
         self.prefix, self.source, self.target = prefix, source, target
@@ -224,11 +200,7 @@ class TeacherText:
         return file_corpus(self.prefix, self.source, self.target)
 
     def record(self) -> dict | None:
-        """Returns the record of a complete text; None if there is none.
-
-        Raises:
-          UserError: the record is damaged, or the text is not what it was.
-        """
+        """Returns the record of a complete text; None if there is none."""
         if not self._record.exists():
             return None
         remedy = f"remove {self.prefix}.* to have it made again"
@@ -247,27 +219,17 @@ class TeacherText:
         """Checks that the complete text, or a part, is the one that is wanted.
 
         Args:
-          made_from: of `provenance`.
           made: a file of pairs; None is the complete text.
-
-        Raises:
-          UserError: another teacher, input or recipe made it.
         """
         if made is None:
-            return self._compare(self.record()["made_from"], made_from, self._record)
-        head = json.loads(next(read_lines(made), "{}"))
-        return self._compare(head.get("made_from", {}), made_from, made)
-
-    def _compare(self, then: dict, now: dict, file: Path) -> None:
-        now = json.loads(json.dumps(now))  # as it is stored: tuples are lists
-        changed = [
-            f"\n  {name}: {then.get(name)!r} then, {value!r} now"
-            for name, value in now.items()
-            if then.get(name) != value and name != "t2t_jax"
-        ]
-        if changed:
+            then, made = self.record()["made_from"], self._record
+        else:
+            then = json.loads(next(read_lines(made), "{}")).get("made_from", {})
+        now = json.loads(json.dumps(made_from))  # as it is stored: tuples are lists
+        # Any version of t2t_jax may have made it.
+        if changed := changes({**then, "t2t_jax": now["t2t_jax"]}, now):
             raise UserError(
-                f"{file} is of another text of a teacher:{''.join(changed)}\n"
+                f"{made} is of another text of a teacher:{changed}\n"
                 "Give the same options again, another --text, or remove the files of "
                 f"{self.prefix}"
             )
@@ -277,11 +239,7 @@ class TeacherText:
         return shard_of(self._job, shard)
 
     def parts(self) -> list[Path]:
-        """The parts of several machines that are complete, if any are begun.
-
-        Raises:
-          UserError: some are missing, or they are parts of different divisions.
-        """
+        """The parts of several machines that are complete, if any are begun."""
         # A record without its job is of a part that begins or ends at this moment.
         pattern = re.compile(
             re.escape(self._job.name) + r"\.(\d+)-of-(\d+)(\.partial)?"
@@ -314,11 +272,7 @@ class TeacherText:
         """Writes the text from its files of pairs, in order, and then removes them.
 
         Args:
-          made_from: the provenance that all of them must have.
           notes: stored with it, for people.
-
-        Raises:
-          UserError: a file is of another text, or not complete.
         """
         endings = self.source, self.target, HASHES_ENDING
         with exclusive(self.prefix.parent):
@@ -329,13 +283,8 @@ class TeacherText:
                 pairs = self._pairs_of(files, made_from)
                 count, empty = write_sides(drafts, pairs, (self.source, self.target))
             fingerprint = self.corpus.fingerprint()
-            record = {
-                "pairs": count,
-                "empty": empty,
-                "fingerprint": fingerprint,
-                **notes,
-            }
-            record["made_from"] = made_from
+            record = {"pairs": count, "empty": empty, "fingerprint": fingerprint}
+            record |= {**notes, "made_from": made_from}
             write_atomically(self._record, checked_json(record))
         for file in files:
             # With what a job leaves that was killed just after its last line.

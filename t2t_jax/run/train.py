@@ -75,9 +75,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
     # Compared without data.dir: machines may keep the text in different folders.
     same_everywhere = fields.changed(config, "data", dir="")
     processes.check_same(
-        "the config",
-        dataclasses.asdict(same_everywhere),
-        "give all processes the same",
+        "the config", dataclasses.asdict(same_everywhere), "give all processes the same"
     )
     processes.check_same(
         "the code of --ideas",
@@ -101,15 +99,9 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             for corpus in tests:
                 task.of(corpus).examples(corpus)
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
-            check_owner = _owned_by_process_0
-            if processes.is_first():
-                check_owner = until_the_end.enter_context(workdir.hold())
+            check_owner = until_the_end.enter_context(workdir.hold())
         _train(config, task, workdir, training, dev, check_owner)
         return score_all(workdir, config, tests)
-
-
-def _owned_by_process_0() -> None:
-    """Does nothing: only process 0 checks ownership."""
 
 
 def _train(
@@ -131,12 +123,12 @@ def _train(
         if dev_pairs:
             dev_shapes = dev_plan(dev_pairs, config).shapes
             _check_lengths(model, dev_shapes, "rows of the dev set")
-        opened = frozen_models.open_frozen(config, model, vocabulary)
+        frozen = frozen_models.open_frozen(config, model, vocabulary)
         longest = max(max(shape.source, shape.target) for shape in plan.shapes)
-        frozen_models.check_positions(config, opened, longest)
+        frozen_models.check_positions(config, frozen, longest)
         text = prepare.text_summary(pairs, dev_lines)
-        if opened.sha256:
-            text["frozen"] = opened.sha256
+        if frozen.sha256:
+            text["frozen"] = frozen.sha256
     # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
@@ -155,10 +147,10 @@ def _train(
             steps, config, plan.shapes
         ),
         step_flops=lambda shape: step_costs.model_flops(
-            model, config, shape, opened.frozen.models
+            model, config, shape, frozen.models
         ),
         peak_flops=_peak_flops(config),
-        frozen=opened.frozen,
+        frozen=frozen,
     )
     try:
         outcome = loop.run(

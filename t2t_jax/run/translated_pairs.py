@@ -32,20 +32,14 @@ from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
 
 @dataclasses.dataclass(frozen=True)
 class PairOptions:
-    """Changes to translations before they are written.
+    """Changes to translations before they are written."""
 
-    Attributes:
-      noises: noise on the words (Edunov et al. 2018).
-      noise_seed: its random numbers depend on this and on the number of the line.
-      tag: a symbol put before each translation, after the noise; it tells the model
-        that a source is synthetic (Caswell et al. 2019, "Tagged Back-Translation").
-
-    Raises:
-      UserError: the tag cannot be a symbol of a tokenizer.
-    """
-
+    # Noise on the words (Edunov et al. 2018).
     noises: Sequence[WordNoise] = ()
+    # Its random numbers depend on this and on the number of the line.
     noise_seed: int = 0
+    # A symbol put before each translation, after the noise; it tells the model that a
+    # source is synthetic (Caswell et al. 2019, "Tagged Back-Translation").
     tag: str = ""
 
     def __post_init__(self):
@@ -68,9 +62,6 @@ class PairOptions:
         """Returns the line to write for the translation of a line of the input.
 
         It is empty if not all of the line was translated. Cleaning drops such pairs.
-
-        Args:
-          number: of the line in the input, from 1.
         """
         text = next(iter(complete_texts(translation)), "")
         if not visible(text):
@@ -133,14 +124,7 @@ class PairsOutput(OutputFile):
     """The output of a job that writes pairs; the files appear when all lines are done.
 
     Args:
-      files: their names.
-      languages: source and target of the model.
-      text: the input, of which the originals are a copy.
       note: what the record says besides `made_from`.
-      made_from, resume: as for `OutputFile`.
-
-    Raises:
-      UserError: as for `OutputFile`.
     """
 
     def __init__(
@@ -174,11 +158,7 @@ class PairsOutput(OutputFile):
         )
 
     def _publish(self) -> None:
-        """Writes the files, and gives all of them their names, hashes last.
-
-        Raises:
-          UserError: the input has changed meanwhile, or a file was created.
-        """
+        """Writes the files, and gives all of them their names, hashes last."""
         if not self._partial.exists():
             raise UserError(
                 f"{self._partial} was removed while it was being written; run the "
@@ -238,14 +218,8 @@ def write_pairs(
       translate: (lines, number of the first, from 1) -> their translations.
       text: the input, of process 0 only.
       prefix: of the files, of process 0 only.
-      languages: source and target of the model: those of input and translations.
-      options: what is done to the translations.
       note: what the record `PREFIX.json` says besides; `--resume` does not compare it.
       made_from, resume, batch_size: as for `run_job`.
-
-    Raises:
-      UserError: the languages are the same; files exist; another job was begun; the
-        input changes meanwhile.
     """
     source, target = languages
     if source == target:  # in all processes, so that none waits for another
@@ -267,23 +241,20 @@ def write_pairs(
     made_from = made_from | {"pairs": pairs}
     note = note | {"symbols": options.symbols}  # `corpus.symbols_of` reads it
     files = PairFiles.of(prefix, source, target) if prefix else None
-    outputs: list[PairsOutput] = []  # the one that `run_job` opens, in process 0
 
     def open_output(_: Path, *job) -> PairsOutput:
-        outputs.append(PairsOutput(files, languages, text, note, *job))
-        return outputs[0]
+        return PairsOutput(files, languages, text, note, *job)
 
     path = files.translations if files else None
-    run_job(translate_lines, text, path, made_from, resume, batch_size, open_output)
-    for output in outputs:
-        _say_how_to_use(prefix, output, options.symbols)
-
-
-def _say_how_to_use(prefix: Path, output: PairsOutput, symbols: Sequence[str]) -> None:
+    output = run_job(
+        translate_lines, text, path, made_from, resume, batch_size, open_output
+    )
+    if not files:
+        return
     flags = f"--config.data.train=TRAIN,{prefix}"
-    if symbols:
+    if options.symbols:
         # Without it the tokenizer would split a tag into pieces of its letters.
-        flags += f" --config.data.symbols='{','.join(symbols)}'"
+        flags += f" --config.data.symbols='{','.join(options.symbols)}'"
     say(
         f"{output.empty:,} of {output.lines:,} pairs are empty, and will be dropped in "
         f"training; train with {flags}"

@@ -57,7 +57,7 @@ class Algorithm:
     The base class of all algorithms; types are declared here and not repeated in
     subclasses. Algorithms are hashable, since they are static arguments of compiled
     programs. States are pytrees whose leaves have leading axis [batch], with the
-    attributes `cache` and `stopped_b`.
+    attributes `cache` and `stopped_b`, and a method `stop(rows_b)`.
 
     Attributes:
       alpha, penalty: exponent of the length penalty, and its name in `PENALTIES`.
@@ -117,6 +117,22 @@ class Algorithm:
           present_b: bool; False for rows without a sentence, which keep no search
             running.
         """
+        if present_b is not None:
+            state = state.stop(~present_b)
+
+        def running(loop):
+            position, state = loop
+            return (position < until) & ~jnp.all(state.stopped_b)
+
+        def one_step(loop):
+            position, state = loop
+            return position + 1, self.extend(step, state, position, rules)
+
+        loop = (jnp.int32(position), state)
+        return jax.lax.while_loop(running, one_step, loop)[1]
+
+    def extend(self, step: Step, state: Any, position: Array, rules: Rules | None):
+        """Returns the state after one more token of every running hypothesis."""
         raise NotImplementedError
 
     def result(self, state: Any, rules: Rules | None = None) -> Hypotheses:

@@ -83,10 +83,9 @@ Tree = TypeVar("Tree")
 
 
 class Sentences(NamedTuple):
-    """The search's knowledge of each sentence; frozen once the sentence has stopped.
+    """The search's knowledge of each group of a sentence; frozen once it has stopped.
 
-    Of a diverse search: of each group of a sentence. A beam row whose log_prob is -inf
-    holds no hypothesis; its tokens are meaningless.
+    A beam row whose log_prob is -inf holds no hypothesis; its tokens are meaningless.
     """
 
     tokens_bnt: Array  # the alive hypotheses; PAD where nothing is written yet
@@ -102,22 +101,21 @@ class State(NamedTuple):
 
     All leaves have leading axis [batch]; rows may be mixed with those of another state
     at the same position.
-
-    Attributes:
-      cache: leaves [batch, beam, ...], group by group.
-      limit_b: int32, the longest output of each sentence.
-      sentences: leaves [batch, ...]; with several groups [batch, groups, ...].
     """
 
-    cache: Any
-    limit_b: Array
-    sentences: Sentences
+    cache: Any  # leaves [batch, beam, ...], group by group
+    limit_b: Array  # int32, the longest output of each sentence
+    sentences: Sentences  # leaves [batch, groups, ...]
 
     @property
     def stopped_b(self) -> Array:
         """Sentences whose result is final: all groups have stopped."""
-        stopped = self.sentences.stopped_b
-        return stopped if stopped.ndim == 1 else jnp.all(stopped, axis=1)
+        return jnp.all(self.sentences.stopped_b, axis=1)
+
+    def stop(self, rows_b: Array) -> "State":
+        """Stops the search of some sentences."""
+        stopped_b = self.sentences.stopped_b | rows_b[:, None]
+        return self._replace(sentences=self.sentences._replace(stopped_b=stopped_b))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,20 +123,14 @@ class BeamSearch(Algorithm):
     """Beam search; arguments as for `beam_search`, unchecked.
 
     Inside, each group of a sentence is a row of its own: row b * groups + g. Only the
-    cache, which `step` knows, has the shape of the sentences. With one group nothing is
-    reshaped.
-
-    Attributes:
-      beam: hypotheses of all groups together, divisible by `groups`.
-      groups: 1 is the plain beam.
-      diversity: strength of the penalty, lambda in the paper of diverse beam search; at
-        least 0.
+    cache, which `step` knows, has the shape of the sentences.
     """
 
-    beam: int
+    beam: int  # hypotheses of all groups together, divisible by `groups`
     nbest: int
     stop: str
-    groups: int = 1
+    groups: int = 1  # 1 is the plain beam
+    # Strength of the penalty, lambda in the paper of diverse beam search; at least 0.
     diversity: float = 0.0
 
     @property
@@ -170,29 +162,14 @@ class BeamSearch(Algorithm):
         limit_b = jnp.clip(limit_b, 1, max_length)
         return State(cache, limit_b, self._by_sentence(sentences))
 
-    def advance(
-        self, step, state, position, until, rules=None, present_b=None
-    ) -> State:
-        """Searches from `position` to `until`, or until all sentences have stopped."""
-        sentences = self._by_group(state.sentences)
+    def extend(self, step, state, position, rules) -> State:
+        """Extends every alive hypothesis by one token."""
+        before = self._by_group(state.sentences)
         limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
-        if present_b is not None:
-            stopped_b = sentences.stopped_b | ~self._repeat(present_b)
-            sentences = sentences._replace(stopped_b=stopped_b)
-
-        def running(loop):
-            position, _, sentences = loop
-            return (position < until) & ~jnp.all(sentences.stopped_b)
-
-        def one_step(loop):
-            position, cache, before = loop
-            # The caches of stopped sentences change too, but nothing reads them again.
-            cache, after = self._step(step, cache, before, position, limit_b, rules)
-            return position + 1, cache, where_rows(before.stopped_b, before, after)
-
-        loop = (jnp.int32(position), state.cache, sentences)
-        _, cache, sentences = jax.lax.while_loop(running, one_step, loop)
-        return State(cache, state.limit_b, self._by_sentence(sentences))
+        # The caches of stopped sentences change too, but nothing reads them again.
+        cache, after = self._step(step, state.cache, before, position, limit_b, rules)
+        after = where_rows(before.stopped_b, before, after)
+        return State(cache, state.limit_b, self._by_sentence(after))
 
     def _step(
         self,
@@ -203,7 +180,7 @@ class BeamSearch(Algorithm):
         limit_b: Array,
         rules: Rules | None,
     ) -> tuple[Any, Sentences]:
-        """Extends every alive hypothesis by one token."""
+        """The cache, and each group as if none had stopped before."""
         max_length = before.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
         token_bm = before.token_bn.reshape(-1, self.beam)
@@ -248,13 +225,11 @@ class BeamSearch(Algorithm):
         self, next_bnv: Array, before: Sentences, rules: Rules | None
     ) -> Selected:
         """Selects the extensions that survive, group after group (rule 6)."""
-        if self.groups == 1:
-            return select(next_bnv, rules, before.state_bnc)
         vocabulary = next_bnv.shape[2]
         next_bgnv, state_bgnc, running_bg = self._by_sentence(
             (next_bnv, before.state_bnc, ~before.stopped_b)
         )
-        used_bv = jnp.zeros((len(next_bgnv), vocabulary), jnp.float32)
+        used_bv = jnp.zeros((next_bgnv.shape[0], vocabulary), jnp.float32)
         selected = []
         for group in range(self.groups):
             next_bnv = next_bgnv[:, group]
@@ -263,10 +238,12 @@ class BeamSearch(Algorithm):
                 scores_bnv, rules, state_bgnc[:, group]
             )
             place_bn = parent_bn * vocabulary + token_bn
-            log_prob_bn = take_rows(next_bnv.reshape(len(next_bnv), -1), place_bn)
+            log_prob_bn = take_rows(next_bnv.reshape(next_bnv.shape[0], -1), place_bn)
+            # Where too few extensions exist, a place has none, or one a second time.
+            log_prob_bn = jnp.where(score_bn == -jnp.inf, -jnp.inf, log_prob_bn)
             selected.append((parent_bn, token_bn, log_prob_bn))
             extended_bn = running_bg[:, group, None] & (score_bn != -jnp.inf)
-            rows_b1 = jnp.arange(len(token_bn))[:, None]
+            rows_b1 = jnp.arange(token_bn.shape[0])[:, None]
             used_bv = used_bv.at[rows_b1, token_bn].add(extended_bn)
         return tuple(
             jnp.stack(of_groups, axis=1).reshape(-1, self.width)
@@ -277,22 +254,18 @@ class BeamSearch(Algorithm):
         """Moves the rows of the cache with their hypotheses, within their groups."""
         if self.width == 1:
             return cache  # the only row of a group is its own parent
-        if self.groups > 1:
-            first_g1 = np.arange(self.groups)[:, None] * self.width
-            parent_bn = (self._by_sentence(parent_bn) + first_g1).reshape(-1, self.beam)
-        return moved(cache, parent_bn)
+        first_g1 = np.arange(self.groups)[:, None] * self.width
+        parent_bgn = self._by_sentence(parent_bn) + first_g1
+        return moved(cache, parent_bgn.reshape(-1, self.beam))
 
     def result(self, state, rules=None) -> Hypotheses:
         """Returns the finished hypotheses, and unended ones in the places left."""
-        of_groups, rank_bn = self._results_of_groups(state, rules)
-        if self.groups == 1:
-            return of_groups
-        # The best hypotheses of all groups (rule 9).
         batch = state.limit_b.shape[0]
         every, rank_bm = jax.tree.map(
-            lambda leaf: leaf.reshape(batch, self.beam, *leaf.shape[2:]),
-            (of_groups, rank_bn),
+            lambda leaf: leaf.reshape(batch, -1, *leaf.shape[2:]),
+            self._results_of_groups(state, rules),
         )
+        # The best hypotheses of all groups (rule 9).
         # `lexsort` sorts by its last key first, and is stable.
         order_bm = jnp.lexsort((-every.score_bn, rank_bm), axis=1)
         every, rank_bm = jax.tree.map(
@@ -300,7 +273,7 @@ class BeamSearch(Algorithm):
         )
         tokens_bmt = every.tokens_bnt
         equal_bmm = jnp.all(tokens_bmt[:, :, None] == tokens_bmt[:, None], axis=3)
-        earlier_mm = np.tri(self.beam, k=-1, dtype=bool)  # [m, those before m]
+        earlier_mm = np.tri(rank_bm.shape[1], k=-1, dtype=bool)  # [m, those before m]
         copy_bm = jnp.any(equal_bmm & earlier_mm, axis=2)
         # 0: the first of its kind; 1: a copy; 2: no hypothesis.
         class_bm = jnp.where(rank_bm == 3, 2, copy_bm.astype(jnp.int32))
@@ -338,28 +311,24 @@ class BeamSearch(Algorithm):
 
     def _by_sentence(self, tree: Tree) -> Tree:
         """Reshapes leaves [batch groups, ...] to [batch, groups, ...]."""
-        if self.groups == 1:
-            return tree
-
-        def split(leaf):
-            # Not -1, undefined for arrays without elements (states of no phrase).
-            return leaf.reshape(len(leaf) // self.groups, self.groups, *leaf.shape[1:])
-
-        return jax.tree.map(split, tree)
+        # Not -1, undefined for arrays without elements (states of no phrase).
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(
+                leaf.shape[0] // self.groups, self.groups, *leaf.shape[1:]
+            ),
+            tree,
+        )
 
     def _by_group(self, tree: Tree) -> Tree:
         """Reshapes leaves [batch, groups, ...] to [batch groups, ...]."""
-        if self.groups == 1:
-            return tree
-
-        def merge(leaf):
-            return leaf.reshape(len(leaf) * self.groups, *leaf.shape[2:])
-
-        return jax.tree.map(merge, tree)
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(leaf.shape[0] * self.groups, *leaf.shape[2:]),
+            tree,
+        )
 
     def _repeat(self, x_b: Array) -> Array:
         """Repeats each sentence's row for its groups."""
-        return x_b if self.groups == 1 else jnp.repeat(x_b, self.groups, axis=0)
+        return jnp.repeat(x_b, self.groups, axis=0)
 
     def _rules_of_groups(self, rules: Rules | None) -> Rules | None:
         """The rules of all groups; their tables of states are shared."""
@@ -451,8 +420,6 @@ def select(next_bnv: Array, rules: Rules | None, state_bnc: Array) -> Selected:
 
     Args:
       next_bnv: float32, the score of each extension; -inf for what must not come.
-      rules: constraints on the outputs, or None.
-      state_bnc: the progress of each phrase of the rules.
     """
     batch, beam, vocabulary = next_bnv.shape
     # Flat places rank rows before tokens, so `top_k` breaks ties by row, then by token.
@@ -508,7 +475,7 @@ def select_by_missing(
     # group, then the second best, ..., and groups that lack least first.
     order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
     chosen_bn = order_bm[:, :beam]
-    # Rows of the beam are in the order of log-probability, as `_best` returns them.
+    # Rows of the beam are in the order of log-probability, as `top_k` returns them.
     better_bn = jnp.argsort(-take_rows(log_prob_bm, chosen_bn), axis=1, stable=True)
     chosen_bn = take_rows(chosen_bn, better_bn)
     return tuple(take_rows(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))

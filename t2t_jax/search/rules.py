@@ -73,12 +73,7 @@ def start_states(rules: Rules | None, batch: int, rows: int) -> Array:
 def allowed(
     rules: Rules, state_bnc: Array, position: Array, limit_b: Array, eos: int
 ) -> Array:
-    """Returns the tokens that may come at `position`, bool [b, n, v].
-
-    Args:
-      position: int32 scalar, the same for all sentences.
-      limit_b: the longest output of each sentence in tokens, EOS included.
-    """
+    """Returns the tokens that may come at `position`, bool [b, n, v]."""
     # An output that reaches its limit ends without EOS. This completes a forbidden
     # phrase in the states in which EOS would. (There, the distance is 0; in states of a
     # required phrase that refuse EOS, it is not.)

@@ -37,6 +37,10 @@ class State(NamedTuple):
     drawn: Hypotheses
     stopped_b: Array  # sentences whose hypotheses are all complete
 
+    def stop(self, rows_b: Array) -> "State":
+        """Stops the drawing for some sentences."""
+        return self._replace(stopped_b=self.stopped_b | rows_b)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling(Algorithm):
@@ -74,37 +78,8 @@ class Sampling(Algorithm):
             stopped_b=jnp.zeros(batch, bool),
         )
 
-    def advance(
-        self, step, state, position, until, rules=None, present_b=None
-    ) -> State:
-        """Draws from `position` to `until`, or until all sentences have stopped."""
-        limit_b = state.limit_b
-        stopped_b = state.stopped_b
-        if present_b is not None:
-            stopped_b |= ~present_b
-
-        def running(loop):
-            position, state = loop
-            return (position < until) & ~jnp.all(state.stopped_b)
-
-        def one_step(loop):
-            position, state = loop
-            # Complete hypotheses go through the step as well, since shapes are fixed.
-            # Their old values are restored after it.
-            complete_bn = _complete(state.drawn, limit_b) | state.stopped_b[:, None]
-            cache, token_bn, state_bnc, drawn = self._step(step, state, position, rules)
-            drawn = where_rows(complete_bn, state.drawn, drawn)
-            stopped_b = state.stopped_b | jnp.all(_complete(drawn, limit_b), axis=1)
-            after = State(
-                cache, limit_b, state.rng_bn, token_bn, state_bnc, drawn, stopped_b
-            )
-            return position + 1, after
-
-        loop = (jnp.int32(position), state._replace(stopped_b=stopped_b))
-        return jax.lax.while_loop(running, one_step, loop)[1]
-
-    def _step(self, step: Step, state: State, position: Array, rules: Rules | None):
-        """One more token for every hypothesis: cache, tokens, phrase states, drawn."""
+    def extend(self, step, state, position, rules) -> State:
+        """Draws one more token for every hypothesis that is not complete."""
         drawn = state.drawn
         max_length = drawn.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
@@ -142,7 +117,18 @@ class Sampling(Algorithm):
             length_bn=length_bn,
             ended_bn=token_bn == self.eos,
         )
-        return cache, token_bn, state_bnc, extended
+        # Complete hypotheses go through the step as well, since shapes are fixed. Their
+        # old values are restored after it.
+        complete_bn = _complete(drawn, state.limit_b) | state.stopped_b[:, None]
+        drawn = where_rows(complete_bn, drawn, extended)
+        return state._replace(
+            cache=cache,
+            token_bn=token_bn,
+            state_bnc=state_bnc,
+            drawn=drawn,
+            stopped_b=state.stopped_b
+            | jnp.all(_complete(drawn, state.limit_b), axis=1),
+        )
 
     def result(self, state, rules=None) -> Hypotheses:
         """Returns the drawn hypotheses."""

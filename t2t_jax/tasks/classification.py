@@ -18,8 +18,9 @@ from t2t_jax.data.corpus import (
     named_hash,
     open_corpus,
     open_places,
+    scheme_of,
 )
-from t2t_jax.data.text_files import file_hash, find_file, read_lines
+from t2t_jax.data.text_files import file_hash, find_file, not_empty, read_lines
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import make_source_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -75,11 +76,7 @@ class Classification(Task):
     ) -> Vocabulary:
         """Numbers the labels, and loads or trains the tokenizer of the sentences.
 
-        Args:
-          known: of `train.init_from`; its source encodes the sentences.
-
-        Raises:
-          UserError: labels and text do not match; see `_labels`.
+        `known` is of `train.init_from`; its source encodes the sentences.
         """
         labels = pack("labels", labels=self._labels(corpora))
         source = known and known.source
@@ -104,10 +101,9 @@ class Classification(Task):
     def _labels(self, corpora: Sequence[Corpus]) -> list[str]:
         """Returns the labels in the order of their ids.
 
-        Raises:
-          UserError: a label of the dev or test text, or with `config.task.options.
-            labels` one of the training text, is unknown; a label has no example; there
-            are not two labels.
+        Refuses unknown labels of the dev and test text (with
+        `config.task.options.labels` also of the training text), labels without an
+        example, and fewer than two labels.
         """
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
@@ -130,19 +126,13 @@ class Classification(Task):
                 f"all of {', '.join(c.place for c in corpora)} has the label "
                 f"{labels[0]!r}; want examples of at least two labels to tell apart"
             )
-        data = self.config.data
-        others = [
-            corpus
-            for places in (data.dev, data.test)
-            for corpus in open_places(places, self.open, data.dir)
-        ]
+        remedy = "Add it to config.task.options.labels, correct it, or remove the line"
         for corpus in corpora:
-            remedy = (
-                "Add it to config.task.options.labels, correct it, or remove the line"
-            )
             check_labels(corpus.pairs(), labels, corpus.place, remedy)
-        for corpus in others:
-            check_labels(corpus.pairs(), labels, corpus.place)
+        data = self.config.data
+        for places in (data.dev, data.test):
+            for corpus in open_places(places, self.open, data.dir):
+                check_labels(corpus.pairs(), labels, corpus.place)
         return labels
 
     def respond(
@@ -170,10 +160,6 @@ class Classification(Task):
         found = translator.classify([text for text, _ in pairs], warn=warn)
         return [classification.answer_line(x.label, x.probabilities) for x in found]
 
-    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Nothing: all scores follow from the answers."""
-        return {}
-
     def compare(
         self,
         answers: Sequence[str],
@@ -189,9 +175,8 @@ class Classification(Task):
             "Want the other system's label of each sentence, as the model writes it"
         )
         check_labels(theirs, known, "--baseline", remedy)
-        chosen = self.measures
-        if not classification.have_probabilities(baseline):
-            chosen = classification.OF_LABELS
+        whole = all("\t" in line for line in baseline)  # not the labels alone
+        chosen = self.measures if whole else classification.OF_LABELS
         return compared(chosen, answers, baseline, pairs)
 
 
@@ -212,17 +197,11 @@ def check_labels(
 
 
 def open_labelled(place: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens the corpus at one place.
+    """Opens labelled text at one place; sentences of the grammar are in `source`.
 
-    Args:
-      source, target: the languages of the grammar; sentences are of the first.
-      folder: as for `data/corpus.py: open_corpus`.
-
-    Raises:
-      UserError: the grammar has no such split, or the place holds no labels.
+    Raises UserError if the grammar has no such split, or the place holds no labels.
     """
-    scheme, colon, _ = place.partition(":")
-    if colon and scheme == "grammar":
+    if (scheme := scheme_of(place)) == "grammar":
         return derived(
             open_corpus(place, source, target, folder),
             f"last marks {MARKS}",
@@ -230,7 +209,7 @@ def open_labelled(place: str, source: str, target: str, folder: str = "") -> Cor
             source="text",
             target="label",
         )
-    if colon and scheme == "tfds":
+    if scheme == "tfds":
         raise UserError(
             f"{place} holds pairs of sentences and no labels; want the prefix of a "
             "file PREFIX.tsv, or grammar:train"
@@ -246,13 +225,10 @@ def labelled_file(prefix: Path) -> Corpus:
     """
 
     def pairs() -> Iterator[Pair]:
-        file, number = _file(prefix), 0
-        for number, line in enumerate(read_lines(file), 1):
+        file = _file(prefix)
+        want = f"{file} is empty; want a sentence, a tab and a label in each line"
+        for number, line in enumerate(not_empty(read_lines(file), want), 1):
             yield _parsed(line, f"{file}, line {number:,}", number == 1)
-        if not number:
-            raise UserError(
-                f"{file} is empty; want a sentence, a tab and a label in each line"
-            )
 
     return Corpus(
         str(prefix),

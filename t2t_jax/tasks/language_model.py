@@ -78,10 +78,6 @@ class LanguageModel(Task):
         )
         return [likelihoods.answer(math.fsum(x), len(x)) for x in of_texts]
 
-    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Returns nothing: all scores follow from the answers."""
-        return {}
-
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats the score of a text, and the text on one line."""
         log_prob, pieces = answer.split("\t")

@@ -1,21 +1,18 @@
 """Masked language modelling: hidden pieces of one-sided text are restored."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair, open_lines
-from t2t_jax.data.noise import MASK, MASKINGS, Masking, Noise, check_rates
+from t2t_jax.data.noise import MASK, Masking, MaskingOptions, Noise
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.measures import Measure
-from t2t_jax.sections import field
+from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.tasks.task import OF_SEARCH, Task
 
 if TYPE_CHECKING:
@@ -23,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def counts(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer.
-
-    Raises:
-      UserError: a line is not an answer.
-    """
+    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer."""
     rows = np.zeros((len(answers), 3))
     for number, line in enumerate(answers, 1):
         try:
@@ -50,19 +43,7 @@ class MaskedLanguageModel(Task):
     probability of each place. Dev and test sets always have the same pieces hidden.
     """
 
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        """Options of masked language models; see `data/noise.py`."""
-
-        # What is hidden: "whole_word", "span" or "piece".
-        masking: str = field("whole_word", choices=MASKINGS)
-        # The share of hidden pieces, and the mean length of spans, in words.
-        mask_rate: float = field(0.15)
-        mean_span: float = field(3.0)
-        # The shares of hidden pieces that are read as <mask>, and as another piece.
-        as_mask: float = field(0.8)
-        as_random: float = field(0.1)
-
+    Options = MaskingOptions
     predicts = "source"
     sides = (1,)
     symbols = (MASK,)
@@ -71,7 +52,7 @@ class MaskedLanguageModel(Task):
         "accuracy": Measure(
             "% of hidden pieces",
             counts,
-            lambda sums: 100 * sums[..., 0] / np.maximum(sums[..., 1], 1),
+            percent,
         ),
         "masked_perplexity": Measure(
             "of hidden pieces, less is better",
@@ -80,10 +61,6 @@ class MaskedLanguageModel(Task):
             higher_is_better=False,
         ),
     }
-
-    def __init__(self, config: Config):
-        super().__init__(config)
-        check_rates(**dataclasses.asdict(self.options))  # before text is prepared
 
     def open(self, place: str, folder: str = "") -> Corpus:
         """Opens one-sided text (see `open_lines`)."""
@@ -142,10 +119,6 @@ class MaskedLanguageModel(Task):
             answers.append(f"{correct}\t{len(pieces)}\t{log_prob:.6f}\t{as_json}")
         return answers
 
-    def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
-        """Returns nothing: all scores follow from the answers."""
-        return {}
-
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats the hidden pieces of a line, and what was predicted."""
         pieces = json.loads(answer.split("\t")[3])
@@ -153,4 +126,4 @@ class MaskedLanguageModel(Task):
         return [f"{'line':12} {pair[1]}", f"{'hidden':12} {shown}"]
 
     def _masking(self, vocabulary: Vocabulary) -> Masking:
-        return Masking(vocabulary, **dataclasses.asdict(self.options))
+        return Masking(vocabulary, self.options)

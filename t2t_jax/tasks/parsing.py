@@ -36,7 +36,7 @@ from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import brackets
 from t2t_jax.metrics.brackets import PUNCTUATION, Counts
-from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.sections import field
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.treebank import (
@@ -77,11 +77,7 @@ def tree_text(output: str, sentence: str) -> str:
 
 
 def read_answer(line: str) -> Tree:
-    """Reads the tree of an answer, or of another system's output.
-
-    Raises:
-      UserError: it is not a tree with words.
-    """
+    """Reads the tree of an answer, or of another system's output."""
     if (tree := cleaned(parse_bracketed(line.removesuffix(REPAIRED)))) is None:
         raise UserError(f"{line!r} has traces but no words")
     return tree
@@ -99,8 +95,8 @@ def _statistics(line: str, pair: Pair) -> tuple[float, ...]:
 def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """Returns the numbers that scores follow from, float64 [examples, numbers].
 
-    Raises:
-      UserError: an answer is not a tree over the words of its sentence; with its line.
+    Raises UserError, with its line, if an answer is not a tree over the sentence's
+    words.
     """
     rows = []
     for number, (line, pair) in enumerate(zip(answers, pairs, strict=True), 1):
@@ -120,10 +116,6 @@ def _measure(
         return of(Counts(*np.moveaxis(sums[..., :-2], -1, 0)))
 
     return Measure(description, statistics, of_sums, higher_is_better)
-
-
-def _repaired(sums: np.ndarray) -> np.ndarray:
-    return 100 * sums[..., -2] / sums[..., -1]
 
 
 class Parsing(Task):
@@ -147,7 +139,10 @@ class Parsing(Task):
             "crossing brackets of a sentence", brackets.crossing, False
         ),
         "repaired": Measure(
-            "outputs that were no tree of the sentence, %", statistics, _repaired, False
+            "outputs that were no tree of the sentence, %",
+            statistics,
+            lambda sums: percent(sums[..., -2:]),
+            higher_is_better=False,
         ),
         "tagging_accuracy": _measure(
             "words with the right tag, %", brackets.tagging_accuracy

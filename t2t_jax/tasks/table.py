@@ -34,11 +34,7 @@ def known_measures() -> dict[str, Measure]:
 
 
 def check_model(task: Task, model: Model) -> None:
-    """Checks that a model gives what a task needs.
-
-    Raises:
-      UserError: it predicts something else; the message names the kinds that fit.
-    """
+    """Raises UserError, naming the kinds that fit, unless a model fits a task."""
 
     def fits(kind) -> bool:
         if kind.has_source != task.has_source or kind.predicts != task.predicts:

@@ -229,8 +229,11 @@ class Task(Examples):
     def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
         """Computes scores that do not follow from the answers; in all processes.
 
-        By default `perplexity`, per piece of the target, EOS included.
+        By default, if answers are searched for, `perplexity`: per piece of the target,
+        EOS included.
         """
+        if not self.searches:
+            return {}
         scores = translator.score(pairs)
         # fsum: no rounding errors accumulate over thousands of sentences.
         nll = -math.fsum(score.log_prob for score in scores)
@@ -320,7 +323,7 @@ class Task(Examples):
     def compare_with(self, corpus: Corpus) -> str:
         """Says with which results the scores of a set compare, in one line.
 
-        "" leaves it to `evaluation/published_sets.py`, which knows translation.
+        "" leaves it to `evaluation/provenance.py`, which knows translation.
         """
         if "grammar" in corpus.place.split(":")[:-1]:
             return (

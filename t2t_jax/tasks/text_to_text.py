@@ -23,11 +23,11 @@ import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_places, tagged
-from t2t_jax.data.noise import SENTINELS, Noise, TaggedSpans
+from t2t_jax.data.noise import SENTINELS, Noise, SpanCorruption
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics import classification
-from t2t_jax.metrics.measures import Measure
+from t2t_jax.metrics.measures import Measure, percent, with_count
 from t2t_jax.sections import table_of
 from t2t_jax.tasks.task import Task
 
@@ -69,11 +69,7 @@ class TextToText(Task):
         return tuple(dict.fromkeys([*self.tags, *of_subtasks]))
 
     def subtask(self, name: str) -> Task:
-        """Returns the task that a subtask is without its tag.
-
-        Raises:
-          UserError: there is no such subtask.
-        """
+        """Returns the task that a subtask is without its tag."""
         if languages := _languages(name):
             source, target = languages
             if source == target:
@@ -94,11 +90,7 @@ class TextToText(Task):
         return Label(task) if task.predicts == "label" else task
 
     def tag(self, name: str) -> str:
-        """Returns the tag of a subtask.
-
-        Raises:
-          UserError: there is no such subtask, or the model does not know its tag.
-        """
+        """Returns the tag of a subtask; raises UserError unless the model knows it."""
         self.subtask(name)
         if (tag := _tag(name)) not in self.tags:
             raise UserError(
@@ -117,21 +109,13 @@ class TextToText(Task):
     # ------------------------------------------------------ text becomes examples
 
     def open(self, place: str, folder: str = "") -> Corpus:
-        """Opens the corpus at `SUBTASK:PLACE`.
-
-        Raises:
-          UserError: as `tag` and the subtask's `open`.
-        """
+        """Opens the corpus at `SUBTASK:PLACE`."""
         name, rest = _split(place)
         tag = self.tag(name)
         return tagged(self.subtask(name).open(rest, folder), name, tag)
 
     def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
-        """Checks that lines begin with a tag, except blank ones.
-
-        Raises:
-          UserError: one does not; the message lists the tags.
-        """
+        """Raises UserError at a line, not blank, that begins with none of the tags."""
         for number, line in enumerate(lines, first_line):
             if line.strip() and not line.startswith(self.tags):
                 raise UserError(
@@ -158,7 +142,7 @@ class TextToText(Task):
         applies_p = np.concatenate(corrupted)
         if not applies_p.any():
             return None
-        return TaggedSpans(vocabulary, _tag(SPANS), applies_p)
+        return SpanCorruption(vocabulary, applies_p=applies_p, tag=_tag(SPANS))
 
     # --------------------------------------------------------- answers are scored
 
@@ -236,22 +220,14 @@ def _task(config: Config, kind: str, **languages: str) -> Task:
 
 def _matches(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """1 for an answer that is the target, and 1 for each example, [n, 2]."""
-    matches = [
-        answer == target for answer, (_, target) in zip(answers, pairs, strict=True)
-    ]
-    return np.stack([matches, np.ones(len(pairs))], axis=1).astype(np.float64)
+    examples = zip(answers, pairs, strict=True)
+    return with_count([answer == target for answer, (_, target) in examples])
 
 
 class Copy(Task):
     """Repeats a line; an answer is right if no character differs."""
 
-    measures: ClassVar = {
-        "accuracy": Measure(
-            "% of exact answers",
-            _matches,
-            lambda sums: 100 * sums[..., 0] / sums[..., 1],
-        )
-    }
+    measures: ClassVar = {"accuracy": Measure("% of exact answers", _matches, percent)}
 
     def open(self, place: str, folder: str = "") -> Corpus:
         """Opens one-sided text; `grammar:` and `tfds:` have their target side."""

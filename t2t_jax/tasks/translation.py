@@ -6,9 +6,13 @@ from typing import ClassVar
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.grammar.corpus import SPLITS, word_for_word
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.plain import corpus_scores, plain_scores
+from t2t_jax.metrics.plain import (
+    corpus_scores,
+    paper_scores,
+    plain_scores,
+    tokenized_scores,
+)
 from t2t_jax.metrics.text_measures import text_measures
-from t2t_jax.metrics.tokenized import paper_scores, tokenized_scores
 from t2t_jax.tasks.task import Task
 
 
@@ -60,7 +64,7 @@ class Translation(Task):
         return text_measures(corpus.target)
 
     def compare_with(self, corpus: Corpus) -> str:
-        """Leaves it to `evaluation/published_sets.py`."""
+        """Leaves it to `evaluation/provenance.py`."""
         return ""
 
     def row(self, scores: dict, corpus: Corpus) -> str:

@@ -16,15 +16,22 @@ and NP=2 are NP) and an outer bracket that only marks the root.
 
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Corpus, Pair, in_folder
-from t2t_jax.data.text_files import file_hash, find_file, read_lines, similar_files
+from t2t_jax.data.corpus import Corpus, Pair, in_folder, scheme_of
+from t2t_jax.data.text_files import (
+    file_hash,
+    find_file,
+    not_empty,
+    read_lines,
+    similar_files,
+)
 from t2t_jax.grammar import corpus as grammar
 from t2t_jax.grammar.trees import ESCAPES, Tree, parse_bracketed
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.brackets import ROOTS
 
 ROOT = "TOP"
@@ -41,19 +48,11 @@ def open_treebank(
 ) -> Corpus:
     """Opens the treebank at a place: a prefix, or `grammar:trees/SPLIT`.
 
-    Args:
-      language: of the built-in grammar.
-      linearise: makes the target line of a tree.
-      folder: where relative prefixes start.
-
-    Returns:
-      Pairs (sentence, linearised tree).
-
-    Raises:
-      UserError: it does not exist, or is none.
+    Its pairs are (sentence, tree as `linearise` writes it). Raises UserError if it does
+    not exist, or is none.
     """
-    scheme, colon, rest = place.partition(":")
-    if colon and scheme == "grammar":
+    if (scheme := scheme_of(place)) == "grammar":
+        rest = place.removeprefix("grammar:")
         trees, _, split = rest.partition("/")
         if trees != "trees":
             raise UserError(
@@ -61,7 +60,7 @@ def open_treebank(
                 f"grammar:trees/{rest if rest in grammar.SPLITS else 'train'}"
             )
         return grammar_trees(split or "train", language, linearise)
-    if colon and scheme == "tfds":
+    if scheme == "tfds":
         raise UserError(
             f"{place}: trees are not read from TensorFlow Datasets; want a prefix, "
             "such as 'wsj/23' for wsj/23.mrg, or grammar:trees/SPLIT"
@@ -72,9 +71,8 @@ def open_treebank(
 def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
     """A file of bracketed trees, and perhaps one of their sentences.
 
-    Raises:
-      UserError: there is no file of trees. Reading it: a mistake in a file, or
-        sentences that differ from their trees.
+    Raises UserError if there is no file of trees; reading it also for a mistake in a
+    file, or sentences that differ from their trees.
     """
     _files(prefix)  # raises if there is none
 
@@ -95,8 +93,7 @@ def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
 def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
     """A split of the built-in corpus, in one of its languages."""
     place = f"grammar:trees/{split}"
-    if split not in grammar.SPLITS:
-        raise UserError(f"{place}: no such split" + did_you_mean(split, grammar.SPLITS))
+    grammar.check_split(split, place)
     if language not in ("en", "de"):
         raise UserError(
             f"{place} has English and German trees; got config.data.target="
@@ -138,24 +135,15 @@ def _files(prefix: Path) -> list[Path]:
 def _checked_trees(file: Path, text: Path | None = None) -> Iterator[Tree]:
     """Yields the cleaned trees of a file, each compared with its line of the text."""
     lines = list(read_lines(text)) if text else []
-    count = 0
-    for line, written in read_trees(read_lines(file), str(file)):
+    trees = read_trees(read_lines(file), str(file))
+    trees = not_empty(trees, f"{file} is empty; want bracketed trees")
+    for count, (line, written) in enumerate(trees, 1):
+        where = f"{file}, line {line:,}"
         if (tree := cleaned(written)) is None:
-            raise UserError(
-                f"{file}, line {line:,}: the tree has traces but no words; remove it"
-            )
-        if count < len(lines):
-            _check_words(
-                tree.words(),
-                split_words(lines[count]),
-                f"{file}, line {line:,}",
-                text,
-                count + 1,
-            )
-        count += 1
+            raise UserError(f"{where}: the tree has traces but no words; remove it")
+        if count <= len(lines):
+            _check_words(tree, lines[count - 1], where, text, count)
         yield tree
-    if not count:
-        raise UserError(f"{file} is empty; want bracketed trees")
     if text and len(lines) != count:
         raise UserError(
             f"{file} has {count:,} trees but {text} has {len(lines):,} lines; want a "
@@ -164,21 +152,19 @@ def _checked_trees(file: Path, text: Path | None = None) -> Iterator[Tree]:
 
 
 def _check_words(
-    words: list[str], expected: list[str], where: str, text: Path, number: int
+    tree: Tree, sentence: str, where: str, text: Path, number: int
 ) -> None:
     """Raises UserError unless a tree has the words of its sentence."""
-    if words == expected:
-        return
-    place = next(
-        (i for i, (a, b) in enumerate(zip(words, expected, strict=False)) if a != b),
-        min(len(words), len(expected)),
-    )
-    a, b = (repr(w[place]) if place < len(w) else "none" for w in (words, expected))
-    raise UserError(
-        f"{where}: a tree whose words differ from its sentence, {text}, line "
-        f"{number:,}: word {place + 1} is {a} in the tree and {b} in the sentence; "
-        f"tokenise the sentence as the tree is, or delete {text.name}"
-    )
+    sides = (map(repr, words) for words in (tree.words(), split_words(sentence)))
+    both = itertools.zip_longest(*sides, fillvalue="none")
+    for place, (word, expected) in enumerate(both, 1):
+        if word != expected:
+            raise UserError(
+                f"{where}: a tree whose words differ from its sentence, {text}, line "
+                f"{number:,}: word {place} is {word} in the tree and {expected} in the "
+                "sentence; tokenise the sentence as the tree is, or delete "
+                f"{text.name}"
+            )
 
 
 def split_words(sentence: str) -> list[str]:
@@ -189,14 +175,7 @@ def split_words(sentence: str) -> list[str]:
 
 
 def read_trees(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
-    """Reads bracketed trees, as they are written.
-
-    Args:
-      lines: without line ends.
-      name: the file, for error messages.
-
-    Yields:
-      The line on which a tree begins, and the tree.
+    """Yields the line on which a bracketed tree begins, and the tree as it is written.
 
     Raises:
       UserError: brackets that are not balanced, text outside a tree, a word without a
@@ -242,8 +221,7 @@ def read_trees(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
 def cleaned(tree: Tree) -> Tree | None:
     """Removes traces, function labels and a root that only marks a tree.
 
-    Returns:
-      None if no word is left.
+    None if no word is left.
     """
 
     def without_traces(node: Tree) -> Tree | None:

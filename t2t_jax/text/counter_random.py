@@ -39,7 +39,7 @@ def hashed(*keys: np.ndarray | int) -> np.ndarray:
     state = np.uint64(0)
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is what is wanted
         for key in keys:
-            state = _mixed((state ^ np.asarray(key).astype(np.uint64)) + _INCREMENT)
+            state = mixed((state ^ np.asarray(key).astype(np.uint64)) + _INCREMENT)
     return state
 
 
@@ -72,8 +72,8 @@ class Stream:
         return options[self.below(len(options))]
 
 
-def _mixed(z: np.ndarray) -> np.ndarray:
-    """Maps 64 bits to 64 bits, one to one; each bit depends on all bits."""
+def mixed(z: np.ndarray) -> np.ndarray:
+    """Maps 64 bits to 64 bits (uint64), one to one; each bit depends on all bits."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -29,15 +29,10 @@ def align_words(
     """
     numbers: dict[str, int] = {}
     sides = _numbered([side for pair in pairs for side in pair], numbers)
-    cells = cells_of(list(zip(sides[::2], sides[1::2], strict=True)))
-    types_k, type_c = np.unique(
-        cells.source_c * len(numbers) + cells.target_c, return_inverse=True
+    learned = learn_both_ways(
+        list(zip(sides[::2], sides[1::2], strict=True)), len(numbers), iterations
     )
-    source_k, target_k = np.divmod(types_k, len(numbers))
-    score_c = (
-        translation_table(type_c, source_k, cells.target_place_c, iterations)
-        * translation_table(type_c, target_k, cells.source_place_c, iterations)
-    )[type_c]
+    score_c = (learned.forward_k * learned.backward_k)[learned.type_c]
     links, start = [], 0
     for source, target in pairs[:aligned]:
         shape = len(target), len(source)
@@ -62,13 +57,49 @@ def _numbered(lines: Sequence[Words], numbers: dict[str, int]) -> list[np.ndarra
     ]
 
 
-class Cells(NamedTuple):
-    """Each source word beside each target word of its pair, pair by pair.
+class BothWays(NamedTuple):
+    """IBM Model 1 of both directions, without the empty word.
 
     Attributes:
-      source_c, target_c: the words, as numbers.
-      source_place_c, target_place_c: their places in all words of their side.
+      type_c: the type of each cell: which two words. A cell is a source word beside a
+        target word of its pair; all sources of a target follow each other.
+      source_k, target_k: the words of each type, as numbers.
+      forward_k, backward_k: t(target | source) and t(source | target).
     """
+
+    type_c: np.ndarray
+    source_k: np.ndarray
+    target_k: np.ndarray
+    forward_k: np.ndarray
+    backward_k: np.ndarray
+
+
+def learn_both_ways(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], targets: int, iterations: int
+) -> BothWays:
+    """Learns the models of both directions.
+
+    Args:
+      pairs: (source words, target words), as numbers.
+      targets: the number of different target words.
+      iterations: of EM.
+    """
+    cells = _cells(pairs)
+    types_k, type_c = np.unique(
+        cells.source_c * targets + cells.target_c, return_inverse=True
+    )
+    source_k, target_k = np.divmod(types_k, max(targets, 1))
+    return BothWays(
+        type_c,
+        source_k,
+        target_k,
+        _run_em(type_c, source_k, cells.target_place_c, iterations),
+        _run_em(type_c, target_k, cells.source_place_c, iterations),
+    )
+
+
+class _Cells(NamedTuple):
+    """The words of each cell, and their places in all words of their side."""
 
     source_c: np.ndarray
     target_c: np.ndarray
@@ -76,15 +107,10 @@ class Cells(NamedTuple):
     target_place_c: np.ndarray
 
 
-def cells_of(
+def _cells(
     pairs: Sequence[tuple[np.ndarray, np.ndarray]], empty_word: bool = False
-) -> Cells:
-    """Lists the cells of pairs, all sources of a target one after the other.
-
-    Args:
-      pairs: (source words, target words), as numbers.
-      empty_word: each target also meets the empty word, after the source words.
-    """
+) -> _Cells:
+    # With an empty word, each target also meets it, after its source words.
     lengths = np.array([(len(s), len(t)) for s, t in pairs], np.int64).reshape(-1, 2)
     # The empty word is behind the last source, so its place, -1, finds it.
     sources = np.concatenate([*(s for s, _ in pairs), [EMPTY]]).astype(np.int64)
@@ -101,7 +127,7 @@ def cells_of(
     source_place_c = np.where(
         within_c < size_t[target_place_c], first_t[target_place_c] + within_c, EMPTY
     )
-    return Cells(
+    return _Cells(
         sources[source_place_c],
         targets[target_place_c],
         source_place_c,
@@ -109,14 +135,10 @@ def cells_of(
     )
 
 
-def translation_table(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
-    """Computes the probability of a type's one word given the other, by EM.
+def _run_em(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
+    """The probability of each type's other word, given its word `given_k`.
 
-    Args:
-      type_c: the type of each cell: which two words.
-      given_k: the word of each type that the other one is a translation of.
-      explained_c: the place in the text of each cell's other word.
-      iterations: of EM.
+    `explained_c` is the place in the text of each cell's other word.
     """
     table_k = np.ones(len(given_k))
     for _ in range(iterations):
@@ -129,7 +151,7 @@ def translation_table(type_c, given_k, explained_c, iterations: int) -> np.ndarr
     return table_k
 
 
-class Lexicon:
+class TranslationTable:
     """Translation probabilities of words, t(target | source), by IBM Model 1.
 
     Each source sentence also has an empty word, which takes the target words that no
@@ -148,13 +170,11 @@ class Lexicon:
         sources, targets = (
             _numbered([pair[side] for pair in pairs], self._numbers) for side in (0, 1)
         )
-        cells = cells_of(list(zip(sources, targets, strict=True)), empty_word=True)
+        cells = _cells(list(zip(sources, targets, strict=True)), empty_word=True)
         type_c = (cells.source_c + 1) * len(self._numbers) + cells.target_c
         self._types_k, type_c = np.unique(type_c, return_inverse=True)
         given_k = self._types_k // max(len(self._numbers), 1)
-        self._table_k = translation_table(
-            type_c, given_k, cells.target_place_c, iterations
-        )
+        self._table_k = _run_em(type_c, given_k, cells.target_place_c, iterations)
         words = np.concatenate([*targets, []]).astype(np.int64)
         self._judged_w = np.bincount(words, minlength=len(self._numbers)) >= least
 

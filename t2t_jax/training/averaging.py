@@ -18,24 +18,18 @@ from t2t_jax.training.checkpoint_folders import (
     best_steps,
     check_names,
     damage,
-    incomplete_steps,
     sealed_steps,
+    steps_in,
 )
 from t2t_jax.workdir import Workdir
 
 
 class CheckpointChoice(NamedTuple):
-    """Checkpoints to read: the first `wanted` intact ones of a list.
+    """Checkpoints to read: the first `wanted` intact ones of a list."""
 
-    Attributes:
-      folders: candidates, in the order in which they are tried.
-      wanted: the number of checkpoints to average.
-      exact: True if fewer than `wanted` intact checkpoints are an error.
-    """
-
-    folders: Sequence[epath.Path]
-    wanted: int
-    exact: bool
+    folders: Sequence[epath.Path]  # candidates, in the order in which they are tried
+    wanted: int  # the number of checkpoints to average
+    exact: bool  # True if fewer than `wanted` intact checkpoints are an error
 
     @property
     def steps(self) -> list[int]:
@@ -58,15 +52,17 @@ def choose_checkpoints(
     """Resolves a choice such as `average:5` to the checkpoints of a workdir.
 
     Args:
-      config: the config of the workdir.
       checkpoint: as `Translator.load` takes it; None is `config.decode.checkpoint`.
-
-    Raises:
-      UserError: the workdir has no checkpoint yet, or not the one requested.
     """
     checkpoint = str(config.decode.checkpoint if checkpoint is None else checkpoint)
     workdir = Workdir.open(workdir)
-    _warn_of_incomplete(workdir)
+    for kind in ("parameters", "best"):
+        folder = workdir.checkpoints / kind
+        for step in sorted({*steps_in(folder)} - {*sealed_steps(folder)}):
+            say(
+                f"warning: {folder / str(step)} is incomplete (it has no manifest.json)"
+                "; ignored"
+            )
     steps = parameter_steps(workdir)
     if not steps:
         raise UserError(
@@ -114,13 +110,6 @@ def choose_checkpoints(
     return CheckpointChoice(_folders(workdir, kind, order), wanted, exact=bool(number))
 
 
-def _warn_of_incomplete(workdir: Workdir) -> None:
-    for kind in ("parameters", "best"):
-        for step in incomplete_steps(workdir.checkpoints / kind):
-            path = workdir.checkpoints / kind / str(step)
-            say(f"warning: {path} is incomplete (it has no manifest.json); ignored")
-
-
 def _folders(workdir: Workdir, kind: str, steps: Sequence[int]) -> list[epath.Path]:
     return [workdir.checkpoints / kind / str(step) for step in steps]
 
@@ -160,9 +149,6 @@ def average_checkpoints(
     Returns:
       The steps that were averaged, ascending, and the mean of their parameters, float32
       NumPy arrays.
-
-    Raises:
-      UserError: no checkpoint is intact, or too few for an exact choice.
     """
     # One checkpoint is in memory at a time, beside the sum. The sum is float64, so that
     # the order of the checkpoints does not matter.
@@ -193,9 +179,6 @@ class DamagedError(UserError):
 
 def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     """Reads a checkpoint of parameters alone, as NumPy arrays.
-
-    Args:
-      shapes: the model's parameters, as arrays or shapes.
 
     Raises:
       DamagedError: the checkpoint differs from what was written.

@@ -25,17 +25,15 @@ from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
-from t2t_jax.training import checkpoint_folders
-from t2t_jax.training.checkpoint_folders import KINDS, Retention
+from t2t_jax.training import checkpoint_folders as folders
+from t2t_jax.training.checkpoint_folders import KINDS, SINGLE_PROCESS
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
 
 def handler() -> ocp.CompositeCheckpointHandler:
     """Creates an Orbax handler that does not wait for other processes."""
-    options = ocp.CompositeOptions(
-        multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
-    )
+    options = ocp.CompositeOptions(multiprocessing_options=SINGLE_PROCESS)
     return ocp.CompositeCheckpointHandler(composite_options=options)
 
 
@@ -62,28 +60,19 @@ def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunPro
     """Reads a stored state as NumPy arrays; changes nothing.
 
     Args:
-      path: the folder of a complete state, as `checkpoint_folders.damage` checks it.
-      shapes: the shapes and dtypes of the state.
-
-    Raises:
-      UserError: it is of another version of the model.
+      path: the folder of a complete state, as `folders.damage` checks it.
     """
     # With NumPy arrays as the target Orbax restores NumPy arrays; the caller
     # distributes them to the devices of all processes.
     arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
     args = ocp.args.Composite(
-        state=ocp.args.StandardRestore(arrays._asdict()),
-        reached=ocp.args.JsonRestore(),
+        state=ocp.args.StandardRestore(arrays._asdict()), reached=ocp.args.JsonRestore()
     )
-    with ocp.Checkpointer(
-        handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
-    ) as reader:
+    with ocp.Checkpointer(handler(), multiprocessing_options=SINGLE_PROCESS) as reader:
         try:
             restored = reader.restore(path, args=args)
         except ValueError:
-            checkpoint_folders.check_names(
-                path / "state", shapes.parameters, "parameters"
-            )
+            folders.check_names(path / "state", shapes.parameters, "parameters")
             raise
     return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
@@ -102,18 +91,20 @@ class Checkpoints:
 
     def __init__(self, workdir: Workdir, keep_parameters: int, keep_best: int):
         self._folder = workdir.checkpoints
-        self._retention = Retention(parameters=keep_parameters, best=keep_best)
+        # Of states the newest continues a run; the second is a spare in case the first
+        # is damaged.
+        self._keep = {"parameters": keep_parameters, "state": 2, "best": keep_best}
         # One writer for each kind, so that a save can write two at the same time.
         self._writers = {
             kind: ocp.AsyncCheckpointer(
-                handler(), multiprocessing_options=checkpoint_folders.SINGLE_PROCESS
+                handler(), multiprocessing_options=SINGLE_PROCESS
             )
             for kind in KINDS
         }
         self._finishing: threading.Thread | None = None  # seals the last save
         self._failure: Exception | None = None  # of that thread
         for kind in KINDS:
-            checkpoint_folders.clear_away(self._folder / kind)
+            folders.clear_away(self._folder / kind)
 
     def save(self, state: TrainState, progress: RunProgress, average: bool) -> None:
         """Saves the state and, if `average`, the parameters alone.
@@ -130,7 +121,7 @@ class Checkpoints:
             items["parameters"] = {"parameters": state.best_parameters()}
         items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
-            checkpoint_folders.check_room(self._folder, items)
+            folders.check_room(self._folder, items)
             for kind, item in items.items():
                 self._start_writing(kind, step, item)
         self._finishing = threading.Thread(
@@ -145,24 +136,20 @@ class Checkpoints:
         earlier step wins. Removes checkpoints that are no longer among the best.
         """
         self.wait()
-        order = checkpoint_folders.ranked(
-            checkpoint_folders.best_steps(self._folder / "best") | {step: goodness}
+        order = folders.ranked(
+            folders.best_steps(self._folder / "best") | {step: goodness}
         )
-        if step in [*order][: self._retention.best]:
+        if step in [*order][: self._keep["best"]]:
             with self._explained(step):
                 self._start_writing("best", step, {"parameters": parameters})
                 self._writers["best"].wait_until_finished()
-                checkpoint_folders.seal(self._path("best", step), goodness=goodness)
+                folders.seal(self._path("best", step), goodness=goodness)
         self._remove_old("best")
 
     def restore(
         self, shapes: TrainState, save_every: int
     ) -> tuple[TrainState, RunProgress] | None:
         """Reads the newest intact state; sets newer, damaged ones aside.
-
-        Args:
-          shapes: the shapes and dtypes of the state.
-          save_every: steps between two saves (`config.train.save_every`).
 
         Returns:
           The state as NumPy arrays, or None if the run has not saved one yet.
@@ -173,9 +160,9 @@ class Checkpoints:
         """
         self.wait()
         damaged, result = {}, None
-        for step in reversed(checkpoint_folders.steps_in(self._folder / "state")):
+        for step in reversed(folders.steps_in(self._folder / "state")):
             path = self._path("state", step)
-            if trouble := checkpoint_folders.damage(path):
+            if trouble := folders.damage(path):
                 damaged[path] = trouble
                 continue
             result = step, read_state(path, shapes)
@@ -194,11 +181,11 @@ class Checkpoints:
             )
         # Only now that it is known how to continue may anything be moved.
         for path, trouble in damaged.items():
-            checkpoint_folders.set_aside(path, f"is damaged ({trouble})")
-        for step in checkpoint_folders.steps_in(self._folder / "best"):
+            folders.set_aside(path, f"is damaged ({trouble})")
+        for step in folders.steps_in(self._folder / "best"):
             path = self._path("best", step)
-            if trouble := checkpoint_folders.damage(path):
-                checkpoint_folders.set_aside(path, f"is damaged ({trouble})")
+            if trouble := folders.damage(path):
+                folders.set_aside(path, f"is damaged ({trouble})")
         # A run that was killed just after a save may not have removed old checkpoints.
         for kind in KINDS:
             self._remove_old(kind)
@@ -212,19 +199,17 @@ class Checkpoints:
         Each save seals the parameters before the state. So the parameters of the first
         save may exist without a state; those of a later save may not.
         """
-        steps = checkpoint_folders.sealed_steps(self._folder / "parameters")
+        steps = folders.sealed_steps(self._folder / "parameters")
         return len(steps) > 1 or any(step > save_every for step in steps)
 
     def save_missing_parameters(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again if theirs are damaged."""
         step = int(state.step)
         path = self._path("parameters", step)
-        if not (trouble := checkpoint_folders.damage(path)):
+        if not (trouble := folders.damage(path)):
             return
         if path.exists():
-            checkpoint_folders.set_aside(
-                path, f"is damaged ({trouble}), and is saved again"
-            )
+            folders.set_aside(path, f"is damaged ({trouble}), and is saved again")
         self.save_parameters(state.best_parameters(), step)
 
     def save_parameters(self, parameters: Parameters, step: int) -> None:
@@ -237,19 +222,12 @@ class Checkpoints:
     def saved_before(self, step: int) -> bool:
         """True if a state of an earlier step is stored."""
         self.wait()
-        return any(
-            s < step for s in checkpoint_folders.sealed_steps(self._folder / "state")
-        )
+        return any(s < step for s in folders.sealed_steps(self._folder / "state"))
 
     def go_back(
         self, before: int, shapes: TrainState, save_every: int
     ) -> tuple[TrainState, RunProgress]:
-        """Restores the newest intact state before a step; sets later ones aside.
-
-        Args:
-          before: the step.
-          shapes, save_every: as in `restore`.
-        """
+        """Restores the newest intact state before a step; sets later ones aside."""
         self.wait()
         self._discard_after("state", before - 1)
         state, progress = self.restore(shapes, save_every)
@@ -259,21 +237,22 @@ class Checkpoints:
         return state, progress
 
     def _discard_after(self, kind: str, last: int) -> None:
-        for step in checkpoint_folders.steps_in(self._folder / kind):
+        for step in folders.steps_in(self._folder / kind):
             if step > last:
-                checkpoint_folders.set_aside(self._path(kind, step), "is discarded")
+                folders.set_aside(self._path(kind, step), "is discarded")
 
     def has_no_parameters(self) -> bool:
         """True until parameters are saved alone for the first time."""
-        return not checkpoint_folders.sealed_steps(self._folder / "parameters")
+        return not folders.sealed_steps(self._folder / "parameters")
 
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
-        most = self._retention.most_bytes(
-            checkpoint_folders.nbytes(state),
-            checkpoint_folders.nbytes(state.best_parameters()),
-        )
-        checkpoint_folders.warn_if_short(self._folder, most)
+        alone = folders.nbytes(state.best_parameters())
+        sizes = {"state": folders.nbytes(state), "parameters": alone, "best": alone}
+        # One more of each kind than is kept: an old checkpoint is removed only after
+        # the new one is complete.
+        most = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())
+        folders.warn_if_short(self._folder, most)
 
     def check(self) -> None:
         """Raises the error of the last save, if writing it failed."""
@@ -320,7 +299,7 @@ class Checkpoints:
             with self._explained(step):
                 for kind in kinds:
                     self._writers[kind].wait_until_finished()
-                    checkpoint_folders.seal(self._path(kind, step))
+                    folders.seal(self._path(kind, step))
                 # After everything is sealed: a full disk must not cost old checkpoints.
                 for kind in kinds:
                     self._remove_old(kind)
@@ -329,7 +308,10 @@ class Checkpoints:
 
     def _remove_old(self, kind: str) -> None:
         """Removes the checkpoints of a kind that are no longer kept."""
-        for step in self._retention.steps_to_remove(kind, self._folder / kind):
+        steps = folders.sealed_steps(self._folder / kind)[::-1]  # newest first
+        if kind == "best":
+            steps = [*folders.best_steps(self._folder / kind)]  # best first
+        for step in steps[self._keep[kind] :]:
             sealed.remove(self._path(kind, step))
 
     @contextlib.contextmanager
@@ -339,7 +321,7 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore or the file system
             self._make_room()
-            saved = checkpoint_folders.sealed_steps(self._folder / "state")
+            saved = folders.sealed_steps(self._folder / "state")
             safe = "No earlier checkpoint exists"
             if saved:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
@@ -356,4 +338,4 @@ class Checkpoints:
                 writer.wait_until_finished()
         for kind in KINDS:
             with contextlib.suppress(OSError):
-                checkpoint_folders.clear_away(self._folder / kind)
+                folders.clear_away(self._folder / kind)

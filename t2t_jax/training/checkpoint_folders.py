@@ -1,10 +1,10 @@
-"""Folders of checkpoints: which exist and are complete, which are kept, and disk space.
+"""Folders of checkpoints: which exist and are complete, and disk space.
 
 The folders of a kind are named by their steps; see `checkpoint.py`.
 """
 
-import dataclasses
 import errno
+import math
 import re
 import shutil
 from typing import Any
@@ -42,11 +42,6 @@ def sealed_steps(folder: epath.Path) -> list[int]:
     return [step for step in steps_in(folder) if sealed.is_sealed(folder / str(step))]
 
 
-def incomplete_steps(folder: epath.Path) -> list[int]:
-    """The steps of checkpoints that lack a manifest, ascending."""
-    return sorted({*steps_in(folder)} - {*sealed_steps(folder)})
-
-
 def seal(path: epath.Path, **notes: float) -> None:
     """Seals a checkpoint; notes its kind and step, taken from its path."""
     sealed.seal(path, kind=path.parent.name, step=int(path.name), **notes)
@@ -67,11 +62,7 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
 
     Args:
       folder: written by Orbax, in a checkpoint.
-      shapes: the model's parameters, as arrays or shapes.
       part: the name of the parameters in what is stored; empty: all of it.
-
-    Raises:
-      UserError: the names differ.
     """
     handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=SINGLE_PROCESS)
     stored = handler.metadata(folder).tree
@@ -117,11 +108,7 @@ def ranked(goodness: dict[int, float]) -> dict[int, float]:
 
 
 def clear_away(folder: epath.Path) -> None:
-    """Deletes checkpoints that a killed run left half written or half deleted.
-
-    Raises:
-      UserError: the folder, or its parent, is a file.
-    """
+    """Deletes checkpoints that a killed run left half written or half deleted."""
     for place in (folder.parent, folder):
         if place.exists() and not place.is_dir():
             raise UserError(
@@ -149,66 +136,24 @@ def set_aside(path: epath.Path, why: str) -> None:
     say(f"warning: {path} {why}; moved to {place}")
 
 
-# ----------------------------------------------------------------------- which are kept
-
-
-@dataclasses.dataclass(frozen=True)
-class Retention:
-    """Number of checkpoints of each kind that a run keeps.
-
-    Attributes:
-      parameters: the newest, to be averaged (`config.decode.average`).
-      best: those with the best dev BLEU (`config.train.keep_best`).
-      state: the newest, to continue from. The second is a spare in case the first is
-        damaged.
-    """
-
-    parameters: int
-    best: int
-    state: int = 2
-
-    def count(self, kind: str) -> int:
-        """The number of checkpoints kept of a kind, one of `KINDS`."""
-        return getattr(self, kind)
-
-    def steps_to_remove(self, kind: str, folder: epath.Path) -> list[int]:
-        """The steps of one kind, in its folder, that are no longer kept."""
-        steps = sealed_steps(folder)[::-1]  # newest first
-        if kind == "best":
-            steps = [*best_steps(folder)]  # best first
-        return steps[self.count(kind) :]
-
-    def most_bytes(self, state_bytes: int, parameters_bytes: int) -> int:
-        """The most disk space that checkpoints take at any time.
-
-        Args:
-          state_bytes, parameters_bytes: of one checkpoint.
-        """
-        # One more of each kind than is kept: an old checkpoint is removed only after
-        # the new one is complete.
-        alone = self.parameters + 1 + self.best + 1
-        return (self.state + 1) * state_bytes + alone * parameters_bytes
-
-
 # --------------------------------------------------------------------------- disk space
 # Buckets are taken to be unlimited.
 
 MARGIN = 1 << 20  # bytes of a checkpoint beside its arrays, such as metadata
 
 
-def warn_if_short(folder: epath.Path, most: int) -> None:
-    """Warns if the checkpoints of a run may not fit on the disk.
-
-    Args:
-      folder: of all checkpoints; created if it does not exist.
-      most: bytes that the checkpoints take at most.
-    """
+def free_bytes(folder: epath.Path) -> float:
+    """Free space for checkpoints in a folder, which is created."""
     if not locations.is_local(folder):
-        return
+        return math.inf
     folder.mkdir(parents=True, exist_ok=True)
-    used = sealed.size(folder)  # by checkpoints that are already written
-    free = shutil.disk_usage(folder).free
-    if free < most - used:
+    return shutil.disk_usage(folder).free
+
+
+def warn_if_short(folder: epath.Path, most: int) -> None:
+    """Warns if the checkpoints of a run, of at most so many bytes, may not fit."""
+    free = free_bytes(folder)
+    if free < most and free < most - (used := sealed.size(folder)):
         gb = [f"{size / 1e9:,.2f} GB" for size in (most, used, free)]
         say(
             f"warning: the checkpoints of this run will take up to {gb[0]}; "
@@ -217,16 +162,8 @@ def warn_if_short(folder: epath.Path, most: int) -> None:
 
 
 def check_room(folder: epath.Path, items: Any) -> None:
-    """Raises an OSError for a full disk before anything is half written.
-
-    Args:
-      folder: of all checkpoints; created if it does not exist.
-      items: a pytree with the arrays to write.
-    """
-    if not locations.is_local(folder):
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    needed, free = 1.05 * nbytes(items) + MARGIN, shutil.disk_usage(folder).free
+    """Raises an OSError for a full disk before a tree of arrays is half written."""
+    needed, free = 1.05 * nbytes(items) + MARGIN, free_bytes(folder)
     if free < needed:
         mb = [f"{size / 1e6:,.1f} MB" for size in (needed, free)]
         raise OSError(errno.ENOSPC, f"it needs {mb[0]}, and {mb[1]} are free")

@@ -88,11 +88,7 @@ def projected(
     sums and, under differentiation, for the gradients of the factors, and drops them.
 
     Args:
-      x_btd: the decoder's outputs, in the compute dtype.
       table_vd: float32, the embeddings; cast to the dtype of `x_btd` for the product.
-      target_bt: int [b, t].
-      real_bt: bool [b, t], False at padding.
-      smoothing: epsilon_ls, 0 <= smoothing < 1.
       bias_v: float32; None if the output layer has none.
       sparse: most tokens are not real: skips chunks without real tokens. After
         `real_first`, these are the last ones.
@@ -177,15 +173,12 @@ SPARSE_CHUNKS = 8
 
 
 class TokenFunction(NamedTuple):
-    """A function of each token's logits.
+    """A function of each token's logits."""
 
-    Attributes:
-      value: (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
-      with_gradient: the same -> that tuple, and the gradient of the sum of its first
-        array by the logits of the outputs.
-    """
-
+    # (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
     value: Callable[..., tuple[Array, ...]]
+    # The same -> that tuple, and the gradient of the sum of its first array by the
+    # logits of the outputs.
     with_gradient: Callable[..., tuple[tuple[Array, ...], Array]]
 
 
@@ -207,19 +200,11 @@ def sums(function: TokenFunction, sparse: bool, inputs: Inputs):
     return _pass(function, sparse, inputs, gradients=False)[0]
 
 
-def _forward(function, sparse, inputs):
-    sums, gradients = _pass(function, sparse, inputs, gradients=True)
-    return sums, gradients
-
-
 def _backward(function, sparse, gradients, cotangents):
     # The gradients are those of the loss itself; the chain rule only scales them, by
     # the cotangent of the first output. Nothing else is differentiated: None.
     scaled = jax.tree.map(lambda x: (cotangents[0] * x).astype(x.dtype), gradients)
     return (Inputs(*scaled, None, None, None),)
-
-
-sums.defvjp(_forward, _backward)
 
 
 def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool):
@@ -309,6 +294,9 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     grad_table_vd = constrain(grad_table_gvd.sum(0), "vocab", "width")
     grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
     return sums, (grad_outputs, grad_table_vd.astype(table_vd.dtype), grad_bias_v)
+
+
+sums.defvjp(partial(_pass, gradients=True), _backward)
 
 
 def _real_sums(by_token: tuple[Array, ...], real_bt: Array) -> tuple[Array, ...]:

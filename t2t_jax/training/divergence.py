@@ -46,7 +46,6 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
     """The steps to report: their gradients are not finite or unusually large.
 
     Args:
-      rows: the metrics of each step of a logging interval.
       norms: the largest gradient norm of each earlier interval; may be infinite.
 
     Returns:
@@ -69,9 +68,6 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
     """Prints a warning about a step, and saves the sentences of its batch.
 
     The pairs go to `alarms/STEP.jsonl`, for the first `KEPT` alarms of a run.
-
-    Args:
-      describe: looks up the pairs of a batch; None saves none.
     """
     step, norm = int(alarm["step"]), alarm["gradient_norm"]
     if math.isfinite(norm) and math.isfinite(alarm["loss"]):
@@ -97,8 +93,6 @@ def find_divergence(
     """Checks whether the steps of a logging interval show that a run has diverged.
 
     Args:
-      rows: the metrics of each step.
-      loss: their mean loss.
       lowest: the lowest mean loss of an earlier interval; infinite if there is none.
     """
     train = config.train
@@ -124,23 +118,12 @@ def find_divergence(
 
 
 class Rollback(NamedTuple):
-    """One return to an earlier state, followed by later data.
+    """One return to an earlier state, followed by later data."""
 
-    Attributes:
-      step: the step of the state that the run returned to.
-      skipped: the first data position that the run skips.
-      to: the data position that it continues from.
-      why: the reason, for a person to read.
-    """
-
-    step: int
-    skipped: Position
-    to: Position
+    step: int  # the step of the state that the run returned to
+    skipped: Position  # the first data position that the run skips
+    to: Position  # the data position that it continues from
     why: str
-
-
-def _positions(entry: dict) -> list[Position]:
-    return [Position(*entry[name]) for name in ("skipped", "to")]
 
 
 class Rollbacks:
@@ -159,7 +142,12 @@ class Rollbacks:
             return []
         try:
             return [
-                Rollback(int(entry["step"]), *_positions(entry), str(entry["why"]))
+                Rollback(
+                    int(entry["step"]),
+                    Position(*entry["skipped"]),
+                    Position(*entry["to"]),
+                    str(entry["why"]),
+                )
                 for entry in atomic.read_checked_json(self._file)["rollbacks"]
             ]
         except (ValueError, LookupError, TypeError) as e:

@@ -6,6 +6,7 @@ in the TrainState: no gradient, no moments, no checkpoint. Their SHA-256 is stor
 the run, which does not continue with others.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -26,23 +27,17 @@ from t2t_jax.workdir import Workdir
 
 
 class FrozenModels(NamedTuple):
-    """Models beside the one that trains, and a function that reads their parameters.
+    """Models beside the one that trains, and a function that reads their parameters."""
 
-    Attributes:
-      models: without parameters, in the order in which the loss names them.
-      read: () -> the parameters of each as NumPy arrays; called once, by process 0.
-    """
-
+    # Without parameters, in the order in which the loss names them.
     models: tuple[Model, ...] = ()
+    # () -> the parameters of each as NumPy arrays; called once, by process 0.
     read: Callable[[], Sequence[Parameters]] = tuple
+    sha256: Sequence[str] = ()  # of the parameters of each
 
 
 def frozen_workdirs(config: Config) -> tuple[str, ...]:
-    """The workdirs of the models that the config's loss reads; empty if it reads none.
-
-    Raises:
-      UserError: the loss needs one and the config names none.
-    """
+    """The workdirs of the models that the config's loss reads, if it reads any."""
     named = config.train.variant("loss").frozen
     return tuple(named(config)) if named else ()
 
@@ -50,22 +45,8 @@ def frozen_workdirs(config: Config) -> tuple[str, ...]:
 def build_frozen(
     config: Config, model: Model, theirs: Config, name: str, sizes: Sequence[int]
 ) -> Model:
-    """Builds a frozen model, which computes in the dtype of the model that trains.
-
-    Args:
-      config: of the run.
-      model: the model that trains.
-      theirs: the config of the frozen model's workdir.
-      name: that workdir, for messages.
-      sizes: of the vocabulary, as `build` takes them.
-
-    Raises:
-      UserError: it cannot read the run's batches, or predicts something else.
-    """
-    frozen = build(
-        changed(theirs, "model", dtype=config.model.dtype).model,
-        *sizes,
-    )
+    """Builds a frozen model, which computes in the dtype of the model that trains."""
+    frozen = build(changed(theirs, "model", dtype=config.model.dtype).model, *sizes)
     kinds = theirs.task.kind, config.task.kind
     if kinds[0] != kinds[1] or frozen.predicts != model.predicts:
         raise UserError(
@@ -88,9 +69,6 @@ def frozen_here(
     """Builds the frozen models of a config from workdirs on this machine's disk.
 
     For forecasts, which need no parameters.
-
-    Raises:
-      UserError: a workdir is missing, or its model does not fit; see `build_frozen`.
     """
     return tuple(
         build_frozen(config, model, Workdir(name).config(), name, sizes)
@@ -122,24 +100,8 @@ def merged(models: Sequence[Model], parameters: Sequence[Parameters]) -> list[An
 # ---------------------------------------------------------------------- opened by a run
 
 
-class OpenedModels(NamedTuple):
-    """Frozen models of a run.
-
-    Attributes:
-      frozen: for the training loop.
-      sha256: of the parameters of each, in the order in which the loss names them.
-    """
-
-    frozen: FrozenModels
-    sha256: Sequence[str]
-
-
 def check_frozen(config: Config) -> None:
-    """Checks before any text is prepared that the loss has the models that it reads.
-
-    Raises:
-      UserError: none is named, or a workdir has no model.
-    """
+    """Checks before any text is prepared that the loss has the models that it reads."""
     from t2t_jax.training.averaging import choose_checkpoints  # loads Orbax
 
     for name in frozen_workdirs(config):
@@ -147,18 +109,10 @@ def check_frozen(config: Config) -> None:
         choose_checkpoints(source, source.config())
 
 
-def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> OpenedModels:
+def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> FrozenModels:
     """Builds the models that the loss reads; process 0 also reads their parameters.
 
     These are those that translate: by default the average of the last checkpoints.
-
-    Args:
-      config: of the run.
-      model: the model that trains.
-      vocabulary: of the run.
-
-    Raises:
-      UserError: a model has another vocabulary or task, or its checkpoint is damaged.
     """
     models, parameters, sha256 = [], [], []
     for name in frozen_workdirs(config):
@@ -167,15 +121,9 @@ def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> OpenedM
         _check_vocabulary(config, vocabulary, their_vocabulary, name)
         built = build_frozen(config, model, theirs, name, vocabulary.sizes)
         models.append(built)
-        sha256.append(
-            processes.from_first(
-                f"the frozen model {name}",
-                lambda source=source, theirs=theirs, built=built: _read(
-                    source, theirs, built, parameters
-                ),
-                processes.LONG_TIMEOUT,
-            )
-        )
+        read = functools.partial(_read, source, theirs, built, parameters)
+        what = f"the frozen model {name}"
+        sha256.append(processes.from_first(what, read, processes.LONG_TIMEOUT))
 
     def take() -> list[Parameters]:
         # Emptied, so that this process's memory does not keep them beside the devices'.
@@ -183,13 +131,12 @@ def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> OpenedM
         parameters.clear()
         return taken
 
-    return OpenedModels(FrozenModels(tuple(models), take), sha256)
+    return FrozenModels(tuple(models), take, sha256)
 
 
-def check_positions(config: Config, opened: OpenedModels, longest: int) -> None:
+def check_positions(config: Config, frozen: FrozenModels, longest: int) -> None:
     """Raises UserError if a frozen model cannot read rows of `longest` tokens."""
-    models = opened.frozen.models
-    for name, model in zip(frozen_workdirs(config), models, strict=True):
+    for name, model in zip(frozen_workdirs(config), frozen.models, strict=True):
         if model.longest is not None and longest > model.longest:
             raise UserError(
                 f"training rows have up to {longest} tokens, but the frozen model "

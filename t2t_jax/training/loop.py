@@ -55,34 +55,26 @@ class Choice(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """Functions that the caller passes to the loop; all optional.
+    """Functions that the caller passes to the loop; all optional."""
 
-    Attributes:
-      evaluate: scores the model's answers at an evaluation.
-      chosen_by: which of these scores chooses checkpoints.
-      initial: returns the parameters of another model to start from, instead of random
-        ones.
-      describe: looks up the sentences of a batch.
-      check_owner: raises an error once the workdir belongs to another run.
-      before_training: called with the jitted functions before the first step.
-      step_flops: the FLOPs that the model needs for a batch of a shape.
-      peak_flops: FLOP/s of all devices together, for MFU.
-      frozen: the models that the loss reads besides the one that trains.
-      after_step: called with the number of each step that was trained, and the state
-        after it, whose buffers the next step takes.
-      last: a step to end after, if the config has more; None: as the config says.
-    """
-
-    evaluate: Evaluate | None = None
-    chosen_by: Choice = Choice("bleu")
+    evaluate: Evaluate | None = None  # scores the model's answers at an evaluation
+    chosen_by: Choice = Choice("bleu")  # which of these scores chooses checkpoints
+    # Returns the parameters of another model to start from, instead of random ones.
     initial: Callable[[], Parameters] | None = None
-    describe: divergence.Describe | None = None
+    describe: divergence.Describe | None = None  # looks up the sentences of a batch
+    # Raises an error once the workdir belongs to another run.
     check_owner: Callable[[], None] = lambda: None
+    # Called with the jitted functions before the first step.
     before_training: Callable[[Steps], None] = lambda steps: None
+    # The FLOPs that the model needs for a batch of a shape.
     step_flops: Callable[[Shape], float] = lambda shape: 0.0
-    peak_flops: float | None = None
+    peak_flops: float | None = None  # FLOP/s of all devices together, for MFU
+    # The models that the loss reads besides the one that trains.
     frozen: FrozenModels = FrozenModels()
+    # Called with the number of each step that was trained, and the state after it,
+    # whose buffers the next step takes.
     after_step: Callable[[int, TrainState], None] = lambda step, state: None
+    # A step to end after, if the config has more; None: as the config says.
     last: int | None = None
 
 
@@ -98,9 +90,6 @@ def run(
     """Trains from the newest checkpoint, or from the start, until `reason_to_stop`.
 
     Args:
-      workdir: receives checkpoints and metrics.
-      bos: the id that begins a target sentence.
-      pairs: tokenised training text.
       dev: tokenised dev text; None turns evaluation off.
 
     Raises:
@@ -309,10 +298,9 @@ class TrainingRun:
         self.saved = self.step
 
     def _log(self, keep: bool = False) -> Divergence | None:
-        """Logs the steps since the last call; returns evidence of divergence, if any.
+        """Logs the steps since the last call; returns a divergence that shows in them.
 
-        Args:
-          keep: leaves the steps unread, to be logged again later.
+        With `keep` the steps stay unread, to be logged again later.
         """
         self.hooks.check_owner()
         rows, values = self.meter.unread(), self.meter.read(keep)

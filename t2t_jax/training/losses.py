@@ -59,14 +59,7 @@ def real_tokens(batch: Batch) -> Array:
 
 
 def loss_sums(module, batch: Batch, smoothing: float, bos: int, rng=None):
-    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens).
-
-    Args:
-      module: a model with its parameters.
-      smoothing: label smoothing.
-      bos: the id that begins a target sentence.
-      rng: a `DropoutRng`; None turns dropout off.
-    """
+    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens)."""
     x_btd = module.outputs(teacher_forcing(batch, bos), rng)
     table_vd, bias_v = module.output_layer()
     (x_btd,), target_bt, real_bt, sparse = _predicted(module, [x_btd], batch)
@@ -160,22 +153,10 @@ class Distillation:
     teacher: str = field("", safe=True)
     # alpha: the weight of the teacher's cross-entropy; the label-smoothed loss of the
     # text has 1 - alpha.
-    teacher_weight: float = field(0.5, low=0)
+    teacher_weight: float = field(0.5, low=0, high=1)
     # T: logits of both are divided by it; more than 1 shows more of what the teacher
     # thinks of unlikely tokens.
-    teacher_temperature: float = field(1.0, low=0)
-
-    def __post_init__(self):
-        if self.teacher_weight > 1:
-            raise UserError(
-                f"config.train.options.teacher_weight={self.teacher_weight}; want a "
-                "weight from 0 (the text alone) to 1 (the teacher alone)"
-            )
-        if not self.teacher_temperature:
-            raise UserError(
-                "config.train.options.teacher_temperature=0.0; want more than 0, such "
-                "as 1"
-            )
+    teacher_temperature: float = field(1.0, above=0)
 
 
 def teachers(config: Config) -> list[str]:
@@ -204,9 +185,6 @@ def distillation_sums(
 
     T^2 keeps the size of the second gradient, which shrinks as 1 / T^2. The teachers
     read the same batch, without dropout.
-
-    Args:
-      frozen: the modules of the teachers.
 
     Returns:
       The sum, and the metrics `nll` and `kl`, KL(q|p) at temperature T, per token in

@@ -47,18 +47,9 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self,
-        step: int,
-        at: Position,
-        metrics: dict[str, jax.Array],
-        flops: float = 0.0,
+        self, step: int, at: Position, metrics: dict[str, jax.Array], flops: float = 0.0
     ) -> None:
-        """Adds the metrics of one step, still on the device.
-
-        Args:
-          at: the batch's position in the data.
-          flops: FLOPs that the model needs for a batch of this shape.
-        """
+        """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
         self._rows.append({"step": step, **at._asdict(), "flops": float(flops)})
         self._on_device.append(metrics)
@@ -95,14 +86,9 @@ class Meter:
         seconds = time.perf_counter() - self._started
         if self._timed:
             self.seconds_a_step = seconds / self._timed
-        timed = rows[len(rows) - self._timed :]
-
-        def tokens(rows: list[Row]) -> float:
-            return sum(row["source_tokens"] + row["tokens"] for row in rows)
-
-        def flops(rows: list[Row]) -> float:
-            return sum(row.get("flops", 0.0) for row in rows)
-
+        timed = slice(len(rows) - self._timed, None)
+        tokens = [row["source_tokens"] + row["tokens"] for row in rows]
+        flops = [row.get("flops", 0.0) for row in rows]
         # Rows that an earlier version saved with a checkpoint have no counts: all of
         # their means are over tokens.
         column = {
@@ -128,14 +114,14 @@ class Meter:
             "gradient_norm": column["gradient_norm"].max(),
             "skipped": column["skipped"][-1],
             "skipped_in_a_row": column["skipped_in_a_row"].max(),
-            "tokens": tokens(rows),
-            "flops": flops(rows),
-            "tokens_per_second": tokens(timed) / seconds,
+            "tokens": sum(tokens),
+            "flops": sum(flops),
+            "tokens_per_second": sum(tokens[timed]) / seconds,
             "seconds": seconds,
             "seconds_per_step": self.seconds_a_step,
         }
         if self._peak:
-            values["mfu"] = flops(timed) / seconds / self._peak
+            values["mfu"] = sum(flops[timed]) / seconds / self._peak
         if not keep:
             self._rows = []
         self.pause()
@@ -162,15 +148,10 @@ Metrics = dict[str, float | None]  # None: a value that was not finite
 
 
 class Log(NamedTuple):
-    """What a log holds.
+    """What a log holds."""
 
-    Attributes:
-      entries: the objects on its lines, in order.
-      damaged: the numbers of the damaged lines, from 1.
-    """
-
-    entries: list[dict]
-    damaged: list[int]
+    entries: list[dict]  # the objects on its lines, in order
+    damaged: list[int]  # the numbers of the damaged lines, from 1
 
     def undone(self) -> list[bool]:
         """For each entry: did the run later return to a step before it?"""

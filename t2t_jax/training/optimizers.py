@@ -127,16 +127,10 @@ def lion(config: Config) -> optax.GradientTransformation:
 class Sgd:
     """Options of `sgd`."""
 
-    # The decay of the running sum of gradients, below 1; 0: none.
-    momentum: float = field(0.9, low=0)
+    # The decay of the running sum of gradients; 0: none.
+    momentum: float = field(0.9, low=0, below=1)
     # Nesterov's accelerated gradient (Sutskever et al. 2013).
     nesterov: bool = field(False)
-
-    def __post_init__(self):
-        if self.momentum >= 1:
-            raise UserError(
-                f"config.train.options.momentum={self.momentum}; want 0 <= momentum < 1"
-            )
 
 
 def sgd(config: Config) -> optax.GradientTransformation:
@@ -167,14 +161,7 @@ def in_part(key: str, part: str) -> bool:
 
 
 def split_frozen(parameters: Parameters, names: str) -> tuple[Parameters, Parameters]:
-    """Splits parameters into those that train and the frozen ones.
-
-    Args:
-      names: `config.train.freeze`, such as `embedding,encoder`.
-
-    Raises:
-      UserError: the model has no such part, or no other.
-    """
+    """Splits parameters into those that train and the frozen ones."""
     parts = [part for part in map(str.strip, names.split(",")) if part]
     for part in parts:
         if not any(in_part(key, part) for key in parameters):

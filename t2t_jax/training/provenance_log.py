@@ -23,7 +23,6 @@ def starts_of_steps(
     A later start repeats what an earlier one had trained without saving it.
 
     Args:
-      first, last: the first and the last of the steps.
       rolled_back: True if the run returned to an earlier checkpoint. It is not recorded
         which start did, so the later ones may have executed the steps, too.
     """
@@ -46,9 +45,6 @@ def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> 
 
     On the same machine with the same libraries a run is reproducible to the byte.
     Elsewhere it continues, but its results differ in their last bits.
-
-    Args:
-      machine: as `describe_machine` returns it.
     """
     file = workdir / STARTS
     content = file.read_bytes() if file.exists() else b""

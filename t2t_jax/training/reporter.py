@@ -28,7 +28,6 @@ class Reporter:
 
     Args:
       first_step: the step that training continues from.
-      steps: the last step of the run.
     """
 
     def __init__(self, workdir: Workdir, first_step: int, steps: int):
@@ -56,14 +55,7 @@ class Reporter:
             self._board.add(step, kind, values)
 
     def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
-        """Logs rollbacks that are not logged yet, which discards the steps they undo.
-
-        Args:
-          rollbacks: all rollbacks of the run, oldest first.
-
-        Raises:
-          UserError: more rollbacks are logged than stored.
-        """
+        """Logs rollbacks that are not logged yet; discards the steps that they undo."""
         if self._lines.rollbacks > len(rollbacks):
             raise UserError(
                 f"metrics.jsonl records {self._lines.rollbacks} rollbacks, but "
@@ -174,9 +166,6 @@ class TensorBoard:
     Uses tensorboardX's EventsWriter, not its SummaryWriter: that one writes in a thread
     that ends at the first failed write or when the clock jumps, and a run then waits
     for it forever.
-
-    Args:
-      first_step: the step that training continues from.
     """
 
     EVERY = 30.0  # seconds between two writes

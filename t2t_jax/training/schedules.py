@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import optax
 
 from t2t_jax.config import Config
-from t2t_jax.io.errors import UserError
 from t2t_jax.sections import field
 
 
@@ -154,15 +153,7 @@ class WarmupStableDecay:
     """Options of `warmup_stable_decay`."""
 
     # The last share of `train.steps`, in which the rate falls linearly to 0.
-    decay_share: float = field(0.2, low=0)
-
-    def __post_init__(self):
-        if not 0 < self.decay_share <= 1:
-            raise UserError(
-                f"config.train.options.decay_share={self.decay_share}; want a share "
-                "of the steps, 0 < decay_share <= 1; for a rate that never falls, "
-                "config.train.schedule='constant'"
-            )
+    decay_share: float = field(0.2, above=0, high=1)
 
 
 def decay_steps(config: Config) -> int:

@@ -94,17 +94,11 @@ def train_step(
     the gradient is not finite, only the counters change. Frozen parameters stay as they
     are: no gradient is computed for them.
 
-    Args:
-      frozen_parameters: of `frozen_models`, which the loss reads (`Loss.frozen`).
-
     Returns:
       The new state, and scalars: `loss`; the means that it brings as metrics, such as
       `nll`; for each of these NAME the number NAME_count that it is a mean over;
       `tokens`, `source_tokens`, `gradient_norm` (unclipped), `learning_rate`,
       `skipped`, `skipped_in_a_row`.
-
-    Raises:
-      UserError: the loss needs an array that the batch does not have.
     """
     train = config.train
     chosen = train.variant("loss")
@@ -271,36 +265,24 @@ def _sharding_like(x, sharding: NamedSharding, parameter) -> NamedSharding:
 
 
 class Steps(NamedTuple):
-    """Jitted functions of a run, on a mesh.
-
-    Attributes:
-      mesh: the devices.
-      shapes: the shape, dtype and sharding of each array of the TrainState.
-      init: () -> TrainState with random parameters, created sharded.
-      start: parameters -> TrainState that starts from them.
-      frozen: the same of the parameters of each model that the loss reads.
-      train: (state, batch, *parameters of those models) -> (state, metrics); donates
-        the state passed in.
-      evaluate: (parameters, batch) -> (sum of -log p, number of tokens).
-    """
+    """Jitted functions of a run, on a mesh."""
 
     mesh: Mesh
-    shapes: TrainState
+    shapes: TrainState  # the shape, dtype and sharding of each array of the TrainState
+    # The same of the parameters of each model that the loss reads.
     frozen: tuple[Parameters, ...]
-    init: Any
-    start: Any
+    init: Any  # () -> TrainState with random parameters, created sharded
+    start: Any  # parameters -> TrainState that starts from them
+    # (state, batch, *parameters of those models) -> (state, metrics); donates the state
+    # passed in.
     train: Any
-    evaluate: Any
+    evaluate: Any  # (parameters, batch) -> (sum of -log p, number of tokens)
 
 
 def compile_steps(
     model: Model, config: Config, mesh: Mesh, bos: int, frozen: Sequence[Model] = ()
 ) -> Steps:
-    """Jits the functions of a run; each is compiled at its first call.
-
-    Args:
-      frozen: the models that the loss reads, if it does (`frozen_models.py`).
-    """
+    """Jits the functions of a run; each is compiled at its first call."""
     shardings = state_shardings(model, config, mesh)
     replicated = meshes.sharding(mesh, ())
 

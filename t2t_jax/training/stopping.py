@@ -40,10 +40,8 @@ def reason_to_stop(
     """Explains why training ends here; empty while it continues.
 
     Args:
-      step: the number of steps trained.
       seconds: training time, including restarts; at least one step is always trained.
       goodness: the dev score of every evaluation so far, by step; higher is better.
-      name: of the score.
     """
     train = config.train
     if step >= train.steps:

@@ -129,8 +129,7 @@ def test_what_the_model_does_not_say_is_assumed_and_told(tmp_path):
 
 
 def test_fsmt_is_the_same_with_other_names(tmp_path, read):
-    made, notes = fsmt_vocabulary(tmp_path, fsmt(tmp_path))
-    assert notes == ()
+    made = fsmt_vocabulary(tmp_path, fsmt(tmp_path))
     assert not made.joint
     assert made.sizes == (len(read) - 1, len(read) - 1)
     assert names(made.source, "zzz don't") == "z z z</w> don</w> &apos;t</w>"
@@ -139,7 +138,7 @@ def test_fsmt_is_the_same_with_other_names(tmp_path, read):
     assert made.pieces("a</s>b") == ["a</w>", "</s>", "b</w>"]
     assert made.decode([[3, 2, *made.encode(["a b"])[0], 2]]) == ["a b"]
     fsmt(tmp_path, do_lower_case=True)
-    lower = fsmt_vocabulary(tmp_path, {})[0]
+    lower = fsmt_vocabulary(tmp_path, {})
     assert lower.pieces("THE") == lower.pieces("the")
 
 
@@ -278,7 +277,8 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
         (tmp_path / f"dict.{language}.txt").write_text(text)
     (tmp_path / "sentencepiece.bpe.model").write_bytes(model)
     options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    made, notes = fairseq_vocabulary(tmp_path, options, joint)
+    options["share_all_embeddings"] = joint
+    made, notes = fairseq_vocabulary(tmp_path, options)
     assert notes == ()
     assert made.joint == joint
     assert (made.pad, made.bos, made.eos, made.unknown) == (1, 2, 2, 3)
@@ -295,19 +295,19 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
         "<unk> the cat"
     ]
     with pytest.raises(UserError, match="moses before SentencePiece"):
-        fairseq_vocabulary(tmp_path, options | {"tokenizer": "moses"}, joint)
+        fairseq_vocabulary(tmp_path, options | {"tokenizer": "moses"})
     (tmp_path / "sentencepiece.bpe.model").unlink()
     with pytest.raises(
         UserError, match="no file for bpe=sentencepiece; want one named"
     ):
-        fairseq_vocabulary(tmp_path, options, joint)
+        fairseq_vocabulary(tmp_path, options)
 
 
 @pytest.mark.parametrize("lower", [False, True])
 def test_ids_and_texts_are_those_of_the_library(tmp_path, lower):
     pytest.importorskip("transformers")
     fsmt(tmp_path / "model", do_lower_case=lower)
-    made, _ = fsmt_vocabulary(tmp_path / "model", {})
+    made = fsmt_vocabulary(tmp_path / "model", {})
     some = lines(500)
     rows = made.encode(some, end=True)
     job = {

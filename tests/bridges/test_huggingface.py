@@ -18,7 +18,7 @@ from t2t_jax.model.positions import sinusoids
 from t2t_jax.tools.bridges import importing, weights
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.checks import peer_process as peers
-from t2t_jax.tools.bridges.families import huggingface_weights
+from t2t_jax.tools.bridges.families import huggingface
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
@@ -85,7 +85,7 @@ known_build = functools.cache(build)
 
 @pytest.fixture(autouse=True)
 def every_model_is_built_once(monkeypatch):
-    monkeypatch.setattr(huggingface_weights, "build", known_build)
+    monkeypatch.setattr(huggingface, "build", known_build)
 
 
 @functools.cache
@@ -98,7 +98,7 @@ def random_parameters(model: ModelConfig, sizes):
 
 
 def head_of(shape):
-    return FSMT_HEAD if shape == "fsmt" else huggingface_weights.HEAD
+    return FSMT_HEAD if shape == "fsmt" else huggingface.HEAD
 
 
 def put(folder, name, fields):
@@ -121,7 +121,7 @@ def write(shape, folder, **fields):
         target = config.get("decoder_vocab_size", source)
     sizes = (target,) if model.tied == "all" else (target, source)
     parameters = random_parameters(model, sizes)
-    rules = huggingface_weights.weight_rules(model, head_of(shape))
+    rules = huggingface.weight_rules(model, head_of(shape))
     write_safetensors(folder / "model.safetensors", weights.write(rules, parameters))
     return model, parameters
 
@@ -153,7 +153,7 @@ def test_reading_undoes_writing(shape, tmp_path):
     assert found.vocabulary.joint == (shape not in ("tc-big-separate", "fsmt"))
     if SHAPES[shape][0] == "marian":  # padding is no token of Marian's own
         bias = parameters["embedding"]["output_bias"].copy()
-        bias[found.vocabulary.pad] = huggingface_weights.SILENT
+        bias[found.vocabulary.pad] = huggingface.SILENT
         embedding = parameters["embedding"] | {"output_bias": bias}
         parameters = parameters | {"embedding": embedding}
     assert jax.tree.all(jax.tree.map(np.array_equal, parameters, found.parameters))
@@ -172,7 +172,8 @@ def test_the_peer_is_told_how_translations_begin(tmp_path):
 
 def test_tied_copies_may_be_stored_but_must_be_equal(tmp_path):
     write("opus-mt", tmp_path)
-    shared, *copies = next(iter(huggingface_weights.table_names("all").values()))
+    shared = huggingface.SHARED
+    copies = [huggingface.SOURCE, huggingface.TARGET, huggingface.HEAD]
 
     def copied(tensors):
         for name in copies:
@@ -195,8 +196,8 @@ def test_an_output_layer_of_its_own_may_have_shared_inputs(tmp_path):
     write("untied", tmp_path)
 
     def version_4(tensors):
-        tensors[huggingface_weights.SHARED] = tensors.pop(huggingface_weights.SOURCE)
-        del tensors[huggingface_weights.TARGET]
+        tensors[huggingface.SHARED] = tensors.pop(huggingface.SOURCE)
+        del tensors[huggingface.TARGET]
 
     change(tmp_path, version_4)
     embedding = read("untied", tmp_path).parameters["embedding"]
@@ -237,7 +238,7 @@ def test_stored_positions_are_compared_with_ours(shape, spacing, padding, tmp_pa
 def test_other_positions_on_both_sides_are_a_learned_table(tmp_path):
     write("pegasus", tmp_path)
     table = np.random.default_rng(0).normal(size=(2, 32, 8)).astype(np.float32)
-    names = huggingface_weights.POSITIONS.values()
+    names = huggingface.POSITIONS.values()
     change(tmp_path, lambda tensors: tensors.update(zip(names, table, strict=True)))
     found = read("pegasus", tmp_path)
     assert found.config.model.positions == "learned"
@@ -245,7 +246,7 @@ def test_other_positions_on_both_sides_are_a_learned_table(tmp_path):
     for side, rows in zip(("encoder", "decoder"), table, strict=True):
         stored = found.parameters[f"{side}_positions"][0]["table"]
         assert np.array_equal(stored, rows)
-    rules = huggingface_weights.weight_rules(found.config.model)
+    rules = huggingface.weight_rules(found.config.model)
     again = weights.write(rules, found.parameters)
     assert np.array_equal(again[next(iter(names))], table[0])
 

@@ -26,7 +26,7 @@ from t2t_jax.model.positions import sinusoids
 from t2t_jax.tools.bridges import importing, weights
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.families import fairseq, marian, torch_transformer
-from t2t_jax.tools.bridges.families.huggingface_weights import SILENT
+from t2t_jax.tools.bridges.families.huggingface import SILENT
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.workdir import IMPORTED, Workdir

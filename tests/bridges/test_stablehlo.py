@@ -45,9 +45,9 @@ def exported(tmp_path_factory):
 
 
 def test_texts_and_scores_are_those_of_the_translator(exported, peer):
-    one, folder, about = exported
+    one, folder, _ = exported
     ours = one.translate(LINES, **OPTIONS)
-    theirs = peer.beam(folder, about, {"lines": LINES, "beam": OPTIONS["beam"]})
+    theirs = peer.beam({"model": folder, "lines": LINES, "beam": OPTIONS["beam"]})
     assert theirs["texts"] == [translation.text for translation in ours]
     assert len({*theirs["texts"]}) > 2
     for translation, tokens, score in zip(
@@ -106,13 +106,13 @@ def test_greedy_search_begins_with_forced_tokens_and_respects_limits(peer, tmp_p
     vocabulary._tokenizer = copy.copy(vocabulary._tokenizer)
     vocabulary._tokenizer.first = (7, 9)
     to_stablehlo.write(one, tmp_path, {"beam": 1})
-    about = json.loads((tmp_path / "export.json").read_bytes())
     sources = vocabulary.source.encode(["the cat sees", "a dog"], end=True)
     ours = [[*h.tokens] for h in one.translate_ids(sources, beam=1)]
-    job = {"sources": sources, "limits": [len(ids) + 5 for ids in sources]}
-    assert peer.greedy(tmp_path, about, job)["tokens"] == ours
+    limits = [len(ids) + 5 for ids in sources]
+    job = {"model": tmp_path, "sources": sources, "limits": limits}
+    assert peer.greedy(job)["tokens"] == ours
     assert [row[:2] for row in ours] == [[7, 9]] * 2
-    cut = peer.greedy(tmp_path, about, job | {"limits": [3, 4]})["tokens"]
+    cut = peer.greedy(job | {"limits": [3, 4]})["tokens"]
     assert cut == [ours[0][:3], ours[1][:4]]
 
 

@@ -264,7 +264,7 @@ def fairseq(folder):
     for language in ("en", "de"):
         (folder / f"dict.{language}.txt").write_text(text)
     options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    return fairseq_vocabulary(folder, options, joint=True)[0]
+    return fairseq_vocabulary(folder, options | {"share_all_embeddings": True})[0]
 
 
 @pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus", "fairseq"])
@@ -292,11 +292,12 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
 @pytest.mark.parametrize("separate", [False, True])
 def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
     if separate:
-        vocabulary, _ = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
+        vocabulary = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
     else:
         options = bpe_folders.fairseq(tmp_path)
         shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")
-        vocabulary, _ = fairseq_vocabulary(tmp_path, options, joint=True)
+        options["share_all_embeddings"] = True
+        vocabulary, _ = fairseq_vocabulary(tmp_path, options)
     names, encode, decode = stored(vocabulary)
     assert names == ["tokenizer.model", "source_tokenizer.model"][: 1 + separate]
     for line in ["don't see the cat", *TEXT]:

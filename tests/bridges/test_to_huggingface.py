@@ -82,8 +82,8 @@ def test_an_import_of_an_export_is_the_model(name, tmp_path):
         assert side.model == other.model
     config, parameters = ours.config.model, ours.parameters
     parameters = weights.sines_first(config, parameters)
-    for add in (weights.with_attention_biases, weights.with_output_bias):
-        config, parameters = add(config, parameters)
+    biases = "attention_bias", "output_bias"
+    config, parameters = weights.with_biases(config, parameters, *biases)
     wanted = weights.flatten(parameters)
     if name == "learned":  # the rows of no position are left out
         for side in ("encoder", "decoder"):

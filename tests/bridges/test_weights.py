@@ -1,6 +1,7 @@
 """The rules between our weights and another system's are read in two ways."""
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, SAME, Rule, layer_rules
+from t2t_jax.tools.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
 
 CONFIG = ModelConfig(
     layers=1,
@@ -33,15 +34,22 @@ def parameters(seed=0, model=MODEL):
     )
 
 
-def rules(packed=""):
+def rules(packed=False):
+    names = FAIRSEQ._replace(prefix="model.")
+    if packed:
+        linears = {
+            ours: re.sub(r"[qkv]_proj\.", "in_proj_", theirs)
+            for ours, theirs in FAIRSEQ.linears.items()
+        }
+        names = names._replace(linears=linears)
     return [
-        *layer_rules(CONFIG, FAIRSEQ_NAMES, "model.", packed),
+        *layer_rules(CONFIG, names),
         Rule("shared", ("embedding.tokens",), SAME),
         Rule("bias", ("embedding.output_bias",), SAME),
     ]
 
 
-@pytest.mark.parametrize("packed", ["", "in_proj_"])
+@pytest.mark.parametrize("packed", [False, True])
 def test_what_is_written_is_read_back(packed):
     ours = parameters()
     theirs = weights.write(rules(packed), ours)
@@ -52,7 +60,7 @@ def test_what_is_written_is_read_back(packed):
 def test_the_forms_are_those_of_pytorch():
     """y = x W^T + b there is what our einsum computes here."""
     ours = parameters()
-    theirs = weights.write(rules("in_proj_"), ours)
+    theirs = weights.write(rules(packed=True), ours)
     attention = ours["encoder"][0]["attention"]
     x_d = np.random.default_rng(1).normal(size=CONFIG.width)
     packed = theirs["model.encoder.layers.0.self_attn.in_proj_weight"]
@@ -93,8 +101,7 @@ def test_a_parameter_without_a_place_is_refused():
 def test_added_biases_are_zero_and_all_else_stays():
     plain = dataclasses.replace(CONFIG, attention_bias=False, output_bias=False)
     ours = parameters(model=build(plain, PIECES))
-    config, more = weights.with_attention_biases(plain, ours)
-    config, more = weights.with_output_bias(config, more)
+    config, more = weights.with_biases(plain, ours, "attention_bias", "output_bias")
     assert config == CONFIG
     flat, before = weights.flatten(more), weights.flatten(ours)
     assert flat.keys() == weights.flatten(MODEL.shapes).keys()

@@ -10,7 +10,7 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.data.feeding import Position
 from t2t_jax.io.atomic import checked_json, read_checked_json
-from t2t_jax.run.step_lookup import batch_of_step
+from t2t_jax.run.rerun import batch_of_step
 from t2t_jax.tools.compare import runs
 from t2t_jax.tools.compare.runs import (
     SECTIONS,

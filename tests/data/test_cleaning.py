@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning
-from t2t_jax.data.cleaning import Chunk, Cleaner, HashSet, hashes, read_chunks
+from t2t_jax.data.cleaning import Chunk, Cleaner, hashes, read_chunks
+from t2t_jax.data.hashing import HashSet
 
 CONFIG = DataConfig(max_length=6, max_ratio=2.0)
 
@@ -142,18 +143,18 @@ def test_what_can_be_seen_is_not_empty(line):
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=9))
 def test_seen_is_a_set(chunks):
     """Keys from a small range meet often, and the array starts at its smallest."""
-    seen, told = set(), HashSet(slots=2)
+    seen, told = set(), HashSet(bits=1)
     for keys in chunks:
         new = [not (max(k, 1) in seen or seen.add(max(k, 1))) for k in keys]
         assert told.add(np.array(keys, np.uint64)).tolist() == new
 
 
 def test_seen_grows_and_stays_two_thirds_full():
-    seen, rng = HashSet(slots=2), np.random.default_rng(0)
+    seen, rng = HashSet(bits=1), np.random.default_rng(0)
     keys = rng.integers(0, 1 << 64, 25_000, np.uint64)
     for chunk in np.split(keys, 10):
         assert seen.add(chunk).all()
-    slots = len(seen._table)
+    slots = len(seen._table.keys)
     assert len(keys) * 3 / 2 <= slots <= len(keys) * 4
     assert not seen.add(keys).any()
 

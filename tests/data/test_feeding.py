@@ -177,7 +177,7 @@ def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
     import threading
 
     def feeders():
-        return [t for t in threading.enumerate() if t.name == "feeder"]
+        return [t for t in threading.enumerate() if t.name.startswith("feeder")]
 
     before = feeders()
     take(1, feed(pairs, config("numpy"), seed=0))

@@ -40,7 +40,7 @@ def np(words, relative=None):
         owner, determiner = determiner.removesuffix("'s"), ""
         owner = NOUNS[owner.removeprefix("the ")] if "the " in owner else owner
     determiner = "a" if determiner == "an" else determiner
-    numeral = lexicon.NUMERALS.get(determiner, "")
+    numeral = lexicon.numerals.get(determiner, "")
     return Phrase(noun, number, determiner, numeral, adjective, owner, relative)
 
 

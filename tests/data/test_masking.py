@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.noise import MASK, MASKINGS, Masking
+from t2t_jax.data.noise import MASK, MASKINGS, Masking, MaskingOptions
 from t2t_jax.data.pairs import Pairs, encode_pairs
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ def vocabulary():
 
 def pairs_of(lines, **masking):
     sides = encode_pairs([("", line) for line in lines], vocabulary(), 1, sides=(1,))
-    return Pairs(*sides, {}, noise=Masking(vocabulary(), **masking))
+    return Pairs(*sides, {}, noise=Masking(vocabulary(), MaskingOptions(**masking)))
 
 
 LINES = st.lists(
@@ -124,7 +124,7 @@ def test_seeds_and_epochs_hide_other_pieces():
 
 def sampled(**how):
     """Masks a long text of independent pieces; returns read, sentence, hidden."""
-    noise = Masking(vocabulary(), **how)
+    noise = Masking(vocabulary(), MaskingOptions(**how))
     ids = vocabulary().encode([" ".join(WORDS * 20)], end=True)[0]
     text = ragged([ids] * 60)
     read, hidden = noise.masked(text, np.arange(60), 0, 0)
@@ -155,7 +155,7 @@ def test_random_pieces_are_ordinary():
 
 def test_spans_have_the_mean_length():
     """Here every piece is a word, so that runs of pieces are runs of words."""
-    noise = Masking(vocabulary(), masking="span", mean_span=4.0)
+    noise = Masking(vocabulary(), MaskingOptions(masking="span", mean_span=4.0))
     dogs, eos = vocabulary().encode(["the"])[0][0], vocabulary().eos
     text = ragged([[dogs] * 5_000 + [eos]] * 8)
     _, hidden = noise.masked(text, np.arange(8), 0, 0)
@@ -186,4 +186,4 @@ def test_an_empty_line_and_an_empty_share_hide_nothing():
 )
 def test_refuses_rates_out_of_range(options, message):
     with pytest.raises(UserError, match=message):
-        Masking(vocabulary(), **options)
+        MaskingOptions(**options)

@@ -9,7 +9,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.config import Config, DataConfig
+from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.tokenizers.sentencepieces import pieces
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.table import pack
@@ -192,8 +192,8 @@ def test_refuses_other_probabilities(ours, dropout):
 
 def test_the_config_refuses_a_dropout_of_one():
     assert Config().data.subword_dropout == 0
-    with pytest.raises(UserError, match="want 0 <= data.subword_dropout < 1"):
-        Config(data=DataConfig(subword_dropout=1.0))
+    with pytest.raises(UserError, match="want at least 0 and below 1"):
+        from_config_dict({"data": {"subword_dropout": 1.0}})
 
 
 def test_refuses_tokenizers_without_known_merges():

@@ -104,12 +104,8 @@ def small_parts(monkeypatch):
 def vary(made, text=louder, subwords=True, **fields):
     _, corpora, vocabulary, pairs = made
     sampling = Letters(vocabulary) if subwords else None
-    prints = tuple(corpus.fingerprint() for corpus in corpora)
     config = dataclasses.replace(CONFIG, **fields)
-    return varied(
-        pairs,
-        Variation(corpora, vocabulary, config, text, sampling, fingerprints=prints),
-    )
+    return varied(pairs, Variation(corpora, vocabulary, config, text, sampling))
 
 
 def tokens(pairs):

@@ -39,7 +39,7 @@ def vocabulary(kind):
             options = fairseq(path) | {"share_all_embeddings": True}
             (path / "dict.de.txt").write_text((path / "dict.en.txt").read_text())
             return fairseq_vocabulary(path, options)[0]
-        return fsmt_vocabulary(path, fsmt(path))[0]
+        return fsmt_vocabulary(path, fsmt(path))
 
 
 @functools.cache

@@ -224,7 +224,7 @@ def test_rows_of_two_searches_go_on_together():
     whole = table_search(table, seed_b, limit_b, OPTIONS)
     assert_same(rows(found, there_b), rows(whole, there_b))
     # The row without a sentence was left as it was.
-    assert (state.sentences.tokens_bnt[2, :, 2:] == PAD).all()
+    assert (state.sentences.tokens_bnt[2, :, :, 2:] == PAD).all()
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])

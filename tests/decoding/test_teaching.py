@@ -35,7 +35,7 @@ def one():
 
 
 def of_twin(translator, source, target):
-    """float64 logits [t, v], and the attention weights of every query in order."""
+    """float64 logits [t, v], and the attention weights of every head in order."""
     bos, eos = translator.vocabulary.bos, translator.vocabulary.eos
     seen, softmax = [], twin.softmax
 
@@ -139,23 +139,18 @@ def test_attention_is_the_twins(model):
     assert maps.encoder.shape == (layers, heads, s, s)
     assert maps.decoder.shape == (layers, heads, t, t)
     assert maps.cross.shape == (layers, heads, t, s)
-    queries = iter(seen)  # as the twin's loops have them
-    encoder = [
-        [[next(queries) for _ in range(s)] for _ in range(heads)] for _ in range(layers)
-    ]
-    np.testing.assert_allclose(maps.encoder, encoder, atol=1e-3)
-    for layer in range(layers):
-        for head in range(heads):
-            for query in range(t):
-                own = next(queries)
-                assert len(own) == query + 1
-                np.testing.assert_allclose(
-                    maps.decoder[layer, head, query, : query + 1], own, atol=1e-3
-                )
-                assert not maps.decoder[layer, head, query, query + 1 :].any()
-        cross = [[next(queries) for _ in range(t)] for _ in range(heads)]
-        np.testing.assert_allclose(maps.cross[layer], cross, atol=1e-3)
-    assert not [*queries]
+    heads_of_twin = iter(seen)  # in the twin's order
+
+    def layer():
+        return [next(heads_of_twin)[0] for _ in range(heads)]
+
+    for weights in maps.encoder:
+        np.testing.assert_allclose(weights, layer(), atol=1e-3)
+    for weights, cross in zip(maps.decoder, maps.cross, strict=True):
+        np.testing.assert_allclose(weights, layer(), atol=1e-3)
+        assert not np.triu(weights, 1).any()
+        np.testing.assert_allclose(cross, layer(), atol=1e-3)
+    assert not [*heads_of_twin]
     for weights in (maps.encoder, maps.decoder, maps.cross):
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)
     assert maps.source == (*one.vocabulary.pieces(source), "</s>")

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.metrics import plain
-from t2t_jax.metrics.plain import corpus_scores, plain_scores, sacrebleu_metrics
-from t2t_jax.metrics.tokenized import (
+from t2t_jax.metrics.plain import (
+    corpus_scores,
     lower_tokenized,
     paper_scores,
     paper_tokenized,
+    plain_scores,
+    sacrebleu_metrics,
     split_compounds,
     tokenized_scores,
 )

@@ -220,7 +220,7 @@ def test_the_benchmark_has_a_column_for_each_workdir(work):
         "b": {"undamaged": row, "codes": row},
     }
     assert benchmark.markdown(columns) == (
-        "| damage | a | b |\n|---|---:|---:|\n| undamaged | 30.0 | 30.0 |\n"
+        "| damage | a | b |\n| --- | ---: | ---: |\n| undamaged | 30.0 | 30.0 |\n"
         "| codes | 20.0 (-10.0), 12% copied | 30.0 (+0.0) |"
     )
     config = benchmark.config_of(str(work), "typos@0.2", 50, None)

@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from t2t_jax.evaluation.published_sets import PUBLISHED, ScoredText, compare_with
+from t2t_jax.evaluation.provenance import PUBLISHED, ScoredText, compare_with
 
 FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED
 

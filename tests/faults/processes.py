@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from t2t_jax.tools.verify.child_runs import config_flags
 from t2t_jax.training.checkpoint import KINDS
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
@@ -32,10 +33,7 @@ runpy.run_module("t2t_jax.{module}", run_name="__main__", alter_sys=True)
 def flags(text, workdir, **sections):
     """The command line of a small run."""
     given = ["--config=configs/tiny.py", f"--workdir={workdir}"]
-    for section, values in config_for(text, **sections).to_dict().items():
-        values.pop("options", None)  # a dict, which no single flag sets
-        given += [f"--config.{section}.{n}={v}" for n, v in values.items()]
-    return given
+    return [*given, *config_flags(config_for(text, **sections).to_dict())]
 
 
 class Process:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from t2t_jax.grammar import corpus
+from t2t_jax.tools.verify import child_runs
 from tests.faults.moments import EVAL_EVERY, STEPS, Moment, states
 from tests.small_run import ROOT, config_for
 
@@ -69,37 +69,18 @@ class Place:
         self.folder, self.usual_seconds = folder.absolute(), 0.0
         self._sections = SECTIONS | {"train": SECTIONS["train"] | {"steps": steps}}
         folder.mkdir(parents=True, exist_ok=True)
-        _write_text(folder / "text")
+        # Lines of dev are trained on, so that their BLEU rises within the few steps,
+        # and a best checkpoint is replaced.
+        child_runs.write_text(folder / "text")
 
     def command(self, workdir: Path) -> list[str]:
         """What a user would type."""
         config = config_for(self.folder / "text", **self._sections).to_dict()
         return [
             *(sys.executable, "-m", "t2t_jax.main", "--config=configs/tiny.py"),
-            *(
-                f"--config.{section}.{name}={value}"
-                for section, fields in config.items()
-                for name, value in fields.items()
-                if name != "options"  # a dict, which no single flag sets
-            ),
+            *child_runs.config_flags(config),
             f"--workdir={workdir}",
         ]
-
-
-def _write_text(folder: Path) -> None:
-    """Short lines, which are quick to translate. Those of dev are trained on, so that
-    their BLEU rises within the few steps, and a best checkpoint is replaced."""
-    folder.mkdir()
-    lines = [*corpus.pairs("dev"), *corpus.pairs("test")]
-    short = sorted(
-        (pair for pair in lines if max(map(len, pair)) <= 34),
-        key=lambda pair: max(map(len, pair)),
-    )
-    parts = {"test": short[:10], "dev": short[10:18], "train": short[10:]}
-    for name, pairs in parts.items():
-        for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            content = "".join(f"{line}\n" for line in side)
-            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
 
 
 class Run:

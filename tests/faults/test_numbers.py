@@ -7,7 +7,7 @@ import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.run import step_lookup
+from t2t_jax.run import rerun
 from t2t_jax.run import train as pipeline
 from t2t_jax.training import loop, losses
 from t2t_jax.training.averaging import parameter_steps
@@ -55,7 +55,7 @@ def metrics(workdir, kind):
 
 
 def pairs_of(workdir, number):
-    return [json.loads(line) for line in step_lookup.batch_of_step(workdir, number)[1]]
+    return [json.loads(line) for line in rerun.batch_of_step(workdir, number)[1]]
 
 
 def has_poison(pairs):
@@ -182,7 +182,7 @@ def test_a_batch_of_any_step_is_what_the_corpus_has(trained, text):
 @pytest.mark.parametrize("number", [0, 13])
 def test_a_step_that_the_run_does_not_have_is_told(trained, number):
     with pytest.raises(UserError, match="want a step of the run, from 1 to 12"):
-        step_lookup.batch_of_step(trained[0], number)
+        rerun.batch_of_step(trained[0], number)
 
 
 def test_text_that_is_not_prepared_any_more_is_told(trained, tmp_path, monkeypatch):

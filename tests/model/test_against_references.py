@@ -96,9 +96,13 @@ class Case(NamedTuple):
     def twin_loss(self, parameters):
         """The twin's mean loss, for other parameters."""
         batch = twin.teacher_forcing(self.batch, BOS)
-        logits_btv = twin.logits(self.config, parameters, batch)
-        loss, _, tokens = twin.loss_sums(logits_btv, batch, SMOOTHING)
-        return loss / tokens
+        return mean_loss_of_twin(self.config, parameters, batch)
+
+
+def mean_loss_of_twin(config, parameters, batch):
+    logits_btv = twin.logits(config, parameters, batch)
+    loss, _, tokens = twin.loss_sums(logits_btv, batch, SMOOTHING)
+    return loss / tokens
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -364,8 +368,38 @@ def test_the_twin_is_torch(torch):
     assert (batch["target_input"] == torch.numbers["target_input"])[real_bt].all()
     got_btv = twin.logits(torch.config.model, torch.parameters("weights"), batch)
     np.testing.assert_allclose(got_btv[real_bt], want_btv[real_bt], rtol=0, atol=1e-12)
-    loss, _, tokens = twin.loss_sums(got_btv, batch, SMOOTHING)
-    np.testing.assert_allclose(loss / tokens, torch.numbers["losses"][0], rtol=1e-12)
+    loss = mean_loss_of_twin(torch.config.model, torch.parameters("weights"), batch)
+    np.testing.assert_allclose(loss, torch.numbers["losses"][0], rtol=1e-12)
+
+
+def test_gradients_and_adam_of_the_twin_are_torchs(torch):
+    """Three steps, by the twin's own formulas; the file has float32."""
+    batch = twin.teacher_forcing(torch.batch, BOS)
+    model, close = torch.config.model, {"rtol": 1e-6, "atol": 1e-8}
+    leaves, tree = jax.tree.flatten(torch.parameters("weights"))
+    moments = [None] * len(leaves)
+    with jax.enable_x64(True):
+        loss_and_gradient = jax.jit(
+            jax.value_and_grad(lambda p: mean_loss_of_twin(model, p, batch))
+        )
+        for step in (1, 2, 3):
+            leaves = [jnp.asarray(x, jnp.float64) for x in leaves]
+            loss, gradient = loss_and_gradient(jax.tree.unflatten(tree, leaves))
+            want = torch.numbers["losses"][step - 1]
+            np.testing.assert_allclose(loss, want, rtol=1e-12)
+            if step == 1:
+                close_to_torch = functools.partial(np.testing.assert_allclose, **close)
+                jax.tree.map(close_to_torch, gradient, torch.parameters("gradients"))
+            rate = twin.learning_rate(step, model.width, int(torch.numbers["warmup"]))
+            updated = [
+                twin.adam(np.asarray(x), np.asarray(g), m, step, rate)
+                for x, g, m in zip(
+                    leaves, jax.tree.leaves(gradient), moments, strict=True
+                )
+            ]
+            leaves, moments = zip(*updated, strict=True)
+    after = jax.tree.unflatten(tree, leaves)
+    jax.tree.map(close_to_torch, after, torch.parameters("after"))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def stacked(layers, x_si):
 
 
 def test_lstm_is_torchs(torch):
-    layers = torch_layers(torch, "weights")
+    layers = formulas.float64(torch_layers(torch, "weights"))
     for b, n in enumerate(torch["length"]):
         both_sf, h_sd, states = stacked(layers, formulas.float64(torch["x"][b, :n]))
         for got, want in (

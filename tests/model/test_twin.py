@@ -16,9 +16,10 @@ BOTH_SIDES = [*range(8), 8, 12, 16, 23, 32, 46, 64, 91]
 ONE_SIDE = [*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
 
 
-def scheme(positions, place=(0,), **options):
+def scheme(positions, place, **options):
     config = SimpleNamespace(positions=positions, options=options)
-    return twin.Scheme(config, {}, 0, place, causal=True)
+    batch = {"target_segment": [[1] * len(place)], "target_position": [place]}
+    return twin.Scheme(config, {}, 0, twin.Side(batch, "target"), causal=True)
 
 
 @pytest.mark.parametrize(("causal", "first"), [(False, BOTH_SIDES), (True, ONE_SIDE)])
@@ -44,8 +45,9 @@ def test_buckets_of_the_model_are_exact(causal, count, farthest):
 def test_slopes_of_8_heads_are_the_powers_of_a_half():
     alibi = scheme("alibi", (0, 1, 2, 3))
     for head in range(8):
+        score_ts = alibi.score(None, head, 8)[0]
         for s in range(4):
-            assert alibi.score(None, 3, s, head, 8) == -(0.5 ** (head + 1)) * (3 - s)
+            assert score_ts[3, s] == -(0.5 ** (head + 1)) * (3 - s)
 
 
 def test_products_of_turned_vectors_depend_on_the_distance():
@@ -53,7 +55,8 @@ def test_products_of_turned_vectors_depend_on_the_distance():
     rng = np.random.default_rng(0)
     q_k, k_k = rng.normal(size=(2, 6))
     one, other = scheme("rotary", (3, 1)), scheme("rotary", (93, 91))
-    products = [each.turn(q_k, 0) @ each.turn(k_k, 1) for each in (one, other)]
+    turned = [each.turn(np.stack([[q_k, k_k]]))[0] for each in (one, other)]
+    products = [q_k @ k_k for q_k, k_k in turned]
     q, k = (x[::2] + 1j * x[1::2] for x in (q_k, k_k))
     theta = [1, 10_000 ** (-1 / 3), 10_000 ** (-2 / 3)]
     want = sum(

@@ -2,11 +2,11 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 
+from t2t_jax.tools.verify.child_runs import free_port
 from tests.small_run import ROOT
 
 LONG = 180.0  # seconds after which a process that has not ended is killed
@@ -45,12 +45,6 @@ module, *command = "{module}".split()
 sys.argv[1:1] = command
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Group:

@@ -141,7 +141,7 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
         return {"fits": len(compiled) == 2, "memory": {"needed": 0.9 * needed}}
 
     config = changed(data={"batch_tokens": 8192})
-    change, found = memory_check.find_suggestion(config, short, one)
+    change, found = memory_check.find_suggestion(config, short, one).values()
     assert found["fits"]
     assert len(compiled) == 2
     assert memory_check.apply_change(config, change) == compiled[-1]

@@ -217,9 +217,13 @@ def test_no_teacher_and_impossible_options_are_refused():
         frozen_workdirs(sgd("distillation"))
     assert frozen_workdirs(taught()) == ("a", "b")
     assert frozen_workdirs(sgd("r_drop")) == ()
-    with pytest.raises(UserError, match=r"teacher_weight=1\.5; want a weight from 0"):
+    with pytest.raises(
+        UserError, match=r"teacher_weight=1\.5 is too large; want at least 0 and at"
+    ):
         taught(alpha=1.5)
-    with pytest.raises(UserError, match=r"teacher_temperature=0\.0; want more than 0"):
+    with pytest.raises(
+        UserError, match=r"teacher_temperature=0\.0 is too small; want above 0"
+    ):
         taught(temperature=0.0)
 
 

@@ -192,7 +192,7 @@ def test_described_bytes_are_those_of_the_state(name):
 
 
 def test_momentum_of_one_is_told():
-    with pytest.raises(UserError, match="want 0 <= momentum < 1"):
+    with pytest.raises(UserError, match="want at least 0 and below 1"):
         config_of(optimizer="sgd", options={"momentum": 1.0})
     plain = config_of(optimizer="sgd", options={"momentum": 0.0})
     assert not jax.tree.leaves(optimizer(plain).init(model_of().shapes))[1:]

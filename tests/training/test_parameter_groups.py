@@ -86,7 +86,9 @@ def test_mistakes_name_the_parts():
         split_frozen(shapes_of(layers=1), "encodr")
     with pytest.raises(UserError, match="nothing would be trained"):
         split_frozen(model_of().shapes, "embedding,query,bias")
-    with pytest.raises(UserError, match=r"layer_decay=1.5; want at most 1"):
+    with pytest.raises(
+        UserError, match=r"layer_decay=1.5 is too large; want at least 0 and at most 1"
+    ):
         config_of(layer_decay=1.5)
 
 

@@ -92,6 +92,6 @@ def test_points_by_hand():
 def test_an_option_of_another_schedule_or_out_of_range_is_told():
     with pytest.raises(UserError, match="which this config does not choose"):
         config_of("linear", decay_share=0.5)
-    with pytest.raises(UserError, match="0 < decay_share <= 1"):
+    with pytest.raises(UserError, match="want above 0 and at most 1"):
         config_of("warmup_stable_decay", decay_share=1.5)
     assert Config().train.schedule == "paper"

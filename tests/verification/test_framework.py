@@ -18,7 +18,7 @@ from t2t_jax.tools.verify.check import (
     at_most,
     chosen,
     left_out,
-    run_checks,
+    run_check,
     worst,
 )
 from t2t_jax.tools.verify.table import CHECKS as SHIPPED
@@ -46,8 +46,8 @@ GOOD = {name: CHECKS[name] for name in ("good", "told", "absent")}
 
 @pytest.fixture
 def results(tmp_path):
-    names = [name for name in CHECKS if name != "dear"]
-    return run_checks(CHECKS, names, Context(tmp_path))
+    context = Context(tmp_path)
+    return [run_check(n, c, context) for n, c in CHECKS.items() if n != "dear"]
 
 
 def test_checks_that_fail_do_not_keep_others_from_running(results):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
 from t2t_jax.costs import chips
-from t2t_jax.tools.verify import speed, speed_around, step_cost
-from t2t_jax.tools.verify.check import Context, Unavailable, run_checks
-from t2t_jax.tools.verify.step_cost import PeakMemory, StepCost, in_own_process
+from t2t_jax.tools.verify import own_process, speed, speed_around
+from t2t_jax.tools.verify.check import Context, Unavailable, run_check
+from t2t_jax.tools.verify.measuring import StepCost
+from t2t_jax.tools.verify.own_process import PeakMemory, in_own_process
 from t2t_jax.tools.verify.table import CHECKS
 from tests.small_run import ROOT
 
@@ -88,32 +90,32 @@ def test_an_accelerator_measures_the_presets(name, monkeypatch):
 
 
 def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
-    monkeypatch.setattr(chips, "_fastest", lambda *_: 0.5)
+    monkeypatch.setattr(chips, "fastest", lambda *_: 0.5)
     assert chips.matrix_rate("float32", 10, 1) == 4_000
     assert chips.memory_rate(400) == 1_600
 
 
 def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
-    result = speed.base_step(context)
+    result = speed.step(context, "base")
     assert result.held is None
     assert result.numbers["mfu"] == 0.5  # 1e9 / 0.5 s / 4e9
     assert result.figure == "500.0 ms, 512 tokens/s, MFU 50%"
     assert "measured / forecast 2.00" in result.details[-1]
-    result = speed.base_step(with_cost(context, dtype="bfloat16"))
+    result = speed.step(with_cost(context, dtype="bfloat16"), "base")
     assert result.numbers["mfu"] == 0.25
     monkeypatch.setattr(chips, "matrix_rate", lambda *_: 8e9)
-    assert speed.base_step(with_cost(context)).numbers["mfu"] == 0.25
+    assert speed.step(with_cost(context), "base").numbers["mfu"] == 0.25
 
 
 def test_memory_may_be_little_more_than_the_forecast(context):
-    assert speed.base_memory(context).held is True
+    assert speed.memory(context, "base").held is True
     allowed = 1.05 * 2**30 + 2**26
     most = with_cost(context, memory=int(allowed))
-    assert speed.base_memory(most).held is True
+    assert speed.memory(most, "base").held is True
     more = with_cost(context, memory=int(allowed) + 2)
-    assert speed.base_memory(more).held is False
+    assert speed.memory(more, "base").held is False
     with pytest.raises(Unavailable, match="peak of base is not known"):
-        speed.base_memory(with_cost(context, memory=None))
+        speed.memory(with_cost(context, memory=None), "base")
 
 
 def gpu(*stats):
@@ -145,7 +147,7 @@ def test_a_process_s_peak_is_that_of_its_arrays():
 
 
 def test_memory_is_unknown_where_the_system_does_not_say(monkeypatch):
-    monkeypatch.setattr(step_cost, "_status", lambda field: None)
+    monkeypatch.setattr(own_process, "process_memory", lambda field: None)
     assert peak_of_an_array(1) is None
 
 
@@ -172,9 +174,9 @@ def test_one_device_is_not_compared_with_itself(context, tiny):
 def test_an_accelerator_s_time_is_limited(context, monkeypatch):
     context.began -= speed.LAST_BEGIN + 1
     monkeypatch.setattr(speed.jax, "default_backend", lambda: "gpu")
-    assert speed.big_step(context).figure  # was measured in time
+    assert speed.step(context, "big").figure  # was measured in time
     del context._shared["step of big"]
-    for check in (speed.big_step, speed_around.decode):
+    for check in (partial(speed.step, name="big"), speed_around.decode):
         with pytest.raises(Unavailable, match="within 8 minutes"):
             check(context)
 
@@ -182,8 +184,9 @@ def test_an_accelerator_s_time_is_limited(context, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eight_devices")
 def test_the_whole_group_is_rehearsed_on_virtual_devices(tiny, tmp_path):
-    names = [name for name, check in CHECKS.items() if check.group == "speed"]
-    results = run_checks(CHECKS, names, Context(tmp_path, full=True))
+    context = Context(tmp_path, full=True)
+    checks = {name: each for name, each in CHECKS.items() if each.group == "speed"}
+    results = [run_check(name, each, context) for name, each in checks.items()]
     unchecked = {result.name for result in results if result.unchecked}
     assert unchecked == {"attention"}, [result.unchecked for result in results]
     assert not [result.error for result in results if result.held is False]

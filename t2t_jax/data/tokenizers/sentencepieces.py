@@ -48,6 +48,13 @@ def _unescape(line: str) -> str:
     return re.sub("|".join(originals), lambda match: originals[match[0]], line)
 
 
+def _opened(model: bytes, name: str | Path) -> sentencepiece.SentencePieceProcessor:
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as e:
+        raise UserError(f"{name} is not a SentencePiece model: {e}") from None
+
+
 class SentencePieces:
     """A `.model` file of SentencePiece; its piece ids are the token ids.
 
@@ -68,19 +75,13 @@ class SentencePieces:
     free_spaces = False
 
     def __init__(self, content: bytes, name: str):
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-        except RuntimeError as e:
-            raise UserError(f"{name} is not a SentencePiece model: {e}") from None
-        processor = self._processor
-        ids = processor.pad_id(), processor.bos_id(), processor.unk_id()
+        self._processor = processor = _opened(content, name)
+        pad, bos = processor.pad_id(), processor.bos_id()
+        self.eos, self.unknown = processor.eos_id(), processor.unk_id()
         # SentencePiece gives -1 for a special piece that a model lacks.
-        pad, bos, unknown = (i if i >= 0 else None for i in ids)
-        stand_in = next(i for i in (pad, bos, unknown) if i is not None)
-        self.pad = stand_in if pad is None else pad
-        self.bos = stand_in if bos is None else bos
-        self.eos = processor.eos_id()
-        self.unknown = processor.unk_id()
+        stand_in = next(i for i in (pad, bos, self.unknown) if i >= 0)
+        self.pad = stand_in if pad < 0 else pad
+        self.bos = stand_in if bos < 0 else bos
         if self.eos < 0:
             raise UserError(
                 f"{name} has no piece for the end of a sentence (eos); train it with "
@@ -287,28 +288,16 @@ ORDINARY, UNKNOWN, CONTROL, SYMBOL, UNUSED, BYTE = range(1, 7)
 
 
 class Piece(NamedTuple):
-    """A piece; its id is its index.
-
-    Attributes:
-      score: of two possible merges, that with the higher score of its result is done.
-      kind: `ORDINARY`, `UNKNOWN`, `CONTROL`, `SYMBOL`, `UNUSED` or `BYTE`.
-    """
+    """A piece; its id is its index."""
 
     name: str
-    score: float
-    kind: int
+    score: float  # of two possible merges, that of the higher score is done
+    kind: int  # `ORDINARY`, `UNKNOWN`, `CONTROL`, `SYMBOL`, `UNUSED` or `BYTE`
 
 
 def own_pieces(model: bytes, file: Path) -> list[str]:
-    """Returns the pieces of a model in its order, without their scores.
-
-    Raises:
-      UserError: not a SentencePiece model.
-    """
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as e:
-        raise UserError(f"{file} is not a SentencePiece model: {e}") from None
+    """The names of a model's pieces; raises UserError if it is not a model."""
+    processor = _opened(model, file)
     return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
@@ -324,8 +313,7 @@ def pieces(model: bytes) -> list[Piece]:
 
 def is_byte_pairs(model: bytes) -> bool:
     """True if a model is a byte-pair encoding, not a unigram, word or character one."""
-    parts = dict(_fields(model))
-    return dict(_fields(parts.get(_TRAINER, b""))).get(_MODEL_TYPE) == _BPE
+    return _part(model, _TRAINER).get(_MODEL_TYPE) == _BPE
 
 
 def lossless(model: bytes) -> bool:
@@ -334,9 +322,7 @@ def lossless(model: bytes) -> bool:
     It is a byte-pair encoding with bytes for unknown characters, and encodes every
     character and every space of the text.
     """
-    parts = dict(_fields(model))
-    trainer = dict(_fields(parts.get(_TRAINER, b"")))
-    normalizer = dict(_fields(parts.get(_NORMALIZER, b"")))
+    trainer, normalizer = _part(model, _TRAINER), _part(model, _NORMALIZER)
     return (
         trainer.get(_MODEL_TYPE) == _BPE
         and trainer.get(_BYTE_FALLBACK) == 1
@@ -346,6 +332,11 @@ def lossless(model: bytes) -> bool:
         and normalizer.get(_REMOVE_SPACES, 1) == 0
         and all(piece.kind != UNUSED for piece in pieces(model))
     )
+
+
+def _part(model: bytes, number: int) -> dict[int, int | float | bytes]:
+    """The fields of a message inside the model."""
+    return dict(_fields(dict(_fields(model)).get(number, b"")))
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:

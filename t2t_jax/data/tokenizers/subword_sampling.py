@@ -20,6 +20,7 @@ import numpy as np
 import sentencepiece
 
 from t2t_jax.data.filling import Ragged, concatenated, ragged, take
+from t2t_jax.data.hashing import HashTable
 from t2t_jax.data.tokenizers.sentencepieces import (
     BYTE,
     ORDINARY,
@@ -42,6 +43,7 @@ LINES = 1 << 14  # lines encoded at a time; bounds memory
 END = "\ud800"
 CODE_POINTS = 0x110000
 NO_MERGE = np.int64(1) << 62  # above every priority
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 ALWAYS = np.int64(1) << 31  # more merges than a word has
 _STREAM = 0x5B8D  # keeps these random numbers apart from those of other purposes
 
@@ -81,24 +83,12 @@ class SubwordSampling:
         epoch: int,
         side: int,
     ) -> Ragged:
-        """Encodes lines; each ends in EOS, unless it is a label.
+        """Encodes lines; each ends in EOS, unless it is a label. Side 0 is the source.
 
-        The pieces of a line do not depend on the other lines. Without dropout they are
+        The pieces of a line do not depend on the other lines, but on its number: equal
+        lines with different numbers are split independently. Without dropout they are
         those of `Vocabulary.encode`; in any case they decode to the same text.
-
-        Args:
-          lines: the lines, without line ends.
-          numbers: a number for each line, int64 [lines]: equal lines with different
-            numbers are split independently.
-          seed, epoch: what the choice depends on, besides.
-          side: 0 for the source, 1 for the target.
         """
-        numbers = np.asarray(numbers, np.int64)
-        if numbers.shape != (len(lines),):
-            raise ValueError(
-                f"got {len(lines)} lines and numbers of shape {numbers.shape}; want "
-                "one number for each line"
-            )
 
         def kept(number_w, word_w, draw_w):
             keys = seed, epoch, _STREAM + side, number_w, word_w, draw_w
@@ -128,7 +118,7 @@ def _encoder(vocabulary: Vocabulary):
     """Returns the encoder of one side; refuses tokenizers without known merges."""
     kind = type(vocabulary.tokenizer)
     if kind is Labels:
-        return _Whole(vocabulary)
+        return lambda lines, *_: ragged(vocabulary.encode(lines, end=True))
     if kind is not SentencePieces:
         raise UserError(
             f"{vocabulary.name} is a tokenizer of kind {kind.__name__}; "
@@ -137,17 +127,6 @@ def _encoder(vocabulary: Vocabulary):
             "own: leave config.data.tokenizer empty"
         )
     return _Words(vocabulary)
-
-
-class _Whole:
-    """Lines that are always encoded alike."""
-
-    def __init__(self, vocabulary: Vocabulary):
-        self._vocabulary = vocabulary
-
-    def __call__(self, lines: Sequence[str], numbers: np.ndarray, kept) -> Ragged:
-        del numbers, kept
-        return ragged(self._vocabulary.encode(lines, end=True))
 
 
 class _Words:
@@ -167,14 +146,7 @@ class _Words:
     def __call__(
         self, lines: Sequence[str], number_l: np.ndarray, kept: Callable
     ) -> Ragged:
-        """Encodes lines.
-
-        Args:
-          lines: the lines.
-          number_l: their numbers.
-          kept: a function of (numbers of lines, places of words in them, numbers of
-            draws); see `Kept`.
-        """
+        """Encodes lines with these numbers; `kept` is that of `SubwordSampling`."""
         words = self._split(lines)
         # The end of a line and the symbols are words, too, of a single token.
         fixed = {END: self._eos, **self._merges.symbols}
@@ -297,7 +269,15 @@ class Merges:
         known = [(ord(piece), i) for piece, i in ids.items() if len(piece) == 1]
         places, values = np.array(known, np.int32).reshape(-1, 2).T
         self._symbol_of[places] = values
-        self._pairs = _PairTable(_pairs(ids), self.pieces + CODE_POINTS + 1)
+        # `np.searchsorted` in sorted pairs would take a dozen reads of memory for each
+        # pair; a hash table takes two or three. An eighth of its slots is filled at
+        # most, so most pairs are found at once.
+        left, right, merged = np.array([*_pairs(ids)], np.int64).reshape(-1, 3).T
+        self._pairs = HashTable(bits=max(8, int(8 * len(merged)).bit_length()))
+        keys = self._pair_keys(left, right)
+        self._pairs.insert(keys)
+        self._merged = np.full(len(self._pairs.keys), -1, np.int32)
+        self._merged[self._pairs.find(keys)] = merged
         # Symbols with equal scores have equal ranks: then the leftmost merges first.
         # Scores are 32-bit floats in SentencePiece, too.
         scores = np.array([p.score for p in table], np.float32)
@@ -310,6 +290,12 @@ class Merges:
         """A number that is no symbol, for a place outside of a word."""
         return self.pieces + CODE_POINTS
 
+    def _pair_keys(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        pair = left.astype(np.int64) * (self.nothing + 1) + right + 1
+        # The upper bits of the product depend on all bits of the pair. Unsigned
+        # multiplication wraps around, as is wanted.
+        return pair.view(np.uint64) * MULTIPLIER
+
     def symbols_of(self, text: str) -> np.ndarray:
         """Returns the symbols of the characters of a text, int32 [characters]."""
         return self._symbol_of[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
@@ -317,33 +303,22 @@ class Merges:
     def find(
         self, left: np.ndarray, right: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Looks up the merges of pairs of symbols.
+        """Looks up the merges of pairs of symbols, int32 [pairs].
 
-        Args:
-          left, right: symbols, int32 [pairs].
-
-        Returns:
-          The merged symbols, or -1, int32 [pairs]; and the priorities of the merges,
-          the lowest first, in the upper 32 bits of int64 [pairs], or `NO_MERGE`.
+        Returns the merged symbols, or -1, int32; and the priorities of the merges, the
+        lowest first, in the upper 32 bits of int64, or `NO_MERGE`.
         """
-        merged = self._pairs.find(left, right)
+        merged = self._merged[self._pairs.find(self._pair_keys(left, right))]
         return merged, self._priorities[merged]
 
 
 def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
-    """Merges the symbols of words to pieces.
+    """Merges the symbols of each word to pieces.
 
     Each round does the next merge of every word, or leaves it out: the one of the
-    highest score, and of these the leftmost.
-
-    Args:
-      words: the symbols of each word.
-      merges: which symbols merge.
-      kept: a function of words and of how many merges of each were left out, that says
-        how many merges come before the next one that is left out. None does all.
-
-    Returns:
-      The pieces of each word.
+    highest score, and of these the leftmost. `kept` is a function of words and of how
+    many merges of each were left out: it says how many merges come before the next one
+    that is. None does all.
     """
     order_w = np.argsort(-words.lengths, kind="stable")
     words = take(words, order_w)  # the longest first: short words are done early
@@ -421,61 +396,3 @@ def _pairs(ids: dict[str, int]) -> Iterable[tuple[int, int, int]]:
             left, right = ids.get(piece[:cut]), ids.get(piece[cut:])
             if left is not None and right is not None:
                 yield left, right, merged
-
-
-class _PairTable:
-    """A hash table from pairs of integers to integers, for arrays of pairs.
-
-    Open addressing with linear probing. `np.searchsorted` in sorted pairs would take a
-    dozen reads of memory for each pair; this takes two or three.
-    """
-
-    _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
-    _EMPTY = np.int64(-1)
-
-    def __init__(self, triples: Iterable[tuple[int, int, int]], most: int):
-        """Fills the table.
-
-        Args:
-          triples: (left, right, value) of all pairs; values are at least 0.
-          most: above all integers of a pair.
-        """
-        left, right, values = np.array([*triples], np.int64).reshape(-1, 3).T
-        self._most = np.int64(most)
-        # An eighth of the slots is filled at most, so most pairs are found at once.
-        bits = max(8, int(8 * len(values)).bit_length())
-        self._shift = np.uint64(64 - bits)
-        self._last = np.int64((1 << bits) - 1)
-        self._keys = np.full(1 << bits, self._EMPTY)
-        self._values = np.full(1 << bits, -1, np.int32)
-        keys = left * self._most + right
-        slots = self._first_slot(keys)
-        while len(keys):
-            # One of those that want a free slot gets it; the others try the next one.
-            wanted = np.flatnonzero(self._keys[slots] == self._EMPTY)
-            _, winners = np.unique(slots[wanted], return_index=True)
-            winners = wanted[winners]
-            self._keys[slots[winners]] = keys[winners]
-            self._values[slots[winners]] = values[winners]
-            keys, values = np.delete(keys, winners), np.delete(values, winners)
-            slots = (np.delete(slots, winners) + 1) & self._last
-
-    def _first_slot(self, keys: np.ndarray) -> np.ndarray:
-        # The upper bits of the product depend on all bits of the key. Unsigned
-        # multiplication wraps around, as is wanted.
-        mixed = keys.view(np.uint64) * self._MULTIPLIER
-        return (mixed >> self._shift).view(np.int64)
-
-    def find(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Returns the values of pairs, int32; -1 for a pair that is not stored."""
-        keys = left.astype(np.int64) * self._most + right
-        slots = self._first_slot(keys)
-        found = self._values[slots]  # -1 in an empty slot
-        again = np.flatnonzero((self._keys[slots] != keys) & (found >= 0))
-        slots = slots[again]
-        while len(again):  # another pair's slot: try the next one
-            slots = (slots + 1) & self._last
-            found[again] = self._values[slots]
-            wrong = (self._keys[slots] != keys[again]) & (found[again] >= 0)
-            slots, again = slots[wrong], again[wrong]
-        return found

@@ -105,11 +105,7 @@ class Labels:
         return len(self._labels)
 
     def encode(self, lines: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Returns the id of each label, in a row of its own.
-
-        Raises:
-          UserError: a line is not one of the labels.
-        """
+        """Returns a row with the id of each label; raises UserError if unknown."""
         for line in lines:
             if line not in self._ids:
                 raise UserError(
@@ -156,14 +152,10 @@ def pack(kind: str, **fields: Any) -> bytes:
 
 
 def parse(content: bytes, name: str) -> Tokenizer:
-    """Reads a stored tokenizer.
-
-    Args:
-      content: of `pack`, or of a SentencePiece model.
-      name: the file, for error messages.
+    """Reads a stored tokenizer: of `pack`, or a SentencePiece model.
 
     Raises:
-      UserError: damaged, or of a kind that is not in the table.
+      UserError: damaged, or of a kind that is not in the table; names the file.
     """
     if not content.startswith(b"{"):
         return SentencePieces(content, name)

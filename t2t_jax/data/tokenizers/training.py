@@ -35,19 +35,14 @@ ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
 
 
 class Part(NamedTuple):
-    """The part of the text that a tokenizer is for.
+    """The part of the text that a tokenizer is for."""
 
-    Attributes:
-      sides: The sides of a pair in it: 0 is the source, 1 the target.
-      cleaned: The sides of a pair that must not be empty.
-      tokenizer, size: The fields of `config.data` for an existing tokenizer, and for
-        the number of pieces of a new one.
-    """
-
-    sides: tuple[int, ...]
+    sides: tuple[int, ...]  # of a pair in it: 0 is the source, 1 the target
+    # The fields of `config.data` for an existing tokenizer, and for the number of
+    # pieces of a new one.
     tokenizer: str = "tokenizer"
     size: str = "vocab_size"
-    cleaned: tuple[int, ...] = (0, 1)
+    cleaned: tuple[int, ...] = (0, 1)  # the sides of a pair that must not be empty
 
 
 JOINT = Part((0, 1))

@@ -20,9 +20,8 @@ _is_special = re.compile("<s>|</s>|<unk>|<pad>|<0x[0-9A-F]{2}>").fullmatch
 def parse_symbols(symbols: str) -> tuple[str, ...]:
     """Splits `config.data.symbols`, such as `<bt>,<2de>`, into its symbols.
 
-    Raises:
-      UserError: A symbol is empty, is given twice, has white space in it, or is a piece
-        or a character that the tokenizer needs itself.
+    Raises UserError if one is empty, is given twice, has white space in it, or is a
+    piece or a character that the tokenizer needs itself.
     """
     parsed = tuple(s.strip() for s in symbols.split(",")) if symbols else ()
     for number, symbol in enumerate(parsed):

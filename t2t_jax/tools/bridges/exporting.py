@@ -25,7 +25,7 @@ from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import first_free
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics import measures
@@ -33,7 +33,7 @@ from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import translates, write_json
-from t2t_jax.tools.bridges.formats import ExportFormat
+from t2t_jax.tools.bridges.formats import ExportFormat, find_format
 from t2t_jax.tools.bridges.table import EXPORTS
 from t2t_jax.workdir import Workdir
 
@@ -44,17 +44,11 @@ LOST = -1.0  # BLEU; a quantized export fails if it has certainly lost more
 
 
 class Lines(NamedTuple):
-    """Text to compare translations on.
-
-    Attributes:
-      sources: lines of the source language.
-      references: their translations; None if there are none.
-      origin: for messages.
-    """
+    """Text to compare translations on."""
 
     sources: list[str]
-    references: list[str] | None
-    origin: str
+    references: list[str] | None  # their translations
+    origin: str  # for messages
 
 
 def export(
@@ -82,7 +76,7 @@ def export(
       UserError: the format cannot hold the model; a library is missing; or the exported
         model does not agree, then its files are in `OUTPUT.failed`.
     """
-    form = _format(name)
+    form: ExportFormat = find_format("to", name, EXPORTS)
     given = {key: value for key, value in options.items() if value is not None}
     if unused := sorted(given.keys() - {*form.options}):
         raise UserError(
@@ -141,11 +135,7 @@ def export(
 
 
 def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
-    """Checks that a format other than one of weights may hold the task's model.
-
-    Raises:
-      UserError: its answers are not found by a search for a target of a source.
-    """
+    """Checks that a format other than one of weights may hold the task's model."""
     if not form.holds_weights and not task_of(translator.config).searches:
         others = [other for other, form in EXPORTS.items() if form.holds_weights]
         raise UserError(
@@ -155,21 +145,8 @@ def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
         )
 
 
-def _format(name: str) -> ExportFormat:
-    if name not in EXPORTS:
-        raise UserError(
-            f"--to={name}: no such format{did_you_mean(name, EXPORTS)} (formats: "
-            f"{', '.join(EXPORTS)})"
-        )
-    return EXPORTS[name]
-
-
 def check_text(translator: Translator, test: str, references: bool) -> Lines:
-    """Finds lines to compare translations on, at most `LINES`.
-
-    Raises:
-      UserError: references are needed and there are none.
-    """
+    """Finds lines to compare translations on, at most `LINES`."""
     data = translator.config.data
     folder = "" if test else data.dir
     own = [place for place in f"{data.dev},{data.test}".split(",") if place]

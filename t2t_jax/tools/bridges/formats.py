@@ -4,17 +4,24 @@ A format is a function in a file of `families/` or `exports/`, and a line in `ta
 Formats that are read share the functions here, which make a config of ours.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from t2t_jax.config import Config, DataConfig, DecodeConfig, from_config_dict
+from t2t_jax.config import (
+    Config,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    from_config_dict,
+)
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
 from t2t_jax.search import algorithm
+from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
 
@@ -38,60 +45,43 @@ class Request(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """A model that was read.
+    """A model that was read."""
 
-    Attributes:
-      config: its `model`, languages, `data.joint_vocabulary`, vocabulary sizes, and
-        search options (`decode.beam`, `decode.alpha`, `decode.penalty`).
-      parameters: float32 NumPy arrays.
-      peer: the arguments of the format's peer script, JSON-serializable.
-      notes: sentences for the user about what differs from the original.
-    """
-
+    # Its `model`, languages, `data.joint_vocabulary`, vocabulary sizes, and search
+    # options (`decode.beam`, `decode.alpha`, `decode.penalty`).
     config: Config
     vocabulary: Vocabulary
-    parameters: Parameters
-    peer: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    parameters: Parameters  # float32 NumPy arrays
+    peer: dict[str, Any]  # arguments of the format's peer script, JSON-serializable
+    notes: tuple[str, ...] = ()  # for the user: what differs from the original
 
 
 class ImportFormat(NamedTuple):
-    """A format that `import` reads.
+    """A format that `import` reads."""
 
-    Attributes:
-      name: as users know it.
-      recognize: True if a path looks like it; reads file names and a config at most.
-      read: raises UserError for all that it cannot read exactly.
-      peer: a script in bridges/peers/ that runs the original; None if none exists.
-      reads: the fields of a request that it uses besides the path.
-    """
-
-    name: str
+    name: str  # as users know it
+    # True if a path looks like it; reads file names and a config at most.
     recognize: Callable[[Path], bool]
+    # Raises UserError for all that it cannot read exactly.
     read: Callable[[Request], Imported]
-    peer: str | None
+    peer: str | None  # a script in checks/peers/ that runs the original, if one exists
+    # The fields of a request that it uses besides the path.
     reads: tuple[str, ...] = ("source", "target", "model")
 
 
 class ExportFormat(NamedTuple):
-    """A format that `export` writes.
+    """A format that `export` writes."""
 
-    Attributes:
-      name: as users know it.
-      write: (translator, folder, options) -> JSON for the peer; the folder exists and
-        is empty. Raises UserError for a model that the format cannot hold.
-      peer: a script in bridges/peers/ that loads the result, in a process without
-        t2t_jax.
-      checks: the tasks of the peer script: `greedy` and `beam` for translations,
-        `logits` for a format without a search, `values` for one of weights alone.
-      options: names of the command's options that it uses, such as `quantization`.
-    """
-
-    name: str
+    name: str  # as users know it
+    # (translator, empty folder, options) -> JSON for the peer. Raises UserError for a
+    # model that the format cannot hold.
     write: Callable[[Translator, Path, dict[str, Any]], dict[str, Any]]
+    # A script in checks/peers/ that loads the result, in a process without t2t_jax.
     peer: str
+    # Its tasks: `greedy` and `beam` for translations, `logits` for a format without a
+    # search, `values` for one of weights alone.
     checks: tuple[str, ...] = ("greedy", "beam")
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # of the command, such as `quantization`
 
     @property
     def holds_weights(self) -> bool:
@@ -125,15 +115,9 @@ def languages(
     guessed: tuple[str, str] = ("", ""),
     several: bool = False,
 ) -> tuple[str, str]:
-    """Returns source and target: the user's, the files', or else those guessed.
+    """Returns source and target: the user's, those in the files, or those guessed.
 
-    Args:
-      found: in the files; empty where they do not say.
-      guessed: such as from the folder's name; the user may say others.
-      several: True for a model of several languages, whose files name one pair of them.
-
-    Raises:
-      UserError: nobody says one of them, or the user contradicts the files.
+    A model of `several` languages may have others than its files name.
     """
     chosen = []
     for side, own, guess in zip(("source", "target"), found, guessed, strict=True):
@@ -159,13 +143,11 @@ def imported_config(
     between: tuple[str, str],
     decode: Mapping[str, Any],
 ) -> Config:
-    """Puts the config together.
+    """Puts the config together from fields of `model` and of `decode`.
 
     Args:
       name: what says `model`, for error messages.
-      model: fields of `config.model`.
       between: the languages.
-      decode: fields of `config.decode`.
 
     Raises:
       UserError: the user's fields contradict the model, or a field is impossible.
@@ -194,11 +176,7 @@ def imported_config(
 
 
 def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
-    """Checks that a table of embeddings has a row for each piece.
-
-    Raises:
-      UserError: the sizes differ, so the tokenizer is of another model.
-    """
+    """Checks that a table of embeddings has a row for each piece."""
     rows = len(tensors[table]) if table in tensors else len(vocabulary)
     if rows != len(vocabulary):
         raise UserError(
@@ -206,3 +184,34 @@ def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
             f"{len(vocabulary):,} pieces; want the tokenizer that the model was "
             "trained with"
         )
+
+
+def layerdrop_notes(options: Fields) -> list[str]:
+    """Notes on layers that the original drops."""
+    return [
+        f"{name}={rate}: training here does not drop whole layers"
+        for name in ("encoder_layerdrop", "decoder_layerdrop")
+        if (rate := options.rate(name))
+    ]
+
+
+def check_choices(
+    config: ModelConfig, choices: Mapping[str, Sequence], system: str, hint: str
+) -> None:
+    """Refuses a model with another value of a field than a system computes."""
+    for name, values in choices.items():
+        if (value := getattr(config, name)) not in values:
+            raise UserError(
+                f"config.model.{name}={value!r} has no counterpart in {system}: want "
+                f"{' or '.join(map(repr, values))}{hint}"
+            )
+
+
+def find_format(flag: str, name: str, formats: Mapping[str, Any]) -> Any:
+    """The format of a name."""
+    if name not in formats:
+        raise UserError(
+            f"--{flag}={name}: no such format{did_you_mean(name, formats)} (formats: "
+            f"{', '.join(formats)})"
+        )
+    return formats[name]

@@ -24,12 +24,12 @@ from t2t_jax import config as fields
 from t2t_jax.commands.config_files import given_fields
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import write_atomically
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request, find_format
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import IMPORTED, Workdir
@@ -85,12 +85,7 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
     if not path.exists():
         raise UserError(f"--model={path} does not exist; want a folder or a file")
     if name:
-        if name not in IMPORTS:
-            raise UserError(
-                f"--format={name}: no such format{did_you_mean(name, IMPORTS)} "
-                f"(formats: {', '.join(IMPORTS)})"
-            )
-        return name, IMPORTS[name]
+        return name, find_format("format", name, IMPORTS)
     for name, form in IMPORTS.items():
         if form.recognize(path):
             return name, form
@@ -115,14 +110,7 @@ def check_request(request: Request, name: str, form: ImportFormat) -> None:
 def compare(
     translator: Translator, imported: Imported, form: ImportFormat, request: Request
 ) -> dict[str, Any]:
-    """Compares logits and greedy translations with the original's, on random input.
-
-    Returns:
-      The figures, or why nothing was compared.
-
-    Raises:
-      UserError: they differ.
-    """
+    """Compares logits and greedy translations with the original's, on random input."""
     if form.peer is None:
         return _not_compared(f"there is no library here that reads {form.name}")
     if missing := peer_process.missing_packages(form.peer):

@@ -4,7 +4,7 @@ Functions that read one raise a UserError that names the file: missing, or damag
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def recognizer(field: str, value: str) -> Callable[[Path], bool]:
+    """Returns a function that recognizes folders by a field of config.json."""
+
+    def recognize(path: Path) -> bool:
+        try:
+            return json.loads((path / "config.json").read_bytes())[field] == value
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return False
+
+    return recognize
+
+
 def read_lines(path: Path, ended: bool = False) -> list[str]:
     """Reads lines of UTF-8; a line break at the end does not begin another line.
 
@@ -56,11 +68,10 @@ def read_lines(path: Path, ended: bool = False) -> list[str]:
     return lines
 
 
-def read_sentencepiece(path: Path) -> bytes:
-    """Reads a SentencePiece model, and checks that it is one."""
+def read_sentencepiece(path: Path) -> tuple[bytes, list[str]]:
+    """Reads a SentencePiece model and its pieces."""
     content = read_content(path)
-    own_pieces(content, path)
-    return content
+    return content, own_pieces(content, path)
 
 
 def read_pieces(
@@ -125,6 +136,14 @@ class Fields:
         self._read.add(field)
         value = self.values.get(field)
         return default if value is None else value
+
+    def choice(self, field: str, choices: Mapping[Any, Any], default: Any = "") -> Any:
+        """Returns our word for a field that has one of several values."""
+        value = self.get(field, default)
+        if value not in choices:
+            shown = [json.dumps(each).strip('"') for each in choices]
+            raise self.error(field, " or ".join(shown))
+        return choices[value]
 
     def size(self, field: str) -> int:
         """Returns a field that is a number of at least 1."""

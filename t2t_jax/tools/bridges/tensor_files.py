@@ -17,6 +17,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.model_files import read_json
@@ -113,8 +114,6 @@ def _in_folder(folder: Path) -> Path:
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -132,9 +131,7 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(index, dict) or not all(
         isinstance(file, str) and Path(file).name == file for file in index.values()
     ):
-        raise UserError(
-            f"{path} is damaged: want `weight_map`, from names to files beside it"
-        )
+        raise _damaged(path, "want `weight_map`, from names to files beside it")
     found: dict[str, np.ndarray] = {}
     for file in sorted(set(index.values())):
         tensors = _one_file(path.parent / file)
@@ -177,7 +174,7 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except _NPZ_ERRORS as e:
-        raise UserError(f"{path} is damaged: {e}; download it again") from None
+        raise _damaged(path, e) from None
 
 
 def _state(found: Any, name: str) -> dict[str, np.ndarray]:
@@ -215,19 +212,7 @@ _STORAGES = {
     }.items()
 }
 # Names that a pickle may hold as values.
-_NAMES = {
-    *_STORAGES,
-    "torch.float16",
-    "torch.float32",
-    "torch.float64",
-    "torch.bfloat16",
-    "torch.int8",
-    "torch.int16",
-    "torch.int32",
-    "torch.int64",
-    "torch.uint8",
-    "torch.bool",
-}
+_NAMES = {*_STORAGES, *(f"torch.{dtype.name}" for dtype in _STORAGES.values())}
 # The two numbers that the older format begins with.
 _MAGIC = 0x1950A86A20F9469CFC6C, 1001
 
@@ -237,15 +222,12 @@ def _mapped(path: Path) -> np.ndarray:
     return np.asarray(np.memmap(path, np.uint8, mode="r"))
 
 
-def _size_of(shape: Any, name: str) -> int:
+def _size_of(shape: Any, path: Path) -> int:
     """The number of elements of a shape, which in a damaged file may be anything."""
     if not isinstance(shape, list | tuple) or not all(
         type(n) is int and n >= 0 for n in shape
     ):
-        raise UserError(
-            f"{name} is damaged: a size is not a non-negative integer; "
-            "download it again"
-        )
+        raise _damaged(path, "a size is not a non-negative integer")
     return math.prod(shape)
 
 
@@ -305,10 +287,7 @@ def _member(content: np.ndarray, file: zipfile.ZipInfo, path: Path) -> np.ndarra
     begin = at + 30 + sum(struct.unpack("<2H", head[26:30]))
     found = content[begin : begin + file.file_size]
     if len(found) != file.file_size or zlib.crc32(found) != file.CRC:
-        raise UserError(
-            f"{path} is damaged: the checksum of {file.filename} is wrong; download it "
-            "again"
-        )
+        raise _damaged(path, f"the checksum of {file.filename} is wrong")
     return found
 
 
@@ -330,7 +309,7 @@ def _unzipped(path: Path) -> Any:
         )
         keys = unpickle(stream, str(path))
         if not isinstance(keys, list) or {str(key) for key in keys} != sizes.keys():
-            raise UserError(f"{path} is damaged: it lists other storages than it has")
+            raise _damaged(path, "it lists other storages than it has")
         content, at = _mapped(path), stream.tell()
         storages: dict[str, np.ndarray] = {}
         for key in map(str, keys):
@@ -345,7 +324,7 @@ def _unzipped(path: Path) -> Any:
             if view is None:
                 return found
             _, first, count = view
-            _size_of([first, count], str(path))
+            _size_of([first, count], path)
             return found[first : first + count]
 
         stream.seek(begin)
@@ -376,13 +355,11 @@ def _unpickle(stream: Any, path: Path, storage: Callable[..., Any]) -> Any:
         dtype = _STORAGES.get(getattr(its_type, "path", ""))
         if kind != "storage" or dtype is None:
             raise ValueError("an object that is stored elsewhere is not a storage")
-        _size_of([elements], str(path))
+        _size_of([elements], path)
         return storage(dtype, str(key), elements, *view)
 
     def tensor(storage, offset, shape, strides, *_):
-        return (
-            storage if storage is None else _view(path, storage, offset, shape, strides)
-        )
+        return _view(path, storage, offset, shape, strides)
 
     calls = {
         "torch._utils._rebuild_tensor": tensor,
@@ -394,19 +371,19 @@ def _unpickle(stream: Any, path: Path, storage: Callable[..., Any]) -> Any:
     return unpickle(stream, str(path), persistent, calls, _NAMES)
 
 
-def _view(path, storage: np.ndarray, offset, shape, strides) -> np.ndarray:
-    """A tensor: a view of its storage, checked against the bounds."""
-    size = _size_of(shape, str(path))
-    _size_of([offset, *strides], str(path))
+def _view(path, storage: np.ndarray | None, offset, shape, strides):
+    """A tensor: a view of its storage, checked against the bounds; None without one."""
+    if storage is None:
+        return None
+    size = _size_of(shape, path)
+    _size_of([offset, *strides], path)
     if size == 0:
         return np.zeros(shape, storage.dtype)
     last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     # A view may repeat elements; one with more than its storage has is a bomb.
     if offset + last >= len(storage) or size > len(storage):
-        raise UserError(
-            f"{path} is damaged: a tensor of shape {list(shape)} does not fit into its "
-            f"storage of {len(storage):,} elements"
-        )
+        reason = f"a tensor of shape {list(shape)} does not fit into its storage of "
+        raise _damaged(path, f"{reason}{len(storage):,} elements")
     return np.lib.stride_tricks.as_strided(
         storage[offset:],
         shape,

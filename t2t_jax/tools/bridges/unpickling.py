@@ -211,30 +211,27 @@ class _Machine:
         self._since_mark()
 
     def _append(self, _):
-        item = self._stack.pop()
-        self._list().append(item)
+        self._extend([self._stack.pop()])
 
     def _appends(self, _):
-        items = self._since_mark()
-        self._list().extend(items)
+        self._extend(self._since_mark())
 
-    def _list(self) -> list:
+    def _extend(self, items: list) -> None:
         if not isinstance(self._stack[-1], list):
             raise TypeError("an item is appended to what is not a list")
-        return self._stack[-1]
+        self._stack[-1].extend(items)
 
     def _setitem(self, _):
         value, key = self._stack.pop(), self._stack.pop()
-        self._dict()[_key(key)] = value
+        self._update([key, value])
 
     def _setitems(self, _):
-        items = self._since_mark()
-        self._dict().update(_dict(_pairs(items)))
+        self._update(self._since_mark())
 
-    def _dict(self) -> dict:
+    def _update(self, items: list) -> None:
         if not isinstance(self._stack[-1], dict):
             raise TypeError("an item is set in what is not a dict")
-        return self._stack[-1]
+        self._stack[-1].update(_dict(_pairs(items)))
 
     def _additems(self, _):
         items = self._since_mark()

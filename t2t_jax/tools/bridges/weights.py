@@ -6,6 +6,7 @@ the other reads back.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,77 +15,55 @@ import numpy as np
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
+from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
+from t2t_jax.model.positions import sinusoids
 
 Tensors = Mapping[str, np.ndarray]
 
 
 class Form(NamedTuple):
-    """The storage layout of an array in another system, and the way there and back.
+    """How another system stores an array: reshaped, and perhaps then transposed."""
 
-    Attributes:
-      there: our array -> theirs.
-      back: (their array, our shape) -> our array.
-      shape: our shape -> theirs.
-    """
+    reshaped: Callable[[tuple[int, ...]], tuple[int, ...]]
+    transposed: bool = False
 
-    there: Callable[[np.ndarray], np.ndarray]
-    back: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
-    shape: Callable[[tuple[int, ...]], tuple[int, ...]]
+    def shape(self, ours: tuple[int, ...]) -> tuple[int, ...]:
+        """Our shape -> theirs."""
+        return self.reshaped(ours)[::-1] if self.transposed else self.reshaped(ours)
 
+    def there(self, x: np.ndarray) -> np.ndarray:
+        """Our array -> theirs."""
+        x = x.reshape(self.reshaped(x.shape))
+        return x.T if self.transposed else x
 
-def _merged(shape: tuple[int, ...], inputs: int) -> tuple[int, int]:
-    """The shape of a matrix [inputs, outputs] whose first axes are the inputs."""
-    return int(np.prod(shape[:inputs])), int(np.prod(shape[inputs:]))
-
-
-def _matrix(inputs: int, turned: bool) -> Form:
-    """A matrix, with our `inputs` first axes merged; [outputs, inputs] if turned."""
-
-    def shape(ours):
-        return _merged(ours, inputs)[::-1] if turned else _merged(ours, inputs)
-
-    def there(x):
-        matrix = x.reshape(_merged(x.shape, inputs))
-        return matrix.T if turned else matrix
-
-    return Form(there, lambda x, ours: (x.T if turned else x).reshape(ours), shape)
+    def back(self, x: np.ndarray, ours: tuple[int, ...]) -> np.ndarray:
+        """Their array -> that of our shape."""
+        return (x.T if self.transposed else x).reshape(ours)
 
 
-# The array itself; embeddings and norms.
-SAME = Form(lambda x: x, lambda x, ours: x.reshape(ours), lambda ours: ours)
-# One axis: biases of attention, which keep heads apart here.
-FLAT = Form(
-    lambda x: x.reshape(-1),
-    lambda x, ours: x.reshape(ours),
-    lambda ours: (int(np.prod(ours)),),
-)
-# [1, n], as Marian stores vectors.
-ROW = Form(
-    lambda x: x.reshape(1, -1),
-    lambda x, ours: x.reshape(ours),
-    lambda ours: (1, int(np.prod(ours))),
-)
-# PyTorch's Linear, [outputs, inputs]: of [d, h, k] and of [h, k, d].
-LINEAR, LINEAR_OUT = _matrix(1, turned=True), _matrix(2, turned=True)
-# [inputs, outputs], as Marian stores matrices.
-MATRIX, MATRIX_OUT = _matrix(1, turned=False), _matrix(2, turned=False)
+# The array itself, one axis, and [1, n], as Marian stores vectors.
+SAME = Form(lambda ours: ours)
+FLAT = Form(lambda ours: (math.prod(ours),))
+ROW = Form(lambda ours: (1, math.prod(ours)))
+
+
+def _matrix(inputs: int, transposed: bool) -> Form:
+    """[inputs, outputs], with our `inputs` first axes merged, and all others."""
+    return Form(
+        lambda ours: (math.prod(ours[:inputs]), math.prod(ours[inputs:])), transposed
+    )
 
 
 class Rule(NamedTuple):
-    """One array of another system.
+    """One array of another system."""
 
-    Attributes:
-      theirs: its name.
-      ours: our parameters that it holds, such as `encoder.0.attention.query`; several
-        are stored one after another on the first axis.
-      form: how each of them is stored.
-    """
-
-    theirs: str
+    theirs: str  # its name
+    # Our parameters that it holds, such as `encoder.0.attention.query`; several are
+    # stored one after another on the first axis.
     ours: tuple[str, ...]
-    form: Form
+    form: Form  # of each of them
 
 
 def flatten(parameters: Parameters) -> dict[str, Any]:
@@ -171,115 +150,176 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more
 
 
-class LayerNames(NamedTuple):
-    """The names that a system gives to the parts of a Transformer layer.
+# Forms of matrices, of matrices whose inputs are [h, k], and of vectors: PyTorch's
+# Linear is [outputs, inputs], Marian's matrices are [inputs, outputs].
+PYTORCH = _matrix(1, transposed=True), _matrix(2, transposed=True), FLAT
+MARIAN = _matrix(1, transposed=False), _matrix(2, transposed=False), ROW
 
-    Attributes:
-      attention: its names of our self-attention and cross-attention.
-      norms: of our norms: `attention`, `cross` and `ff`.
-      projections: of our `query`, `key`, `value` and `out`; or None for `packed`.
-      feed_forward: of our `inner` and `outer`.
+
+class Tables(NamedTuple):
+    """A system's names of the arrays around the layers."""
+
+    source: str  # embeddings
+    target: str
+    output: str  # the output layer's matrix, if it is not the target's embedding
+    bias: str  # of the output layer
+    positions: Mapping[str, str]  # the learned tables of `encoder` and `decoder`
+    shared: str = ""  # the embedding of both, if it is not named like the target's
+
+
+class Layers(NamedTuple):
+    """A system's names of the arrays in the layers.
+
+    `{side}` becomes encoder or decoder, `{number}` counts from 0 and `{nth}` from 1,
+    and `{}` becomes the word of `linear` or `norm` for the array.
     """
 
-    attention: dict[str, str]
-    norms: dict[str, str]
-    projections: dict[str, str]
-    feed_forward: dict[str, str]
+    layer: str  # what the names of a layer begin with
+    linears: Mapping[str, str]  # our matrices; those of the same name are stored as one
+    norms: Mapping[str, str]  # of our sub-layers, which `{nth}` counts
+    final_norm: str  # after all layers
+    forms: tuple[Form, Form, Form] = PYTORCH
+    linear: tuple[str, str] = ("weight", "bias")
+    norm: tuple[str, str] = ("weight", "bias")
+    prefix: str = ""  # of all names, as it is
 
 
 # fairseq's names, which Hugging Face's ports of its models keep.
-FAIRSEQ_NAMES = LayerNames(
-    attention={"attention": "self_attn", "cross": "encoder_attn"},
+FAIRSEQ = Layers(
+    layer="{side}.layers.{number}.",
+    linears={
+        "attention.query": "self_attn.q_proj.{}",
+        "attention.key": "self_attn.k_proj.{}",
+        "attention.value": "self_attn.v_proj.{}",
+        "attention.out": "self_attn.out_proj.{}",
+        "cross.query": "encoder_attn.q_proj.{}",
+        "cross.key": "encoder_attn.k_proj.{}",
+        "cross.value": "encoder_attn.v_proj.{}",
+        "cross.out": "encoder_attn.out_proj.{}",
+        "ff.inner": "fc1.{}",
+        "ff.outer": "fc2.{}",
+    },
     norms={
-        "attention": "self_attn_layer_norm",
-        "cross": "encoder_attn_layer_norm",
-        "ff": "final_layer_norm",
+        "attention": "self_attn_layer_norm.{}",
+        "cross": "encoder_attn_layer_norm.{}",
+        "ff": "final_layer_norm.{}",
     },
-    projections={
-        "query": "q_proj",
-        "key": "k_proj",
-        "value": "v_proj",
-        "out": "out_proj",
-    },
-    feed_forward={"inner": "fc1", "outer": "fc2"},
+    final_norm="{side}.layer_norm.{}",
 )
 
 
-def layer_rules(
-    config: ModelConfig, names: LayerNames, prefix: str = "", packed: str = ""
+def table_rules(
+    config: ModelConfig, tables: Tables, bias: Form = FLAT
 ) -> Iterator[Rule]:
-    """Yields the rules of all encoder and decoder layers, in PyTorch's forms.
-
-    Args:
-      config: with `attention_bias`, as PyTorch's layers have them.
-      prefix: of all names, such as `model.`; a layer is `{prefix}encoder.layers.0.`.
-      packed: the name of query, key and value as one matrix, such as `in_proj_`; empty
-        if they are apart.
-    """
-    for side, parts in (
-        ("encoder", ("attention",)),
-        ("decoder", ("attention", "cross")),
-    ):
-        for number in range(config.side(side).layers):
-            ours, theirs = f"{side}.{number}", f"{prefix}{side}.layers.{number}"
-            for part in parts:
-                at, there = f"{ours}.{part}", f"{theirs}.{names.attention[part]}"
-                projections = dict(names.projections)
-                if packed:
-                    three = ("query", "key", "value")
-                    for suffix, ending, form in (
-                        ("weight", "", LINEAR),
-                        ("bias", "_bias", FLAT),
-                    ):
-                        yield Rule(
-                            f"{there}.{packed}{suffix}",
-                            tuple(f"{at}.{p}{ending}" for p in three),
-                            form,
-                        )
-                    projections = {"out": projections["out"]}
-                for mine, other in projections.items():
-                    form = LINEAR_OUT if mine == "out" else LINEAR
-                    yield Rule(f"{there}.{other}.weight", (f"{at}.{mine}",), form)
-                    yield Rule(f"{there}.{other}.bias", (f"{at}.{mine}_bias",), FLAT)
-            for mine, other in names.feed_forward.items():
-                yield Rule(f"{theirs}.{other}.weight", (f"{ours}.ff.{mine}",), LINEAR)
-                yield Rule(f"{theirs}.{other}.bias", (f"{ours}.ff.{mine}_bias",), SAME)
-            for part in (*parts, "ff"):
-                norm = f"{theirs}.{names.norms[part]}"
-                yield from norm_rules(norm, f"{ours}.{part}_sub.norm")
-
-
-def norm_rules(theirs: str, ours: str) -> list[Rule]:
-    """The rules of one LayerNorm."""
-    return [
-        Rule(f"{theirs}.weight", (f"{ours}.scale",), SAME),
-        Rule(f"{theirs}.bias", (f"{ours}.bias",), SAME),
-    ]
-
-
-def with_attention_biases(
-    config: ModelConfig, parameters: Parameters
-) -> tuple[ModelConfig, Parameters]:
-    """The same function with biases of 0 in attention, for systems that have them."""
-    if config.attention_bias:
-        return config, parameters
-    return _adding(config, parameters, attention_bias=True)
-
-
-def with_output_bias(
-    config: ModelConfig, parameters: Parameters
-) -> tuple[ModelConfig, Parameters]:
-    """The same function with a bias of 0 of the logits."""
+    """Yields the rules of embeddings, output layer and learned positions."""
+    if config.tied == "all":
+        yield Rule(tables.shared or tables.target, ("embedding.tokens",), SAME)
+    else:
+        yield Rule(tables.source, ("embedding.source_tokens",), SAME)
+        yield Rule(tables.target, ("embedding.tokens",), SAME)
+    if config.tied == "none":
+        yield Rule(tables.output, ("embedding.output",), SAME)
     if config.output_bias:
-        return config, parameters
-    return _adding(config, parameters, output_bias=True)
+        yield Rule(tables.bias, ("embedding.output_bias",), bias)
+    if config.positions == "learned":
+        for side, table in tables.positions.items():
+            yield Rule(table, (f"{side}_positions.0.table",), SAME)
 
 
-def _adding(
-    config: ModelConfig, parameters: Parameters, **changed: bool
+def merge_copies(
+    tensors: dict[str, np.ndarray], tables: Tables, tied: str, name: str, hint: str
+) -> None:
+    """Keeps one of the copies of a tied table, under the name of its rule."""
+    names = {
+        "all": (
+            tables.shared or tables.target,
+            tables.source,
+            tables.target,
+            tables.output,
+        ),
+        "target": (tables.target, tables.output),
+        "none": (),
+    }[tied]
+    stored = [copy for copy in dict.fromkeys(names) if copy in tensors]
+    copies = [tensors.pop(copy) for copy in stored]
+    for copy, array in zip(stored[1:], copies[1:], strict=True):
+        if not np.array_equal(copies[0], array):
+            raise UserError(
+                f"{name}: {stored[0]} and {copy} differ, but its config says that they "
+                f"are one table; {hint}"
+            )
+    if copies:
+        tensors[names[0]] = copies[0]
+
+
+def is_sinusoids(table: np.ndarray, layout: str, spacing: str, first: int = 0) -> bool:
+    """True if the rows of a table from `first` on are our sinusoids."""
+    ours = sinusoids(*table.shape, layout, spacing)
+    # Theirs may be bfloat16 (2^-9), or computed in float32 with exponents that are off
+    # by 1e-4 at far positions; other frequencies are off by 1.
+    table = np.asarray(table, np.float32)
+    return np.allclose(table[first:], ours[first:], rtol=0, atol=0.01)
+
+
+def shorten_positions(tensors: dict[str, np.ndarray], tables: Tables) -> int:
+    """Cuts learned tables to the shorter one, as ours are; returns its rows."""
+    rows = min(len(tensors[table]) for table in tables.positions.values())
+    for table in tables.positions.values():
+        tensors[table] = tensors[table][:rows]
+    return rows
+
+
+def is_gated(config: ModelConfig) -> bool:
+    """True for a feed-forward layer with three matrices, which have no biases."""
+    return config.variant("feed_forward").func is GatedFeedForward
+
+
+def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
+    """Yields the rules of all layers, and of the norms after them."""
+    sides = {"encoder": ("attention", "ff"), "decoder": ("attention", "cross", "ff")}
+    gated = is_gated(config)
+    stored: dict[str, list[str]] = {}
+    for ours, theirs in names.linears.items():
+        stored.setdefault(theirs, []).append(ours)
+    matrix, out, vector = names.forms
+
+    def norm(theirs: str, ours: str) -> Iterator[Rule]:
+        scale, bias = (theirs.replace("{}", word) for word in names.norm)
+        yield Rule(scale, (f"{ours}.scale",), vector)
+        if config.norm_kind == "layer":
+            yield Rule(bias, (f"{ours}.bias",), vector)
+
+    for side, parts in sides.items():
+        for number in range(config.side(side).layers):
+            start = names.layer.format(side=side, number=number, nth=number + 1)
+            start = names.prefix + start
+            for theirs, together in stored.items():
+                part, projection = together[0].split(".")
+                if part not in parts:
+                    continue
+                ours = tuple(f"{side}.{number}.{each}" for each in together)
+                weight, bias = (start + theirs.format(word) for word in names.linear)
+                yield Rule(weight, ours, out if projection == "out" else matrix)
+                has_bias = not gated if part == "ff" else config.attention_bias
+                if has_bias:
+                    yield Rule(bias, tuple(f"{each}_bias" for each in ours), vector)
+            for nth, part in enumerate(parts, 1):
+                theirs = names.norms[part].replace("{nth}", str(nth))
+                yield from norm(start + theirs, f"{side}.{number}.{part}_sub.norm")
+    if config.norm != "post":
+        for side in sides:
+            theirs = names.prefix + names.final_norm.replace("{side}", side)
+            yield from norm(theirs, f"{side}_norm")
+
+
+def with_biases(
+    config: ModelConfig, parameters: Parameters, *fields: str
 ) -> tuple[ModelConfig, Parameters]:
-    """Adds the parameters that a changed config has besides, as zeros."""
-    config = dataclasses.replace(config, **changed)
+    """The same function with biases of 0, for systems that have them.
+
+    `fields` are those of the config: `attention_bias`, `output_bias`.
+    """
+    config = dataclasses.replace(config, **dict.fromkeys(fields, True))
     shapes = _model(config, parameters).shapes
     zeros = {name: np.zeros(x.shape, np.float32) for name, x in flatten(shapes).items()}
     return config, nest(zeros | flatten(parameters), shapes)

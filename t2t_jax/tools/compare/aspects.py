@@ -15,7 +15,7 @@ import numpy as np
 
 from t2t_jax.metrics.measures import bounds, sampled_sums
 from t2t_jax.metrics.text_measures import bleu_of, chrf_of
-from t2t_jax.tools.compare.texts import Texts, Words, is_word
+from t2t_jax.tools.compare.texts import NotAvailableError, Texts, Words, is_word
 
 LENGTHS = (5, 10, 15, 20, 30, 40, 60)  # words, the upper edges of the buckets
 FREQUENCIES = (0, 1, 4, 9, 99, 999)  # occurrences in the training text, upper edges
@@ -215,14 +215,17 @@ def compare_buckets(
       the references), `systems`: a dict of scores for each, and `differences`: for each
       but the first its `difference` to the baseline with its 95% interval `low`,
       `high`, by score. A score without any word is None.
-
-    Raises:
-      NotAvailableError: the aspect lacks something.
+      If the aspect lacks something: `title`, `about`, and `missing`, the reason.
     """
-    division = aspect.divide(texts)
+    head = {"title": aspect.title, "about": aspect.about}
+    try:
+        division = aspect.divide(texts)
+    except NotAvailableError as e:
+        return head | {"missing": str(e)}
     by_line = isinstance(division, LineBuckets)
     if by_line:
-        scores, counts_b = LINE_SCORES, _lines_in(division)
+        scores = LINE_SCORES
+        counts_b = np.bincount(division.bucket_n, minlength=len(division.names))
         systems = [_spread(division, counts_nk) for counts_nk in line_statistics]
     else:
         scores = WORD_SCORES
@@ -238,9 +241,7 @@ def compare_buckets(
         for name, score in scores.items()
     }
     held_b = np.any([sums_bk.sum(-1) > 0 for sums_bk in sums], axis=0)
-    return {
-        "title": aspect.title,
-        "about": aspect.about,
+    return head | {
         "unit": "lines" if by_line else "words",
         "scores": [*scores],
         "buckets": [
@@ -262,7 +263,9 @@ def _row(of_score: dict, b: int, systems: int) -> dict:
         ],
         "differences": [
             {
-                name: _difference(exact, sampled, s, b)
+                name: difference(
+                    exact[s][b] - exact[0][b], sampled[s][:, b] - sampled[0][:, b]
+                )
                 for name, (exact, sampled) in of_score.items()
             }
             for s in range(1, systems)
@@ -270,20 +273,15 @@ def _row(of_score: dict, b: int, systems: int) -> dict:
     }
 
 
-def _difference(exact: list, sampled: list, s: int, b: int) -> dict:
-    differences_m = sampled[s][:, b] - sampled[0][:, b]
-    finite_m = differences_m[np.isfinite(differences_m)]
+def difference(exact: float, sampled_m: np.ndarray) -> dict:
+    """Returns a `difference` and its 95% interval, `low` and `high`; None for NaN."""
+    finite_m = sampled_m[np.isfinite(sampled_m)]
     low, high = bounds(finite_m) if len(finite_m) else [np.nan] * 2
-    found = exact[s][b] - exact[0][b]
-    return {"difference": _plain(found), "low": _plain(low), "high": _plain(high)}
+    return {"difference": _plain(exact), "low": _plain(low), "high": _plain(high)}
 
 
 def _plain(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
-
-
-def _lines_in(division: LineBuckets) -> np.ndarray:
-    return np.bincount(division.bucket_n, minlength=len(division.names))
 
 
 def _spread(division: LineBuckets, counts_nk: np.ndarray) -> np.ndarray:

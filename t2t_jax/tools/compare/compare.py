@@ -10,13 +10,7 @@ from t2t_jax.metrics.text_measures import chrf_of
 from t2t_jax.tools.compare.aspects import ASPECTS, compare_buckets
 from t2t_jax.tools.compare.scores import compare_totals, total_measures
 from t2t_jax.tools.compare.signs import SIGNS, compare_signs
-from t2t_jax.tools.compare.texts import (
-    NotAvailableError,
-    Texts,
-    Words,
-    is_word,
-    words_of,
-)
+from t2t_jax.tools.compare.texts import Texts, Words, bleu_words, is_word
 
 if TYPE_CHECKING:
     from t2t_jax.tools.compare.scores import Comet
@@ -65,7 +59,7 @@ def compare(
                 f"{system.name} has {len(system.lines)} lines; want "
                 f"{len(texts.references)}"
             )
-    outputs = [words_of(system.lines, texts.target) for system in systems]
+    outputs = [bleu_words(system.lines, texts.target) for system in systems]
     of_measure = total_measures(texts.target)
     statistics = {
         name: [measure.statistics(s.lines, texts.pairs) for s in systems]
@@ -85,11 +79,16 @@ def compare(
         "name": texts.name,
         "direction": f"{texts.source}-{texts.target}",
         "lines": len(texts.references),
-        "training": _training(texts),
+        "training": {"missing": texts.no_training}
+        if texts.training is None
+        else {"pairs": texts.training.pairs, "counted": texts.training.counted},
         "systems": [{"name": s.name, "origin": s.origin} for s in systems],
         "totals": compare_totals(of_measure, statistics, texts),
         "length_ratio": [sum(map(len, lines)) / words for lines in outputs],
-        "aspects": {name: _aspect(name, texts, outputs, of_lines) for name in ASPECTS},
+        "aspects": {
+            name: compare_buckets(aspect, texts, outputs, of_lines)
+            for name, aspect in ASPECTS.items()
+        },
         "signs": signs,
         "changes": [
             word_changes(texts.reference_words, outputs[0], lines)
@@ -98,20 +97,6 @@ def compare(
         "histograms": [histogram(of_system - chrf[0]) for of_system in chrf[1:]],
         "sentences": _sentences(texts, systems, outputs, chrf, shown),
     }
-
-
-def _training(texts: Texts) -> dict:
-    if texts.training is None:
-        return {"missing": texts.no_training}
-    return {"pairs": texts.training.pairs, "counted": texts.training.counted}
-
-
-def _aspect(name: str, texts: Texts, outputs, of_lines) -> dict:
-    aspect = ASPECTS[name]
-    try:
-        return compare_buckets(aspect, texts, outputs, of_lines)
-    except NotAvailableError as e:
-        return {"title": aspect.title, "about": aspect.about, "missing": str(e)}
 
 
 def histogram(differences_n: np.ndarray) -> dict:

@@ -25,8 +25,13 @@ from t2t_jax.run.differences import (
     first_difference,
     stored_arrays,
 )
-from t2t_jax.run.rerun import describe_arrays, state_shapes
-from t2t_jax.run.step_lookup import RunText, open_text, position_of_step
+from t2t_jax.run.rerun import (
+    RunText,
+    describe_arrays,
+    open_text,
+    position_of_step,
+    state_shapes,
+)
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks
@@ -386,13 +391,18 @@ def metrics_section(a: OpenedRun, b: OpenedRun) -> Section:
         names = ["loss"] if kind == "train" else _names(one, other)
         facts[kind] = {
             name: {
-                str(step): [_value(run, step, name) for run in (one, other)]
+                str(step): [run.get(step, {}).get(name) for run in (one, other)]
                 for step in steps
             }
             for name in _names(one, other)
         }
-        if steps:
-            lines += _table(kind, names, thinned(steps), one, other)
+        if not steps:
+            continue
+        rows = [["step", *(f"{kind} {name}" for name in names)]]
+        for step in thinned(steps):
+            cells = (facts[kind][name][str(step)] for name in names)
+            rows.append([f"{step:,}", *(" | ".join(map(_shown, c)) for c in cells)])
+        lines += text_table(rows, left=())
     return Section(None, facts, lines or ["nothing is logged"])
 
 
@@ -407,27 +417,6 @@ def thinned(steps: Sequence[int], rows: int = ROWS) -> list[int]:
 def _names(*runs: dict[int, Metrics]) -> list[str]:
     names = {name: None for run in runs for of_step in run.values() for name in of_step}
     return [name for name in names if name not in CLOCKS]
-
-
-def _value(run: dict[int, Metrics], step: int, name: str) -> float | None:
-    return run.get(step, {}).get(name)
-
-
-def _table(
-    kind: str,
-    names: Sequence[str],
-    steps: Sequence[int],
-    one: dict[int, Metrics],
-    other: dict[int, Metrics],
-) -> list[str]:
-    rows = [["step", *(f"{kind} {name}" for name in names)]]
-    for step in steps:
-        cells = (
-            " | ".join(_shown(_value(run, step, name)) for run in (one, other))
-            for name in names
-        )
-        rows.append([f"{step:,}", *cells])
-    return text_table(rows, left=())
 
 
 def _shown(value: float | None) -> str:

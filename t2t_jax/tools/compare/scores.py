@@ -116,7 +116,10 @@ class Comet:
         with waiting("loading the COMET model"):
             self._model = load_from_checkpoint(str(file))
         self.measure = Measure(
-            f"COMET, {file.name}", self._no_statistics, _mean, digits=4
+            f"COMET, {file.name}",
+            self._no_statistics,
+            lambda sums: sums[..., 0] / sums[..., 1],
+            digits=4,
         )
 
     def statistics(self, texts: Texts, outputs: Sequence[str]) -> np.ndarray:
@@ -134,10 +137,6 @@ class Comet:
     @staticmethod
     def _no_statistics(answers, pairs):
         raise NotImplementedError("COMET reads sources: call Comet.statistics")
-
-
-def _mean(sums: np.ndarray) -> np.ndarray:
-    return sums[..., 0] / sums[..., 1]
 
 
 def _checkpoint(place: Path) -> Path:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.metrics.measures import bounds, sampled_sums
+from t2t_jax.metrics.measures import sampled_sums
+from t2t_jax.tools.compare.aspects import difference
 from t2t_jax.tools.compare.texts import NotAvailableError, Texts, Words, is_word
 
 SHORT, LONG = 0.5, 2.0  # words of a translation by those of the reference
@@ -208,7 +209,10 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
             "reference": _row(reference),
             "systems": rows,
             "differences": [
-                _difference(row, rows[0], share_m - shares[0])
+                difference(
+                    (row["share"] or 0.0) - (rows[0]["share"] or 0.0),
+                    share_m - shares[0],
+                )
                 for row, share_m in zip(rows[1:], shares[1:], strict=True)
             ],
         }
@@ -217,19 +221,9 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
 
 def _row(counts_n2: np.ndarray) -> dict:
     found, total = map(int, counts_n2.sum(0))
-    return {
-        "found": found,
-        "total": total,
-        "share": found / total if total else None,
-    }
+    return {"found": found, "total": total, "share": found / total if total else None}
 
 
 def _sampled_shares(counts_n2: np.ndarray) -> np.ndarray:
     found_m, total_m = sampled_sums(counts_n2).T
     return found_m / np.maximum(total_m, 1)
-
-
-def _difference(row: dict, baseline: dict, differences_m: np.ndarray) -> dict:
-    low, high = bounds(differences_m)
-    found = (row["share"] or 0.0) - (baseline["share"] or 0.0)
-    return {"difference": found, "low": float(low), "high": float(high)}

@@ -1,7 +1,8 @@
 """Systems as they are named on a command line: workdirs and files of translations."""
 
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,7 +152,7 @@ def read_systems(
     files = [
         _read_files(place, corpora, lines) if place.files else None for place in places
     ]
-    count = _counter(translators, train)
+    count = functools.cache(functools.partial(_count, translators, train))
     compared = []
     for n, corpus in enumerate(corpora):
         systems = [
@@ -160,7 +161,7 @@ def read_systems(
             else _translate(place, translator, tests, n, lines[n])
             for s, (place, translator) in enumerate(zip(places, loaded, strict=True))
         ]
-        training, missing = count(corpus)
+        training, missing = count(corpus.source, corpus.target)
         sources, references = zip(*lines[n], strict=True)
         texts = Texts(
             corpus.name,
@@ -266,25 +267,10 @@ def _translate(
     return System(place.name, answers, origin)
 
 
-def _counter(
-    translators: Sequence[Translator], train: str | None
-) -> Callable[[Corpus], tuple[Training | None, str]]:
-    """Returns a function that counts the training text of a test set's direction."""
-    counted: dict[tuple[str, str], tuple[Training | None, str]] = {}
-
-    def count(corpus: Corpus) -> tuple[Training | None, str]:
-        direction = corpus.source, corpus.target
-        if direction not in counted:
-            counted[direction] = _count(translators, train, *direction)
-        return counted[direction]
-
-    return count
-
-
 def _count(
     translators: Sequence[Translator], train: str | None, source: str, target: str
 ) -> tuple[Training | None, str]:
-    """Counts the training text; or says why there is none."""
+    """Counts the training text of a direction; or says why there is none."""
     if train is None and not translators:
         return None, "no training text is given; want --train=PREFIX"
     if train is not None:

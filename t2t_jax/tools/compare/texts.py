@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.metrics.text_measures import tokenizer
-from t2t_jax.text.word_alignment import Lexicon
+from t2t_jax.text.word_alignment import TranslationTable
 
 Words = list[str]
 MOST_PAIRS = 1_000_000  # of training text that are counted
@@ -42,8 +42,8 @@ class Training(NamedTuple):
     counted: int
     source_count: Counter[str]
     target_count: Counter[str]
-    forward: Lexicon
-    backward: Lexicon
+    forward: TranslationTable
+    backward: TranslationTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Texts:
     @cached_property
     def source_words(self) -> list[Words]:
         """The words of each source."""
-        return words_of(self.sources, self.source)
+        return bleu_words(self.sources, self.source)
 
     @cached_property
     def reference_words(self) -> list[Words]:
         """The words of each reference."""
-        return words_of(self.references, self.target)
+        return bleu_words(self.references, self.target)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -92,7 +92,7 @@ class Texts:
         return self.training
 
 
-def words_of(lines: Sequence[str], language: str) -> list[Words]:
+def bleu_words(lines: Sequence[str], language: str) -> list[Words]:
     """Splits lines into the words that BLEU counts."""
     tokenize = tokenizer(language)
     return [tokenize(line.rstrip()).split() for line in lines]
@@ -121,7 +121,7 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     learn_every = -(-total // every // 50_000) or 1
     for pair in itertools.islice(read(), 0, None, every):
         words = [
-            words_of([line], language)[0]
+            bleu_words([line], language)[0]
             for line, language in zip(pair, (source, target), strict=True)
         ]
         for count, side in zip(counts, words, strict=True):
@@ -133,7 +133,9 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     cells = sum((len(s) + 1) * (len(t) + 1) for s, t in learned)
     learned = learned[:: -(-cells // MOST_CELLS) or 1]
     return Training(
-        *(total, counted, *counts),
-        forward=Lexicon(learned),
-        backward=Lexicon([(t, s) for s, t in learned]),
+        total,
+        counted,
+        *counts,
+        forward=TranslationTable(learned),
+        backward=TranslationTable([(t, s) for s, t in learned]),
     )

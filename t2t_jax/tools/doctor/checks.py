@@ -1,7 +1,8 @@
 """Checks of lines (encodings, characters, repetition, pieces), and of pairs.
 
-A check is a function (view, knowledge, limits) -> {place: (severity, note)} of the
-pairs of a chunk that it accuses. Severities of one check compare with each other only.
+A check is a function (view, knowledge, limits) that yields (place, severity, note) of
+the pairs of a chunk that it accuses. Of two accusations of one pair the more severe one
+counts. Severities of one check compare with each other only.
 """
 
 import collections
@@ -15,7 +16,7 @@ from t2t_jax.text.characters import CLASS, SCRIPTS
 from t2t_jax.text.view import WORD, Side, View
 from t2t_jax.tools.doctor.knowledge import Knowledge
 
-Accused = dict[int, tuple[float, str]]
+Accusations = Iterator[tuple[int, float, str]]
 Limits = dict[str, float]
 NAMES = "source", "target"
 
@@ -38,50 +39,38 @@ def over_lines(view: View, flags: Callable[[Side], np.ndarray]) -> Iterator:
             yield place, number, side.lines[place]
 
 
-def _worst(accused: Accused, place: int, severity: float, note: str) -> None:
-    """Keeps the more severe of the accusations of both sides."""
-    if place not in accused or accused[place][0] < severity:
-        accused[place] = severity, note
-
-
-def empty(view: View, known: Knowledge, limits: Limits) -> Accused:
+def empty(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which a side has no letter, digit or other visible character."""
     blank = ("space", "control", "invisible", "mark", "soft hyphen")
     columns = [CLASS[name] for name in blank]
-    accused: Accused = {}
     for place, number, _ in over_lines(
         view, lambda side: side.counts_pk[:, columns].sum(1) == side.lengths_p
     ):
-        _worst(accused, place, 1.0, f"the {NAMES[number]} is empty")
+        yield place, 1.0, f"the {NAMES[number]} is empty"
     # A sentence opposite "@@" or "–" has nothing opposite, either.
     s, t = (side.word_counts_p for side in view.sides)
     for place in np.flatnonzero(np.minimum(s, t) == 0).tolist():
         if max(s[place], t[place]) >= limits["words"]:
             name = NAMES[int(t[place] == 0)]
-            _worst(accused, place, 0.5, f"the {name} has no word")
-    return accused
+            yield place, 0.5, f"the {name} has no word"
 
 
-def mojibake(view: View, known: Knowledge, limits: Limits) -> Accused:
+def mojibake(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds UTF-8 that was decoded as Windows-1252 or Latin-1, such as Ã¼ for ü."""
-    accused: Accused = {}
-    for place, number, line in over_lines(view, _not_ascii):
+    for place, number, line in over_lines(
+        view, lambda side: _lines_with(side, side.codes_c >= 0x80)
+    ):
         found = [m[0] for m in _MOJIBAKE.finditer(line) if _decoded(m[0])]
         # "ß“" in a German text is no letter of N'Ko.
         found = [f for f in found if f[0] in "ÃÂ" or f[1:2] not in _TYPOGRAPHIC]
         if found:
-            _worst(
-                accused,
-                place,
-                len(found),
-                f"{NAMES[number]}: {found[0]} for {_decoded(found[0])}",
-            )
-    return accused
+            note = f"{NAMES[number]}: {found[0]} for {_decoded(found[0])}"
+            yield place, len(found), note
 
 
-def _not_ascii(side: Side) -> np.ndarray:
+def _lines_with(side: Side, found_c: np.ndarray) -> np.ndarray:
     flags = np.zeros(len(side), bool)
-    flags[side.line_c[side.codes_c >= 0x80]] = True
+    flags[side.line_c[found_c]] = True
     return flags
 
 
@@ -106,46 +95,39 @@ def _decoded(text: str) -> str:
     return ""
 
 
-def lost_letters(view: View, known: Knowledge, limits: Limits) -> Accused:
+def lost_letters(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds letters that a conversion lost: U+FFFD, or a question mark in a word."""
-    accused: Accused = {}
     for place, number, line in over_lines(
         view, lambda side: side.count_p("replacement") > 0
     ):
-        _worst(accused, place, 1.0 + line.count("\ufffd"), f"{NAMES[number]}: U+FFFD")
-    for place, number, line in over_lines(view, lambda side: _has(side, "?")):
+        yield place, 1.0 + line.count("\ufffd"), f"{NAMES[number]}: U+FFFD"
+    for place, number, line in over_lines(
+        view, lambda side: _lines_with(side, side.codes_c == ord("?"))
+    ):
         if "://" not in line and (found := _LOST_LETTER.findall(line)):
-            _worst(accused, place, 0.5, f"{NAMES[number]}: {found[0]}")
-    return accused
+            yield place, 0.5, f"{NAMES[number]}: {found[0]}"
 
 
-def _has(side: Side, character: str) -> np.ndarray:
-    flags = np.zeros(len(side), bool)
-    flags[side.line_c[side.codes_c == ord(character)]] = True
-    return flags
-
-
-def _entities(pattern: re.Pattern, view: View) -> Accused:
-    accused: Accused = {}
-    for place, number, line in over_lines(view, lambda side: _has(side, "&")):
+def _entities(pattern: re.Pattern, view: View) -> Accusations:
+    for place, number, line in over_lines(
+        view, lambda side: _lines_with(side, side.codes_c == ord("&"))
+    ):
         if found := pattern.findall(line):
-            _worst(accused, place, len(found), f"{NAMES[number]}: {found[0]}")
-    return accused
+            yield place, len(found), f"{NAMES[number]}: {found[0]}"
 
 
-def double_escapes(view: View, known: Knowledge, limits: Limits) -> Accused:
+def double_escapes(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds HTML entities that were escaped twice, such as &amp;quot;."""
     return _entities(_ESCAPED_TWICE, view)
 
 
-def entities(view: View, known: Knowledge, limits: Limits) -> Accused:
+def entities(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds HTML entities, such as &quot;."""
     return _entities(_ESCAPED, view)
 
 
-def odd_characters(view: View, known: Knowledge, limits: Limits) -> Accused:
+def odd_characters(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds controls, private use and unassigned characters, and zero-width ones."""
-    accused: Accused = {}
     kinds = {name: CLASS[name] for name in ("control", "private", "invisible")}
     columns = list(kinds.values())
     for place, number, line in over_lines(
@@ -156,13 +138,11 @@ def odd_characters(view: View, known: Knowledge, limits: Limits) -> Accused:
         classes = View([(line, "")]).source.classes_c
         at = int(np.flatnonzero(classes == kinds[name])[0])
         note = f"{NAMES[number]}: U+{ord(line[at]):04X} ({name})"
-        _worst(accused, place, float(counts.sum()), note)
-    return accused
+        yield place, float(counts.sum()), note
 
 
-def mixed_scripts(view: View, known: Knowledge, limits: Limits) -> Accused:
+def mixed_scripts(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds words with letters of two scripts, such as Latin and Cyrillic."""
-    accused: Accused = {}
     mixing = [CLASS[name] for name in ("Latin", "Greek", "Cyrillic")]
     for number, side in enumerate(view.sides):
         scripts = side.classes_c
@@ -178,13 +158,11 @@ def mixed_scripts(view: View, known: Knowledge, limits: Limits) -> Accused:
             for word in WORD.finditer(side.lines[place]):
                 # Shorter ones are of formulas: "Δx".
                 if word.start() <= start < word.end() and len(word[0]) > 3:
-                    _worst(accused, place, 1.0, f"{NAMES[number]}: {word[0]}")
-    return accused
+                    yield place, 1.0, f"{NAMES[number]}: {word[0]}"
 
 
-def repetition(view: View, known: Knowledge, limits: Limits) -> Accused:
+def repetition(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds phrases that follow themselves, more often than on the other side."""
-    accused: Accused = {}
     for number, side in enumerate(view.sides):
         other = view.sides[1 - number]
         for place, words in enumerate(side.words):
@@ -196,8 +174,7 @@ def repetition(view: View, known: Knowledge, limits: Limits) -> Accused:
                 continue
             if repeated(other.words[place])[1] < times - 1:
                 note = f"{NAMES[number]}: {phrase} × {times}"
-                _worst(accused, place, said, note)
-    return accused
+                yield place, said, note
 
 
 def repeated(words: list[str]) -> tuple[str, int]:
@@ -213,9 +190,8 @@ def repeated(words: list[str]) -> tuple[str, int]:
     return best
 
 
-def foreign_script(view: View, known: Knowledge, limits: Limits) -> Accused:
+def foreign_script(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds lines in a script that its side hardly has."""
-    accused: Accused = {}
     for number, side in enumerate(view.sides):
         share = known.languages.foreign_script_p(side, number)
         for place in np.flatnonzero(share > limits["share"]).tolist():
@@ -223,13 +199,11 @@ def foreign_script(view: View, known: Knowledge, limits: Limits) -> Accused:
             counts[known.languages.scripts[number]] = 0
             name = SCRIPTS[int(counts.argmax())]
             note = f"{NAMES[number]}: {name}, {share[place]:.0%} of the letters"
-            _worst(accused, place, float(share[place]), note)
-    return accused
+            yield place, float(share[place]), note
 
 
-def third_language(view: View, known: Knowledge, limits: Limits) -> Accused:
+def third_language(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds lines with the function words of a language that is not its side's."""
-    accused: Accused = {}
     for number, side in enumerate(view.sides):
         unlike = known.languages.unlikeness_p(side, number)
         for place, words in enumerate(side.words):
@@ -240,32 +214,27 @@ def third_language(view: View, known: Knowledge, limits: Limits) -> Accused:
             least = limits["words"] - (unlike[place] > limits["z"])
             if hits >= least and hits >= limits["share"] * len(words):
                 note = f"{NAMES[number]}: {hits} function words of {name!r}"
-                _worst(accused, place, hits / len(words), note)
-    return accused
+                yield place, hits / len(words), note
 
 
-def unlike_side(view: View, known: Knowledge, limits: Limits) -> Accused:
+def unlike_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds lines whose letters are improbable on their side, as code or noise is."""
-    accused: Accused = {}
     for number, side in enumerate(view.sides):
         z = known.languages.unlikeness_p(side, number)
         flags = (z > limits["z"]) & (side.letters_p >= limits["letters"])
         for place in np.flatnonzero(flags).tolist():
             note = f"{NAMES[number]}: {z[place]:.1f} deviations from what is usual"
-            _worst(accused, place, float(z[place]), note)
-    return accused
+            yield place, float(z[place]), note
 
 
-def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accused:
+def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds lines of far more pieces a word than usual, or that cannot be spelled."""
-    accused: Accused = {}
     if known.pieces is None:
-        return accused
+        return
     for number, side in enumerate(view.sides):
         pieces_p, odd_p = known.pieces.counts(view, number)
-        middle, deviation = known.pieces.usual[number]
         rate_p = pieces_p / np.maximum(side.word_counts_p, 1)
-        z = (rate_p - middle) / deviation
+        z = known.pieces.usual[number].z(rate_p)
         share = odd_p / np.maximum(pieces_p, 1)
         split = (z > limits["z"]) & (side.word_counts_p >= limits["words"])
         for place in np.flatnonzero(split | (share > limits["odd"])).tolist():
@@ -273,8 +242,7 @@ def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accused:
                 f"{NAMES[number]}: {rate_p[place]:.1f} pieces a word, "
                 f"{share[place]:.0%} of them bytes or unknown"
             )
-            _worst(accused, place, float(max(z[place], 0) + 100 * share[place]), note)
-    return accused
+            yield place, float(max(z[place], 0) + 100 * share[place]), note
 
 
 # -------------------------------------------------------------------------------- pairs
@@ -290,66 +258,64 @@ _SAME_ENDING = str.maketrans("。！？：；…", ".!?:;.")
 _BRACKETS = str.maketrans("（）", "()")
 
 
-def duplicate(view: View, known: Knowledge, limits: Limits) -> Accused:
+def duplicate(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that came before, character by character."""
     view.repeated_p = ~known.seen_pairs.add(hashes(view.pairs))
-    return _accused(view, view.repeated_p, "the same pair came before")
+    yield from _longest(view, view.repeated_p, "the same pair came before")
 
 
-def near_duplicate(view: View, known: Knowledge, limits: Limits) -> Accused:
+def near_duplicate(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that came before but for case, punctuation and spacing."""
     keys = list(zip(view.source.keys, view.target.keys, strict=True))
     new_p = known.seen_keys.add(hashes(keys))
     worded = np.array([bool(s or t) for s, t in keys])  # lines of signs have no words
     found = ~new_p & worded & ~view.repeated_p
     view.repeated_p |= found
-    return _accused(view, found, "a pair of the same words came before")
+    yield from _longest(view, found, "a pair of the same words came before")
 
 
-def other_target(view: View, known: Knowledge, limits: Limits) -> Accused:
+def other_target(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds new pairs whose source came before, so with another target."""
     new_p = known.seen_sources.add(hashes([(s, "") for s in view.source.keys]))
     found = ~new_p & ~view.repeated_p & (view.source.word_counts_p >= limits["words"])
-    return _accused(view, found, "this source came before, with another target")
+    yield from _longest(view, found, "this source came before, with another target")
 
 
-def _accused(view: View, flags: np.ndarray, note: str) -> Accused:
+def _longest(view: View, flags: np.ndarray, note: str) -> Accusations:
     """Accuses pairs that a mask selects, the more severely the longer they are."""
-    return {p: (float(len(view.pairs[p][0])), note) for p in np.flatnonzero(flags)}
+    for p in np.flatnonzero(flags).tolist():
+        yield p, float(len(view.pairs[p][0])), note
 
 
-def overlap(view: View, known: Knowledge, limits: Limits) -> Accused:
+def overlap(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds lines of the dev and test sets, without case, punctuation and spacing."""
-    if not known.overlap:
-        return {}
-    known.overlap.mark_seen(view)
-    return known.overlap.equal(view, int(limits["words"]))
+    if known.overlap:
+        known.overlap.mark_seen(view)
+        yield from known.overlap.equal(view, int(limits["words"]))
 
 
-def near_overlap(view: View, known: Knowledge, limits: Limits) -> Accused:
+def near_overlap(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that share most words and word pairs with a dev or test pair."""
-    if not known.overlap:
-        return {}
-    return known.overlap.near(view, limits["jaccard"])
+    if known.overlap:
+        yield from known.overlap.near(view, limits["jaccard"])
 
 
-def swapped(view: View, known: Knowledge, limits: Limits) -> Accused:
+def swapped(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which each side is in the language of the other one."""
     s, s_count = known.languages.place_p(view.source)
     t, t_count = known.languages.place_p(view.target)
     least, margin = limits["trigrams"], limits["margin"]
     flags = (s < -margin) & (t > margin) & (np.minimum(s_count, t_count) >= least)
-    note = "each side is in the other's language"
-    return {p: (float(t[p] - s[p]), note) for p in np.flatnonzero(flags).tolist()}
+    for p in np.flatnonzero(flags).tolist():
+        yield p, float(t[p] - s[p]), "each side is in the other's language"
 
 
-def wrong_side(view: View, known: Knowledge, limits: Limits) -> Accused:
+def wrong_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which both sides are in one of the two languages."""
     places = [known.languages.place_p(side) for side in view.sides]
     (s, s_count), (t, t_count) = places
     margin = limits["margin"]
     enough = np.minimum(s_count, t_count) >= limits["trigrams"]
-    accused: Accused = {}
     for number, flags in ((0, (s < -margin) & (t < 0)), (1, (t > margin) & (s > 0))):
         for p in np.flatnonzero(flags & enough).tolist():
             words = view.sides[number].words[p]
@@ -362,17 +328,15 @@ def wrong_side(view: View, known: Knowledge, limits: Limits) -> Accused:
             if view.source.keys[p] == view.target.keys[p]:
                 continue  # copied, and accused of that
             note = f"the {NAMES[number]} is in the other side's language"
-            accused[p] = float(abs(places[number][0][p])), note
-    return accused
+            yield p, float(abs(places[number][0][p])), note
 
 
-def copied(view: View, known: Knowledge, limits: Limits) -> Accused:
+def copied(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs whose sides are the same words, or nearly.
 
     Names, commands and formulas are the same in every language. So a copy is accused if
     it has words that mark one of the two languages.
     """
-    accused: Accused = {}
     lines = zip(view.source.words, view.target.words, strict=True)
     for p, (source, target) in enumerate(lines):
         if min(len(source), len(target)) < limits["words"]:
@@ -388,38 +352,32 @@ def copied(view: View, known: Knowledge, limits: Limits) -> Accused:
                 continue
         marks = max(known.languages.markers(shared, n) for n in (0, 1))
         if marks >= limits["markers"] + (share < 1) or not known.languages.differ:
-            accused[p] = share + marks / 100, f"{share:.0%} of the words are the same"
-    return accused
+            yield p, share + marks / 100, f"{share:.0%} of the words are the same"
 
 
-def unrelated(view: View, known: Knowledge, limits: Limits) -> Accused:
+def unrelated(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that look like a source beside the translation of another line."""
     odds = view.log_odds_p
     enough = np.minimum(*(side.word_counts_p for side in view.sides))
     flags = (odds < -limits["nats"]) & (enough >= limits["words"])
-    return {
-        p: (float(-odds[p]), f"{-odds[p]:.1f} nats against belonging together")
-        for p in np.flatnonzero(flags).tolist()
-    }
+    for p in np.flatnonzero(flags).tolist():
+        yield p, float(-odds[p]), f"{-odds[p]:.1f} nats against belonging together"
 
 
-def ratio(view: View, known: Knowledge, limits: Limits) -> Accused:
+def ratio(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which one side is far longer than usual for the other."""
     z = known.lengths.z_p(view)
     s, t = (np.maximum(side.lengths_p, 1) for side in view.sides)
     factor = np.abs(np.log(t / s / known.lengths.ratio))
     flags = (np.abs(z) > limits["z"]) & (factor > np.log(limits["factor"]))
-    accused: Accused = {}
     for p in np.flatnonzero(flags).tolist():
         note = f"the target has {t[p] / s[p]:.2f} characters for one of the source"
-        accused[p] = float(abs(z[p])), note
-    return accused
+        yield p, float(abs(z[p])), note
 
 
-def truncated(view: View, known: Knowledge, limits: Limits) -> Accused:
+def truncated(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds sides that are too short and translate only the beginning of the other."""
     z = known.lengths.z_p(view)
-    accused: Accused = {}
     for p in np.flatnonzero(np.abs(z) > limits["z"]).tolist():
         short = 0 if z[p] > 0 else 1
         lost_ending = _ending(view.pairs[p][1 - short]) and not _ending(
@@ -430,30 +388,26 @@ def truncated(view: View, known: Knowledge, limits: Limits) -> Accused:
         words = view.sides[1 - short].words[p]
         opposite = view.sides[short].words[p]
         half = len(words) // 2
-        begun, _ = known.lexicon.found(words[:half], opposite, 1 - short)
-        ended, missing = known.lexicon.found(words[half:], opposite, 1 - short)
-        if begun and not ended and missing >= limits["words"]:
+        begun, _ = known.lexicon.split(words[:half], opposite, 1 - short)
+        ended, missing = known.lexicon.split(words[half:], opposite, 1 - short)
+        if begun and not ended and len(missing) >= limits["words"]:
             note = f"the {NAMES[short]} lacks the second half of the other side"
-            accused[p] = float(abs(z[p])), note
-    return accused
+            yield p, float(abs(z[p])), note
 
 
-def length(view: View, known: Knowledge, limits: Limits) -> Accused:
+def length(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds lines that are far longer than the lines of this text."""
-    accused: Accused = {}
     for number, (side, usual) in enumerate(
         zip(view.sides, known.log_length, strict=True)
     ):
-        z = (np.log(np.maximum(side.lengths_p, 1)) - usual.middle) / usual.deviation
+        z = usual.z(np.log(np.maximum(side.lengths_p, 1)))
         for p in np.flatnonzero(z > limits["z"]).tolist():
             note = f"the {NAMES[number]} has {side.lengths_p[p]:,} characters"
-            accused[p] = float(z[p]), note
-    return accused
+            yield p, float(z[p]), note
 
 
-def numbers(view: View, known: Knowledge, limits: Limits) -> Accused:
+def numbers(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds numbers that the other side has not; small ones may be written in words."""
-    accused: Accused = {}
     for p, (s, t) in enumerate(
         zip(*(side.numbers for side in view.sides), strict=True)
     ):
@@ -461,8 +415,7 @@ def numbers(view: View, known: Knowledge, limits: Limits) -> Accused:
             continue
         only = missing_numbers(s, t, int(limits["small"]))
         if only:
-            accused[p] = float(len(only)), f"only on one side: {', '.join(only[:4])}"
-    return accused
+            yield p, float(len(only)), f"only on one side: {', '.join(only[:4])}"
 
 
 def missing_numbers(source: list[str], target: list[str], small: int) -> list[str]:
@@ -486,9 +439,8 @@ def missing_numbers(source: list[str], target: list[str], small: int) -> list[st
     return [number for number in only if len(number) > 6 or int(number) > small]
 
 
-def markup(view: View, known: Knowledge, limits: Limits) -> Accused:
+def markup(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds placeholders, tags and addresses that the other side has not."""
-    accused: Accused = {}
     for p, pair in enumerate(view.pairs):
         if not any(
             "%" in line or "<" in line or "{" in line or "://" in line for line in pair
@@ -497,8 +449,7 @@ def markup(view: View, known: Knowledge, limits: Limits) -> Accused:
         s, t = map(_markup, pair)
         only = [*(s - t).elements(), *(t - s).elements()]
         if only:
-            accused[p] = float(len(only)), f"only on one side: {', '.join(only[:3])}"
-    return accused
+            yield p, float(len(only)), f"only on one side: {', '.join(only[:3])}"
 
 
 def _markup(line: str) -> collections.Counter:
@@ -512,21 +463,19 @@ def _markup(line: str) -> collections.Counter:
     return found
 
 
-def punctuation(view: View, known: Knowledge, limits: Limits) -> Accused:
+def punctuation(view: View, known: Knowledge, limits: Limits) -> Accusations:
     """Finds sides that end in another sign, or have other numbers of brackets."""
-    accused: Accused = {}
     enough = np.minimum(*(side.word_counts_p for side in view.sides)) >= limits["words"]
     for p in np.flatnonzero(enough).tolist():
         s, t = view.pairs[p]
         if (ends := (_ending(s), _ending(t))) and ends[0] != ends[1]:
             s_end, t_end = (end or "nothing" for end in ends)
-            accused[p] = 1.0, f"the source ends in {s_end}, the target in {t_end}"
-        for bracket in "([":
+            yield p, 1.0, f"the source ends in {s_end}, the target in {t_end}"
+        for bracket in "[(":
             counts = [_count(line, bracket) for line in (s, t)]
             if counts[0] != counts[1]:
                 severity = 1.0 + abs(counts[0] - counts[1])
-                accused[p] = severity, f"{counts[0]} and {counts[1]} of {bracket}"
-    return accused
+                yield p, severity, f"{counts[0]} and {counts[1]} of {bracket}"
 
 
 def _count(line: str, bracket: str) -> int:

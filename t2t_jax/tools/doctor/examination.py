@@ -126,12 +126,12 @@ class Examination:
         for name, rule in RULES.items():
             if rule.check is None:
                 continue
-            accused = rule.check(view, self.known, self.options.limits[name])
+            accused = rule.accuse(view, self.known, self.options.limits[name])
             for place, (severity, note) in sorted(accused.items()):
                 mask_p[place] |= BIT[name]
-                self._accuse(name, view.first + int(place), severity, note)
+                self._accuse(name, view.first + place, severity, note)
                 if name in self.options.drops:
-                    dropped.append((view.first + int(place), name, note))
+                    dropped.append((view.first + place, name, note))
         self._spool.write(json.dumps(sorted(dropped)) + "\n")
         return mask_p
 
@@ -160,8 +160,9 @@ class Examination:
         usual = Spread.of(value_p)
         middle = usual.middle if signed else np.exp(usual.middle)
         self.histograms.add_scores(name, score_p)
-        z = (value_p - usual.middle) / usual.deviation
-        for place in np.flatnonzero(z > self.options.limits[name]["z"]).tolist():
+        for place in np.flatnonzero(
+            usual.z(value_p) > self.options.limits[name]["z"]
+        ).tolist():
             note = f"{score_p[place]:.2f} nats a piece, {middle:.2f} is usual"
             self._accuse_late(name, place, float(score_p[place]), note)
 
@@ -188,14 +189,13 @@ class Examination:
     def bounds(self, place: int) -> tuple[int, int]:
         """Returns the places of the first pair of a corpus, and behind its last."""
         ends = np.cumsum(self.sizes)
-        number = int(np.searchsorted(ends, place, side="right"))
+        number = np.searchsorted(ends, place, side="right")
         return int(ends[number] - self.sizes[number]), int(ends[number])
 
     def where(self, place: int) -> tuple[Corpus, int]:
         """Returns the corpus of a pair, and its line there, from 1."""
-        ends = np.cumsum(self.sizes)
-        number = int(np.searchsorted(ends, place, side="right"))
-        return self.corpora[number], int(place - ends[number] + self.sizes[number]) + 1
+        number = np.searchsorted(np.cumsum(self.sizes), place, side="right")
+        return self.corpora[number], place - self.bounds(place)[0] + 1
 
     def lines(self, places: Iterable[int]) -> dict[int, Pair]:
         """Reads the pairs at some places of the text; leaves out places beyond it."""
@@ -338,57 +338,54 @@ RATIOS = np.exp(np.linspace(-np.log(8), np.log(8), 49))
 ODDS = np.linspace(-LIMIT, LIMIT, 33)
 
 
-class Histograms:
-    """Counts of pairs by length, by ratio of lengths, by evidence, and by score.
+class Histogram:
+    """Counts of values in bins; those beyond the edges count in the outermost."""
 
-    Values beyond the edges count in the outermost bins.
-    """
+    def __init__(self, title: str, edges: np.ndarray, log: bool = False):
+        self.title, self.edges, self.log = title, edges, log
+        self.counts = np.zeros(len(edges) - 1, np.int64)
+
+    def add(self, values: np.ndarray) -> None:
+        """Counts values."""
+        bins = np.searchsorted(self.edges, values, side="right") - 1
+        bins = np.clip(bins, 0, len(self.counts) - 1)
+        self.counts += np.bincount(bins, minlength=len(self.counts))
+
+    def to_json(self, name: str) -> dict:
+        """Returns it as JSON can hold it."""
+        lists = {"edges": self.edges.tolist(), "counts": self.counts.tolist()}
+        return {"name": name, "title": self.title, "log": self.log, **lists}
+
+
+class Histograms(dict[str, Histogram]):
+    """Counts of pairs by length, by ratio of lengths, by evidence, and by score."""
 
     def __init__(self):
-        self.counts = {
-            "source": _Counts("Characters of a source line", LENGTHS, True),
-            "target": _Counts("Characters of a target line", LENGTHS, True),
-            "ratio": _Counts(
-                "Characters of the target for one of the source", RATIOS, True
+        super().__init__(
+            source=Histogram("Characters of a source line", LENGTHS, log=True),
+            target=Histogram("Characters of a target line", LENGTHS, log=True),
+            ratio=Histogram(
+                "Characters of the target for one of the source", RATIOS, log=True
             ),
-            "odds": _Counts("Log-odds that the sides belong together", ODDS, False),
-        }
+            odds=Histogram("Log-odds that the sides belong together", ODDS),
+        )
 
     def add(self, view: View) -> None:
         """Counts the pairs of a chunk."""
         s, t = (side.lengths_p for side in view.sides)
-        self.counts["source"].add(s)
-        self.counts["target"].add(t)
+        self["source"].add(s)
+        self["target"].add(t)
         both = (s > 0) & (t > 0)
-        self.counts["ratio"].add(t[both] / s[both])
-        self.counts["odds"].add(view.log_odds_p)
+        self["ratio"].add(t[both] / s[both])
+        self["odds"].add(view.log_odds_p)
 
     def add_scores(self, name: str, score_p: np.ndarray) -> None:
         """Counts the scores of all pairs by a model, in a histogram of their own."""
         low, high = np.quantile(score_p, (0.001, 0.999))
         edges = np.linspace(low, max(high, low + 1e-3), 41)
-        self.counts[name] = _Counts(f"{name}, nats a piece", edges, False)
-        self.counts[name].add(score_p)
+        self[name] = Histogram(f"{name}, nats a piece", edges)
+        self[name].add(score_p)
 
     def to_json(self) -> list[dict]:
         """Returns the histograms as JSON can hold them."""
-        return [{"name": name} | of.to_json() for name, of in self.counts.items()]
-
-
-class _Counts:
-    def __init__(self, title: str, edges: np.ndarray, log: bool):
-        self._title, self._edges, self._log = title, edges, log
-        self._counts = np.zeros(len(edges) - 1, np.int64)
-
-    def add(self, values: np.ndarray) -> None:
-        bins = np.searchsorted(self._edges, values, side="right") - 1
-        bins = np.clip(bins, 0, len(self._counts) - 1)
-        self._counts += np.bincount(bins, minlength=len(self._counts))
-
-    def to_json(self) -> dict:
-        return {
-            "title": self._title,
-            "log": self._log,
-            "edges": self._edges.tolist(),
-            "counts": self._counts.tolist(),
-        }
+        return [counted.to_json(name) for name, counted in self.items()]

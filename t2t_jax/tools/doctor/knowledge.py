@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.cleaning import HashSet
 from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.messages import Progress
@@ -39,6 +39,10 @@ class Spread(NamedTuple):
         middle = float(np.median(values))
         deviation = 1.4826 * float(np.median(np.abs(values - middle)))
         return cls(middle, max(deviation, least))
+
+    def z(self, values: np.ndarray) -> np.ndarray:
+        """How many deviations above the middle values are."""
+        return (values - self.middle) / self.deviation
 
 
 class Knowledge:
@@ -141,7 +145,7 @@ class Pieces:
     Attributes:
       totals: for each side, [pieces, odd pieces, words] of all lines counted.
       seen: for each side, which ids occurred.
-      usual: for each side, (median, robust deviation) of pieces a word.
+      usual: for each side, the pieces a word.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -149,16 +153,15 @@ class Pieces:
         self._odd = [_odd(side) for side in self._sides]
         self.totals = np.zeros((2, 3), np.int64)
         self.seen = [np.zeros(len(side), bool) for side in self._sides]
-        self.usual = [(1.0, 1.0), (1.0, 1.0)]
+        self.usual = [Spread(1.0, 1.0), Spread(1.0, 1.0)]
 
     def learn(self, view: View) -> None:
         """Estimates what is usual, from a sample."""
-        for number in (0, 1):
-            pieces_p, _ = self._counts(view, number)
-            rate = pieces_p / np.maximum(view.sides[number].word_counts_p, 1)
-            middle = float(np.median(rate)) if len(rate) else 1.0
-            deviation = float(np.median(np.abs(rate - middle))) if len(rate) else 1.0
-            self.usual[number] = middle, max(1.4826 * deviation, 0.1)
+        for number, side in enumerate(view.sides):
+            pieces_p, *_ = self._counts(view, number)
+            self.usual[number] = Spread.of(
+                pieces_p / np.maximum(side.word_counts_p, 1), 0.1
+            )
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Counts a side's pieces and odd pieces of each line, and adds to the totals.
@@ -166,7 +169,7 @@ class Pieces:
         Returns:
           (pieces, odd pieces), int64 [pairs].
         """
-        pieces_p, odd_p, ids = self._counts(view, number, ids=True)
+        pieces_p, odd_p, ids = self._counts(view, number)
         words = view.sides[number].word_counts_p.sum()
         self.totals[number] += [pieces_p.sum(), odd_p.sum(), words]
         self.seen[number][ids] = True
@@ -176,19 +179,20 @@ class Pieces:
         """The share of a text's pieces that no line counted so far has had."""
         unseen = total = 0
         for number in (0, 1):
-            *_, ids = self._counts(view, number, ids=True)
+            *_, ids = self._counts(view, number)
             unseen += int((~self.seen[number][ids]).sum())
             total += len(ids)
         return unseen / max(1, total)
 
-    def _counts(self, view: View, number: int, ids: bool = False):
+    def _counts(self, view: View, number: int):
+        """The pieces of each line, the odd ones among them, and the ids of all."""
         rows = self._sides[number].encode(view.sides[number].lines)
         pieces_p = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = np.fromiter((i for row in rows for i in row), np.int64, pieces_p.sum())
         line = np.repeat(np.arange(len(rows)), pieces_p)
         odd = self._odd[number][flat]
         odd_p = np.bincount(line, odd, len(rows)).astype(np.int64)
-        return (pieces_p, odd_p, flat) if ids else (pieces_p, odd_p)
+        return pieces_p, odd_p, flat
 
 
 def _odd(vocabulary: Vocabulary) -> np.ndarray:

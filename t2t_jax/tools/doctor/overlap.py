@@ -7,12 +7,13 @@ by MinHash (Broder 1997) with locality-sensitive hashing in bands, and compared 
 
 import itertools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_jax.data.corpus import Pair
+from t2t_jax.text.counter_random import mixed
 from t2t_jax.text.view import View
 
 BANDS, ROWS = 10, 4  # found: 1 - (1 - J^4)^10; 94% of pairs with J = 0.7
@@ -76,17 +77,16 @@ class Overlap:
             ids, _ = self._tokens(view, number)
             seen[ids] = True
 
-    def equal(self, view: View, least_words: int) -> dict[int, tuple[float, str]]:
+    def equal(self, view: View, least_words: int) -> Iterator[tuple[int, float, str]]:
         """Finds pairs with a side that is a line of a reference, on the same side.
 
         Args:
           least_words: of a line that counts if only one side is equal: the sides of
             different texts may both have "Yes.".
 
-        Returns:
-          place in the chunk -> (1.0 if both sides are of one line, else 0.5; which).
+        Yields:
+          (place in the chunk, 1.0 if both sides are lines, else 0.5; which).
         """
-        found = {}
         keys = zip(*(side.keys for side in view.sides), strict=True)
         for place, both in enumerate(keys):
             lines = [of.get(key) for of, key in zip(self._lines, both, strict=True)]
@@ -94,22 +94,21 @@ class Overlap:
                 continue
             s, t = lines
             if s is not None and t is not None:
-                found[place] = 1.0, f"both sides: {self._pairs[s][0]}"
+                yield place, 1.0, f"both sides: {self._pairs[s][0]}"
                 continue
             side, name = (0, "source") if t is None else (1, "target")
             line = lines[side]
             if self._words[side][line] >= least_words:
-                found[place] = 0.5, f"the {name}: {self._pairs[line][0]}"
-        return found
+                yield place, 0.5, f"the {name}: {self._pairs[line][0]}"
 
-    def near(self, view: View, least: float) -> dict[int, tuple[float, str]]:
+    def near(self, view: View, least: float) -> Iterator[tuple[int, float, str]]:
         """Finds pairs that share most words and word pairs with a reference.
 
         Args:
           least: the smallest Jaccard index that counts, of both sides together.
 
-        Returns:
-          place in the chunk -> (Jaccard index, which reference).
+        Yields:
+          (place in the chunk, Jaccard index, which reference).
         """
         tokens = [self._tokens(view, n) for n in (0, 1)]
         shingles = _shingles(tokens)
@@ -119,15 +118,13 @@ class Overlap:
             for place, key in enumerate(keys.tolist()):
                 if key in band_of:
                     candidates.setdefault(place, set()).update(band_of[key])
-        found = {}
         sets = _shingle_sets(*shingles, candidates)
         for (place, lines), own in zip(candidates.items(), sets, strict=True):
             best = max(
                 ((_jaccard(own, self._shingles[n]), -n) for n in lines), default=(0, 0)
             )
             if best[0] >= least and own:
-                found[place] = best[0], self._pairs[-best[1]][0]
-        return found
+                yield place, best[0], self._pairs[-best[1]][0]
 
     def _tokens(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The reference ids of all words of a side, and the words of each line."""
@@ -151,21 +148,14 @@ class Overlap:
             return keys
         full = starts[~empty]
         for index in range(HASHES):
-            salted = _mix(values ^ np.uint64(_SALTS[index]))
+            salted = mixed(values ^ np.uint64(_SALTS[index]))
             least = np.minimum.reduceat(salted, full)
             band = index // ROWS
-            keys[~empty, band] = _mix(keys[~empty, band] * _PRIMES[0] + least)
+            keys[~empty, band] = mixed(keys[~empty, band] * _PRIMES[0] + least)
         return keys
 
 
 _SALTS = np.random.Philox(1).random_raw(HASHES).tolist()
-
-
-def _mix(values: np.ndarray) -> np.ndarray:
-    """A hash of 64-bit integers, in which every bit depends on all (splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _shingles(tokens) -> tuple[np.ndarray, np.ndarray]:
@@ -179,9 +169,9 @@ def _shingles(tokens) -> tuple[np.ndarray, np.ndarray]:
         # Words that no reference has differ from all: their place stands for them.
         within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
         own = np.where(ids > 0, ids, -1 - within).astype(np.uint64)
-        own = _mix(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
+        own = mixed(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
         same = line[1:] == line[:-1]
-        two = _mix(own[:-1] * _PRIMES[0] + own[1:])[same]
+        two = mixed(own[:-1] * _PRIMES[0] + own[1:])[same]
         values += [own, two]
         lines += [line, line[1:][same]]
     joined, line_v = np.concatenate(values), np.concatenate(lines)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_jax.text.view import View
-from t2t_jax.text.word_alignment import cells_of, translation_table
+from t2t_jax.text.word_alignment import learn_both_ways
 
 FREQUENT = 40  # words of each side that are left out
 LEAST = 2  # occurrences together that make two words translations
@@ -28,8 +28,7 @@ class Lexicon:
     """Translations of words, symmetric: a word is one of its translations' translation.
 
     Attributes:
-      forward: source word -> its translations.
-      backward: target word -> its translations.
+      translations: for each side, word -> its translations.
       weights: for each side, the information of each of its words in nats: -log of the
         share of lines that have it.
     """
@@ -40,12 +39,12 @@ class Lexicon:
             {w: math.log(len(pairs) / c) for w, c in count.items() if c >= LEAST}
             for count in counts
         ]
-        self.forward: dict[str, set[str]] = {}
-        self.backward: dict[str, set[str]] = {}
+        self.translations: tuple[dict[str, set[str]], ...] = {}, {}
         names = [list(of_side) for of_side in numbers]
         for s, t in zip(*_translations(chosen, len(names[1])), strict=True):
-            self.forward.setdefault(names[0][s], set()).add(names[1][t])
-            self.backward.setdefault(names[1][t], set()).add(names[0][s])
+            source, target = names[0][s], names[1][t]
+            self.translations[0].setdefault(source, set()).add(target)
+            self.translations[1].setdefault(target, set()).add(source)
 
     def evidence(self, source: Words, target: Words) -> tuple[float, ...]:
         """Weighs the words of two lines that have a translation opposite, or none.
@@ -54,39 +53,32 @@ class Lexicon:
           (found in the source, missing in the source, found in the target, missing in
           the target, shared words that the lexicon lacks), the first four in nats.
         """
-        s_set, t_set = set(source), set(target)
-        s_known, t_known = s_set & self.forward.keys(), t_set & self.backward.keys()
-        forward, backward = self.forward, self.backward
-        s_found = {w for w in s_known if not forward[w].isdisjoint(t_set)}
-        t_found = {w for w in t_known if not backward[w].isdisjoint(s_set)}
-        shared = s_set & t_set
-        s_found |= shared & s_known
-        t_found |= shared & t_known
-        s_weight, t_weight = (of.__getitem__ for of in self.weights)
-        return (
-            sum(map(s_weight, s_found)),
-            sum(map(s_weight, s_known - s_found)),
-            sum(map(t_weight, t_found)),
-            sum(map(t_weight, t_known - t_found)),
-            len(shared - s_known - t_known),
-        )
+        shared, nats = {*source} & {*target}, []
+        for side, (words, opposite) in enumerate(((source, target), (target, source))):
+            for found in self.split(words, opposite, side):
+                # Exact: the order within a set differs from process to process.
+                nats.append(math.fsum(self.weights[side][word] for word in found))
+                shared -= found
+        return *nats, len(shared)
 
-    def found(self, words: Words, opposite: Words, number: int) -> tuple[int, int]:
-        """Counts the words of a line with a translation opposite, and those without.
+    def split(
+        self, words: Words, opposite: Words, side: int
+    ) -> tuple[set[str], set[str]]:
+        """Splits the words that it knows: with a translation opposite, and without.
 
         Args:
           words: of a line, or of a part of it.
           opposite: the words of the other side.
-          number: the side of `words`: 0 the source, 1 the target.
+          side: that of `words`: 0 the source, 1 the target.
         """
-        translations = (self.forward, self.backward)[number]
-        known = set(words) & translations.keys()
-        others = set(opposite)
-        found = sum(
-            word in others or not translations[word].isdisjoint(others)
+        translations, others = self.translations[side], {*opposite}
+        known = {*words} & translations.keys()
+        found = {
+            word
             for word in known
-        )
-        return found, len(known) - found
+            if word in others or not translations[word].isdisjoint(others)
+        }
+        return found, known - found
 
 
 def _content_words(pairs):
@@ -118,22 +110,13 @@ def _content_words(pairs):
 
 
 def _translations(chosen, targets: int) -> tuple[list[int], list[int]]:
-    """Runs EM in both directions; returns the numbers of words that translate."""
+    """Learns both directions; returns the numbers of words that translate."""
     if not chosen:
         return [], []
-    cells = cells_of(chosen)
-    type_c = cells.source_c * targets + cells.target_c
-    types, type_c, together = np.unique(type_c, return_inverse=True, return_counts=True)
-    source_k, target_k = np.divmod(types, max(targets, 1))
-    probable = np.zeros(len(types), bool)
-    for place_c, given_k in (
-        (cells.target_place_c, source_k),
-        (cells.source_place_c, target_k),
-    ):
-        table_k = translation_table(type_c, given_k, place_c, ITERATIONS)
-        probable |= table_k >= PROBABLE
-    kept = probable & (together >= LEAST)
-    return source_k[kept].tolist(), target_k[kept].tolist()
+    learned = learn_both_ways(chosen, targets, ITERATIONS)
+    probable = np.maximum(learned.forward_k, learned.backward_k) >= PROBABLE
+    kept = probable & (np.bincount(learned.type_c) >= LEAST)
+    return learned.source_k[kept].tolist(), learned.target_k[kept].tolist()
 
 
 # ------------------------------------------------------------------------ relatedness

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import checks
 
 
@@ -15,7 +16,7 @@ class Rule:
       group: the heading under which it is reported.
       description: what is wrong with a pair that breaks it, after "pairs ...".
       drops: True if --fix removes such pairs by default.
-      check: as described in `checks.py`; None if it needs the whole text: then
+      check: as `checks.py` describes them; None if it needs the whole text: then
         `Examination` applies it when all pairs were read.
       limits: its thresholds, by name.
     """
@@ -25,6 +26,14 @@ class Rule:
     drops: bool
     check: Callable | None
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def accuse(self, view: View, known, limits) -> dict[int, tuple[float, str]]:
+        """Applies the check; returns the most severe (severity, note) of each place."""
+        worst: dict[int, tuple[float, str]] = {}
+        for place, severity, note in self.check(view, known, limits):
+            if place not in worst or worst[place][0] < severity:
+                worst[place] = severity, note
+        return worst
 
 
 RULES = {

@@ -1,12 +1,11 @@
 """Experiments: rows of a table, each a training run or a measurement.
 
-A file of `experiments/` is written with `experiment.py` and `rows.py`; what can be
-measured of a trained model is in `measures.py`. `running.py` trains and measures the
-rows, `results.py` reads what they have written; `statistics.py`, `tables.py` and
-`plots.py` show it.
+A file of `experiments/` is written with `experiment.py`; what can be measured of a
+trained model is in `measures.py`. `running.py` trains and measures the rows,
+`results.py` reads what they have written; `statistics.py`, `tables.py` and `plots.py`
+show it.
 """
 
-from t2t_jax.tools.experiment.experiment import Experiment
-from t2t_jax.tools.experiment.rows import Measure, Row, with_fields
+from t2t_jax.tools.experiment.experiment import Experiment, Measure, Row, with_fields
 
 __all__ = ["Experiment", "Measure", "Row", "with_fields"]

@@ -89,18 +89,18 @@ def self_attention(
     distance = np.arange(n) - np.arange(n)[:, None]
     allowed = distance <= 0 if causal else np.ones((n, n), bool)
     others = allowed & (distance != 0)
-    same = np.array([[a == b for b in pieces] for a in pieces])
+    same = np.array(pieces)[:, None] == np.array(pieces)
     at = {
         "previous": distance == -1,
         "itself": distance == 0,
         "same piece": same & others,
-        "punctuation": _columns(map(is_punctuation, pieces), n) & others,
+        "punctuation": np.array([*map(is_punctuation, pieces)], bool) & others,
     }
     if causal:
-        at["start"] = _columns((i == 0 for i in range(n)), n) & others
+        at["start"] = (np.arange(n) == 0) & others
     else:
         at["next"] = distance == 1
-        at["end"] = _columns((i == n - 1 for i in range(n)), n) & others
+        at["end"] = (np.arange(n) == n - 1) & others
     return Sentence(weights, allowed.sum(-1), at, distance)
 
 
@@ -122,8 +122,8 @@ def cross_attention(
     at = {
         "aligned": source_words == np.array(linked)[:, None],
         "aligned to read": source_words == np.array(read)[:, None],
-        "punctuation": _columns(map(is_punctuation, source), t),
-        "end": _columns((i == s - 1 for i in range(s)), t),
+        "punctuation": np.tile([*map(is_punctuation, source)], (t, 1)),
+        "end": np.tile(np.arange(s) == s - 1, (t, 1)),
     }
     return Sentence(weights, np.full(t, s), at)
 
@@ -181,8 +181,3 @@ def is_punctuation(piece: str) -> bool:
     """True if a piece has visible characters, and neither letters nor digits."""
     text = piece.strip("▁")
     return bool(text) and not any(map(str.isalnum, text))
-
-
-def _columns(is_key: Iterable[bool], queries: int) -> np.ndarray:
-    """Bool [t, s], the same keys for all queries."""
-    return np.tile(np.array([*is_key], bool), (queries, 1))

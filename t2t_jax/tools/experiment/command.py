@@ -7,8 +7,10 @@ also several times at once on machines that share DIR: each takes the next row.
 """
 
 import ast
+import functools
 import importlib.util
 import inspect
+import operator
 import re
 import sys
 from collections.abc import Mapping
@@ -28,14 +30,16 @@ from t2t_jax.commands.config_files import (
     shipped_folder,
     shipped_names,
 )
+from t2t_jax.commands.flags import DEFINE
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
+from t2t_jax.io.tables import text_table
 from t2t_jax.tools.experiment import Experiment, estimates, tables
 from t2t_jax.tools.experiment.estimates import failures, status
 from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
-from t2t_jax.tools.experiment.results import read_results
+from t2t_jax.tools.experiment.results import FAILED, RUNNING, read_results
 from t2t_jax.tools.experiment.running import LEASES, RUNS, Queue, select
 
 WORD = "NAME"  # the argument that is not a flag
@@ -77,7 +81,9 @@ def define_flags():
                     f"{module.__file__}: get_experiment has a parameter {parameter!r}, "
                     f"and --{parameter} is another flag; rename the parameter"
                 )
-            _define_parameter(parameter, default, explained.get(parameter, ""))
+            meaning = explained.get(parameter, "")
+            text = f"Parameter of the experiment: {meaning}".rstrip(": ")
+            DEFINE[type(default)](parameter, default, text)
 
 
 def introduction() -> str:
@@ -85,18 +91,6 @@ def introduction() -> str:
     if name := _given_name():
         return load(name).__doc__ or name
     return f"{__doc__.strip()}\n\nExperiments:\n{overview()}"
-
-
-def _define_parameter(parameter: str, default, meaning: str) -> None:
-    """Defines the flag of an experiment's parameter, typed as its default."""
-    kinds = {
-        bool: flags.DEFINE_boolean,
-        int: flags.DEFINE_integer,
-        float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
-    }
-    text = f"Parameter of the experiment: {meaning}".rstrip(": ")
-    kinds[type(default)](parameter, default, text)
 
 
 def _given_name() -> str:
@@ -144,11 +138,7 @@ def _run(experiment: Experiment, folder: Path) -> None:
 
     def report() -> str:
         results = read_results(experiment.rows, queue.runs)
-        running = {
-            queue.workdir(task).name: "running"
-            for task in queue.tasks
-            if queue.state(task) == "running"
-        }
+        running = {t.run.hash for t in queue.tasks if queue.state(t) == RUNNING}
         with exclusive(folder):  # other processes make it, too
             return tables.write_report(experiment, results, folder, running)
 
@@ -167,7 +157,7 @@ def _run(experiment: Experiment, folder: Path) -> None:
     for line in (status(queue), *failures(queue), f"tables and plots: {folder}"):
         say(line)
     selected = [task for task in queue.tasks if task.row in rows]
-    if any(queue.state(task) == "failed" for task in selected):
+    if any(queue.state(task) == FAILED for task in selected):
         raise UserError("some rows failed; --retry runs them again")
 
 
@@ -193,29 +183,19 @@ def _folder(name: str) -> Path:
 def _request(name: str, defaults: Mapping[str, Any]) -> Request:
     """Reads the flags."""
     given = flags.FLAGS
-    changes = {}
-    for field in given_fields(sys.argv[1:]):
-        value = given.config
-        for part in field.split("."):
-            value = value[part]
-        changes[field] = value
-    return Request(
-        name, {p: given[p].value for p in defaults}, changes, dict(ideas.imported)
-    )
+    changes = {
+        field: functools.reduce(operator.getitem, field.split("."), given.config)
+        for field in given_fields(sys.argv[1:])
+    }
+    parameters = {name: given[name].value for name in defaults}
+    return Request(name, parameters, changes, dict(ideas.imported))
 
 
 FOLDER = "experiments"
 
 
 def load(given: str) -> ModuleType:
-    """Imports an experiment's file.
-
-    Args:
-      given: a name (`table3`) or a path (`experiments/mine.py`).
-
-    Raises:
-      UserError: no such file, or one without `get_experiment`.
-    """
+    """Imports an experiment's file: `table3`, or `experiments/mine.py`."""
     file = find_shipped(given, FOLDER)
     if not file.is_file():
         raise UserError(f"{given}: {missing(given, FOLDER, 'experiment')}")
@@ -234,34 +214,25 @@ def load(given: str) -> ModuleType:
 
 def overview() -> str:
     """Lists the shipped experiments with the first lines of their docstrings."""
-    names = shipped_names(FOLDER)
-    width = max(map(len, names))
     lines = []
-    for name in names:
+    for name in shipped_names(FOLDER):
         source = (shipped_folder(FOLDER) / f"{name}.py").read_text(encoding="utf-8")
         first, _, _ = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
-        lines.append(f"  {name:{width}}  {first}")
-    return "\n".join(lines)
+        lines.append([f"  {name}", first])
+    return "\n".join(text_table(lines, left=(0, 1)))
 
 
 def parameters(module: ModuleType) -> dict[str, Any]:
-    """The parameters of an experiment, which the command takes as flags.
-
-    Returns:
-      Defaults by name.
-
-    Raises:
-      UserError: a parameter without a default, or of a type that no flag has.
-    """
-    defaults = {}
-    for name, parameter in inspect.signature(module.get_experiment).parameters.items():
-        if not isinstance(parameter.default, bool | int | float | str):
+    """The defaults of an experiment's parameters, which the command takes as flags."""
+    signature = inspect.signature(module.get_experiment).parameters
+    defaults = {name: parameter.default for name, parameter in signature.items()}
+    for name, default in defaults.items():
+        if type(default) not in DEFINE:
             raise UserError(
                 f"{module.__file__}: the parameter {name!r} of get_experiment needs a "
                 "default that is a number, a text or True or False, as it becomes the "
                 f"flag --{name}"
             )
-        defaults[name] = parameter.default
     return defaults
 
 
@@ -276,18 +247,10 @@ def meanings(module: ModuleType) -> dict[str, str]:
 
 
 def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
-    """Calls the experiment's `get_experiment`.
-
-    Args:
-      arguments: by name; those that it does not have (any more) are left out.
-
-    Raises:
-      UserError: it refuses a value by a ValueError, or returns something else.
-    """
-    names = parameters(module)
-    kept = {name: value for name, value in arguments.items() if name in names}
+    """Calls `get_experiment`; leaves out arguments that it does not have any more."""
+    known = arguments.keys() & parameters(module)
     try:
-        experiment = module.get_experiment(**kept)
+        experiment = module.get_experiment(**{name: arguments[name] for name in known})
     except ValueError as e:
         raise UserError(f"{Path(module.__file__).stem}: {e}") from e
     if not isinstance(experiment, Experiment):

@@ -13,11 +13,11 @@ from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import text_table
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.experiment.results import FAILURE, RunResult, read_json
-from t2t_jax.tools.experiment.rows import Row
+from t2t_jax.tools.experiment.experiment import Row
+from t2t_jax.tools.experiment.results import DONE, FAILED, LEFT, RUNNING, STATES
 from t2t_jax.tools.experiment.running import Queue, Task
 from t2t_jax.tools.plan import forecast
-from t2t_jax.tools.plan.plan import plan
+from t2t_jax.tools.plan.forecast import plan
 
 HOUR = 3600.0  # seconds
 
@@ -31,17 +31,11 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
     Args:
       slice: also forecasts the hours on such chips, as `plan` does, such as `v5e:2x4`.
         The measurement is then that of this machine's processor.
-
-    Returns:
-      A table as text.
-
-    Raises:
-      UserError: no such slice, or a config that cannot be trained.
     """
     header = ["row", "runs", "parameters", "steps", "ms/step", "hours here"]
-    lines = [header + ([f"hours on {slice}"] if slice else [])]
+    lines = [header + [f"hours on {slice}"] * bool(slice)]
     width = max(len(row.name) for row in rows)
-    sums = [0.0, 0.0]
+    sums = [0.0] * (1 + bool(slice))
     counted = set()  # runs that rows share count once
     for row in rows:
         if row.config is None:
@@ -58,11 +52,10 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
         new = {run.hash for run in row.runs} - counted
         counted |= new
         hours = [len(new) * _hours(config, step) for step in (seconds, *rented)]
-        sums = [total + more for total, more in zip(sums, [*hours, 0.0], strict=False)]
+        sums = [total + more for total, more in zip(sums, hours, strict=True)]
         cells = [row.name, str(row.seeds), f"{model.count():,}", f"{steps:,}"]
         lines.append([*cells, f"{1e3 * seconds:,.1f}", *map("{:,.3g}".format, hours)])
-    totals = [f"{total:,.3g}" for total in sums[: 1 + bool(slice)]]
-    lines.append(["all rows", "", "", "", "", *totals])
+    lines.append(["all rows", "", "", "", "", *map("{:,.3g}".format, sums)])
     return "\n".join(text_table(lines))
 
 
@@ -94,9 +87,6 @@ def _forecast(config: Config, slice: str) -> list[float]:
     return [result["time"]["step"]]
 
 
-STATES = ("done", "running", "failed", "left")
-
-
 def status(queue: Queue, joining: bool = False) -> str:
     """Says how far the runs are, with an estimate of the time that is left.
 
@@ -106,28 +96,24 @@ def status(queue: Queue, joining: bool = False) -> str:
     states = {task: queue.state(task) for task in queue.tasks}
     counts = collections.Counter(states.values())
     listed = [f"{counts[state]} {state}" for state in STATES if counts[state]]
-    return ", ".join(listed) + _end(queue, states, counts["running"] + joining)
+    return ", ".join(listed) + _end(queue, states, counts[RUNNING] + joining)
 
 
 def failures(queue: Queue) -> list[str]:
     """A line for each failed run, with its error."""
-    lines = []
-    for task in queue.tasks:
-        if queue.state(task) == "failed":
-            error = read_json(queue.workdir(task) / FAILURE).get("error", "")
-            first, _, _ = error.partition("\n")
-            lines.append(f"failed: {queue.workdir(task)}: {first}")
-    return lines
+    failed = [task for task in queue.tasks if queue.state(task) == FAILED]
+    results = map(queue.result, failed)
+    return [f"failed: {result.path}: {result.error}" for result in results]
 
 
 def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:
     """Estimates when the runs that are left will end, by the speed of all so far."""
-    finished = [_Cost(queue, task) for task in states if states[task] == "done"]
+    finished = [_Cost(queue, task) for task in states if states[task] == DONE]
     # Rows may share a run, which is trained once.
     left = {
         task.run.hash: _Cost(queue, task)
         for task, state in states.items()
-        if state in ("running", "left")
+        if state in (RUNNING, LEFT)
     }
     if not left:
         return ""
@@ -136,8 +122,7 @@ def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:
         return "; the first run will tell how long the others take"
     # The time outside of training: compilation, translation, measures.
     others = [max(0.0, cost.seconds - cost.training) for cost in finished]
-    fixed = math.fsum(others) / len(others) if others else 0.0
-    seconds = [fixed + cost.to_train(started) for cost in left.values()]
+    seconds = [_mean(others) + cost.to_train(started) for cost in left.values()]
     # A run is not divided among processes.
     rest = max(math.fsum(seconds) / max(1, processes), *seconds)
     end = datetime.datetime.now() + datetime.timedelta(seconds=rest)
@@ -152,41 +137,33 @@ class _Cost:
 
     Attributes:
       row: its row's name.
-      steps: that it is to train; 0 if it only measures.
-      done: steps trained so far.
-      training: seconds that those took.
+      left: steps that are left to train.
+      training: seconds of the steps so far.
+      step_seconds: those of a step; 0 until that is known.
       seconds: of a finished run, from its start to its end.
     """
 
     def __init__(self, queue: Queue, task: Task):
-        result = RunResult(task.run, queue.workdir(task))
+        result = queue.result(task)
         self.row = task.row.name
-        self.steps = task.run.config.train.steps if task.run.config else 0
-        trained = [entry for entry in result.metrics if entry["kind"] == "train"]
-        self.done = trained[-1]["step"] if trained else 0
-        self.training = math.fsum(entry["seconds"] for entry in trained)
+        done = result.trained[-1]["step"] if result.trained else 0
+        self.left = max(0, task.run.config.train.steps - done) if task.run.config else 0
+        self.training = math.fsum(entry["seconds"] for entry in result.trained)
+        self.step_seconds = self.training / done if done else 0.0
         measured = [result.measured(measure.name) for measure in task.row.measures]
-        self.seconds = math.fsum(
-            [
-                # An interrupted run's outcome has the time of the last process alone.
-                max(self.training, result.outcome.get("seconds", 0.0)),
-                *(measure.get("seconds", 0.0) for measure in measured),
-            ]
-        )
-
-    @property
-    def step_seconds(self) -> float:
-        """Seconds of a step; 0 until that is known."""
-        return self.training / self.done if self.done else 0.0
+        # An interrupted run's outcome has the time of the last process alone.
+        whole = max(self.training, result.outcome.get("seconds", 0.0))
+        self.seconds = math.fsum([whole, *(m.get("seconds", 0.0) for m in measured)])
 
     def to_train(self, started: Sequence["_Cost"]) -> float:
         """Seconds of the steps that are left.
 
-        Args:
-          started: runs whose speed counts as this one's, if it has not started:
-            those of the same row, else all.
+        A run that has not started is as fast as those of its row, else as all.
         """
-        others = [cost.step_seconds for cost in started if cost.row == self.row]
-        others = others or [cost.step_seconds for cost in started]
-        rate = self.step_seconds or (math.fsum(others) / len(others) if others else 0.0)
-        return max(0, self.steps - self.done) * rate
+        of_row = [cost.step_seconds for cost in started if cost.row == self.row]
+        others = of_row or [cost.step_seconds for cost in started]
+        return self.left * (self.step_seconds or _mean(others))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

@@ -1,17 +1,22 @@
-"""An experiment: its rows and how they are shown, its file, and its frozen plan."""
+"""An experiment: what its rows train and measure, and its frozen plan."""
 
-import collections
 import dataclasses
+import functools
+import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ml_collections import ConfigDict
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
 from t2t_jax.config import Config
+from t2t_jax.io import ideas
 from t2t_jax.io.atomic import (
     checked_json,
     keep_earlier,
@@ -21,12 +26,144 @@ from t2t_jax.io.atomic import (
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
-from t2t_jax.tools.experiment.rows import Measure, Row, with_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from t2t_jax.tools.experiment.results import Results
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A measurement after training: a function of the table `measures.MEASURES`.
+
+    Attributes:
+      function: its key in `MEASURES`.
+      arguments: its keyword arguments, as JSON can hold them.
+      name: of the result, `measures/NAME.json`; by default that of the function.
+    """
+
+    function: str
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    name: str = ""
+
+    def __post_init__(self):
+        object.__setattr__(self, "name", self.name or self.function)
+        object.__setattr__(self, "arguments", dict(self.arguments))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of an experiment's table: what to train and what to measure of it.
+
+    Attributes:
+      name: unique in the experiment; part of the name of its workdir.
+      config: what to train; None trains nothing.
+      seeds: repetitions, with the seeds `config.train.seed`, and those after it.
+      measures: what to measure, after training.
+      needs: names of rows that come first; measures may read their results.
+      values: what sets the row apart, such as `{"layers": 4}`: columns of
+        the table, and axes of plots.
+      paper: the paper's figures, by column.
+      group: the part of the table; rows of one group are listed together.
+    """
+
+    name: str
+    config: Config | ConfigDict | None = None
+    seeds: int = 1
+    measures: Sequence[Measure] = ()
+    needs: Sequence[str] = ()
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    paper: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+    group: str = ""
+
+    def __post_init__(self):
+        if isinstance(self.config, ConfigDict):
+            config = fields.from_config_dict(self.config)
+            object.__setattr__(self, "config", config)
+        problem = ""
+        if self.config is None and not self.measures:
+            problem = "neither a config nor measures; give it one"
+        elif self.config is None and self.seeds != 1:
+            problem = (
+                f"seeds={self.seeds}, but no config: only training is repeated with "
+                "other seeds"
+            )
+        elif self.seeds < 1:
+            problem = f"seeds={self.seeds}; want 1 or more"
+        if problem:
+            raise UserError(f"row {self.name!r} has {problem}")
+        kinds = {"measures": tuple, "needs": tuple, "values": dict, "paper": dict}
+        for name, kind in kinds.items():
+            object.__setattr__(self, name, kind(getattr(self, name)))
+
+    @functools.cached_property
+    def runs(self) -> tuple["Run", ...]:
+        """The row's runs: one for each seed."""
+        if self.config is None:
+            measures = [dataclasses.asdict(measure) for measure in self.measures]
+            return (Run(self.name, 0, None, _folder(self.name, measures)),)
+        first = self.config.train.seed
+        return tuple(map(self._trained, range(first, first + self.seeds)))
+
+    def _trained(self, seed: int) -> "Run":
+        config = fields.changed(self.config, "train", seed=seed)
+        name = f"{self.name}.seed{seed}" if seed else self.name
+        return Run(self.name, seed, config, _folder(name, fields.unusual(config)))
+
+
+class Run(NamedTuple):
+    """One repetition of a row.
+
+    Attributes:
+      row: the row's name.
+      seed: of training.
+      config: what it trains; None if it only measures.
+      folder: the name of its workdir: the row's and a hash of the fields. Runs of the
+        same hash are one, whatever their rows are called.
+    """
+
+    row: str
+    seed: int
+    config: Config | None
+    folder: str
+
+    @property
+    def hash(self) -> str:
+        """The part of `folder` that identifies what is run."""
+        return self.folder.rpartition("-")[2]
+
+
+def with_fields(config: Config | ConfigDict, changes: Mapping[str, Any]) -> Config:
+    """Returns the config with some fields changed, by their full names.
+
+    For example `with_fields(base, {"model.heads": 1, "model.head_width": 512})`; an
+    option of a variant is `model.options.NAME`.
+
+    Raises:
+      UserError: no such field, or a value that it does not take.
+    """
+    if isinstance(config, ConfigDict):
+        config = fields.from_config_dict(config)
+    sections = dataclasses.asdict(config)
+    names = fields.field_names()
+    for name, value in changes.items():
+        if name not in names:
+            raise UserError(f"config.{name}: no such field{did_you_mean(name, names)}")
+        section, *options, field = name.split(".")
+        if options:
+            field, value = "options", {**sections[section]["options"], field: value}
+        sections[section][field] = value
+    return fields.from_config_dict(sections)
+
+
+def _folder(name: str, content: Any) -> str:
+    """The name of a run's workdir."""
+    # What an entry of --ideas does is in its code; without any, as in most runs,
+    # nothing is added.
+    code = sorted(ideas.imported.values())
+    text = json.dumps([content, code] if code else content, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    readable = re.sub(r"[^\w.=+]+", "-", name).strip("-")
+    return f"{readable}-{digest}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +176,13 @@ class Experiment:
         `SET.METRIC` of a test set, such as `test.bleu`; `dev.METRIC` and `train.METRIC`
         of `metrics.jsonl`; `MEASURE.KEY` of a measure; a key of `Row.values`.
       compared: the column that decides which rows differ from the baseline; by default
-        the first one that `results.BETTER` knows.
+        the first one of which it is known which value is better.
       baseline: the row that the others are compared with; empty compares none.
       note: what the paper's figures may be compared with; printed below the table.
       fixed: fields that the rows were computed from, such as `model.*`; `--config`
         does not change them.
-      plot: draws the results as a figure; None draws nothing.
-      report: writes what comes below the table, as Markdown.
+      plot: draws `results.Results` as a figure; None draws nothing.
+      report: writes what comes below the table of `results.Results`, as Markdown.
     """
 
     rows: Sequence[Row]
@@ -54,39 +191,33 @@ class Experiment:
     baseline: str = ""
     note: str = ""
     fixed: Sequence[str] = ()
-    plot: Callable[["Results"], "Figure | None"] | None = None
-    report: Callable[["Results"], str] | None = None
+    plot: Callable[[Any], "Figure | None"] | None = None
+    report: Callable[[Any], str] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "columns", tuple(self.columns))
-        counts = collections.Counter(row.name for row in self.rows)
-        twice = [name for name, count in counts.items() if count > 1]
-        if twice or not counts:
-            raise UserError(
-                f"two rows are called {twice[0]!r}; rows need names of their own"
-                if twice
-                else "the experiment has no rows"
-            )
-        named = [need for row in self.rows for need in row.needs]
-        for name in [*named, *([self.baseline] if self.baseline else [])]:
-            if name not in counts:
-                hint = did_you_mean(name, counts)
+        if not self.rows:
+            raise UserError("the experiment has no rows")
+        names = [row.name for row in self.rows]
+        needed = [need for row in self.rows for need in row.needs]
+        for name in [*needed, *([self.baseline] if self.baseline else [])]:
+            if name not in names:
+                hint = did_you_mean(name, names)
                 raise UserError(f"no row is called {name!r}{hint}")
-        _in_order(self.rows)
+        seen = set()
+        for row in self.rows:
+            if row.name in seen:
+                raise UserError(
+                    f"two rows are called {row.name!r}; rows need names of their own"
+                )
+            if later := [need for need in row.needs if need not in seen]:
+                raise UserError(  # and so circles are refused, too
+                    f"row {row.name!r} needs {later[0]!r}, which comes after it; put "
+                    "it before"
+                )
+            seen.add(row.name)
         _one_measure_of_a_name(self.rows)
-
-
-def _in_order(rows: Sequence[Row]) -> None:
-    """Refuses rows that need a later one, and so all circles."""
-    seen = set()
-    for row in rows:
-        if later := [need for need in row.needs if need not in seen]:
-            raise UserError(
-                f"row {row.name!r} needs {later[0]!r}, which comes after it; put it "
-                "before"
-            )
-        seen.add(row.name)
 
 
 def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
@@ -131,7 +262,7 @@ def freeze(
     define: Callable[[Request], Experiment],
     replan: bool = False,
 ) -> Experiment:
-    """Writes the plan of an experiment, or reads the one that is there.
+    """Writes the plan of an experiment, or takes the rows of the one that is there.
 
     Args:
       folder: of the experiment.
@@ -141,20 +272,21 @@ def freeze(
       define: defines the experiment as its file does now.
       replan: makes a new plan; the old one is kept as `plan.1.json`, and so on. Runs
         that are the same in both are not repeated.
-
-    Returns:
-      The experiment of the file with the rows of the plan.
-
-    Raises:
-      UserError: the plan is damaged, or was made for another request.
     """
     file = folder / PLAN
     with exclusive(folder):
         if file.exists() and not replan:
-            plan = _read(file)
+            try:
+                plan = read_checked_json(file)
+            except ValueError as e:
+                raise UserError(
+                    f"{file} is damaged: {e}. Restore it from a copy, or make a new "
+                    "plan with --replan: runs that it shares with the old one are not "
+                    "repeated"
+                ) from None
             _check_request(file, plan, given, named)
-            names = [field.name for field in dataclasses.fields(Request)]
-            experiment = define(Request(**{name: plan[name] for name in names}))
+            request = {name: plan[name] for name in dataclasses.asdict(given)}
+            experiment = define(Request(**request))
             _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
             rows = [_decoded(row) for row in plan["rows"]]
             return dataclasses.replace(experiment, rows=rows)
@@ -176,8 +308,7 @@ def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experime
     Raises:
       UserError: the rows differ in one of the fields, or were computed from it.
     """
-    rows = experiment.rows
-    trained = [row.config for row in rows if row.config is not None]
+    trained = [row.config for row in experiment.rows if row.config is not None]
     for name in changes:
         if any(fnmatchcase(name, pattern) for pattern in experiment.fixed):
             raise UserError(
@@ -191,53 +322,41 @@ def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experime
                 f"--config.{name}: the rows of this experiment differ in that field "
                 f"({listed}); change a copy of its file instead"
             )
-    changed = [
-        row
-        if row.config is None
-        else dataclasses.replace(row, config=with_fields(row.config, changes))
-        for row in rows
+    rows = [
+        dataclasses.replace(row, config=row.config and with_fields(row.config, changes))
+        for row in experiment.rows
     ]
-    return dataclasses.replace(experiment, rows=changed)
+    return dataclasses.replace(experiment, rows=rows)
 
 
 def _value(config: Config, name: str) -> Any:
     """The value of a field or an option, by its full name."""
-    section, _, field = name.partition(".")
+    section, *options, field = name.split(".")
     values = getattr(config, section)
-    if field.startswith("options."):
-        # An option is stored only if it differs from its default.
-        option = field.removeprefix("options.")
-        return values.options.get(option, fields.default_of(name))
+    if options:  # which are stored only if they differ from their defaults
+        return values.options.get(field, fields.default_of(name))
     return getattr(values, field)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return read_checked_json(file)
-    except ValueError as e:
-        raise UserError(
-            f"{file} is damaged: {e}. Restore it from a copy, or make a new plan with "
-            "--replan: runs that it shares with the old one are not repeated"
-        ) from None
 
 
 def _check_request(
     file: Path, plan: Mapping[str, Any], request: Request, named: Collection[str]
 ) -> None:
     """Refuses flags that are given now and were given otherwise for the plan."""
-    parameters = {name: request.parameters[name] for name in named}
-    for flag, then, now in (
-        ("--", plan["parameters"], parameters),
-        ("--config.", plan["changes"], request.changes),
-    ):
-        for key, value in now.items():
-            if then.get(key) != value:
-                was = f"{flag}{key}={then[key]}" if key in then else f"no {flag}{key}"
-                raise UserError(
-                    f"{file} was made with {was}, and now {flag}{key}={value} is "
-                    "given; leave it out to continue that plan, give --replan to make "
-                    "a new one in its place, or --name=NAME to keep both"
-                )
+
+    def as_flags(parameters: Mapping, changes: Mapping) -> dict[str, Any]:
+        fields = {f"--config.{name}": value for name, value in changes.items()}
+        return {f"--{name}": value for name, value in parameters.items()} | fields
+
+    then = as_flags(plan["parameters"], plan["changes"])
+    now = {name: request.parameters[name] for name in named}
+    for flag, value in as_flags(now, request.changes).items():
+        if then.get(flag) != value:
+            was = f"{flag}={then[flag]}" if flag in then else f"no {flag}"
+            raise UserError(
+                f"{file} was made with {was}, and now {flag}={value} is given; leave "
+                "it out to continue that plan, give --replan to make a new one in its "
+                "place, or --name=NAME to keep both"
+            )
     for name, sha256 in plan["ideas"].items():
         if request.ideas.get(name) != sha256:
             what = "has changed since" if name in request.ideas else "is not given now"
@@ -261,13 +380,8 @@ def _report_edits(file: Path, frozen: list[dict], current: list[dict]) -> None:
 
 def _encoded(row: Row) -> dict[str, Any]:
     """A row as JSON has it."""
-    content = {
-        field.name: getattr(row, field.name) for field in dataclasses.fields(Row)
-    }
-    content["config"] = row.config and dataclasses.asdict(row.config)
-    content["measures"] = [dataclasses.asdict(measure) for measure in row.measures]
-    content["values"], content["paper"] = dict(row.values), dict(row.paper)
-    return json.loads(json.dumps(content))  # tuples become lists, as in the file
+    content = json.dumps(dataclasses.asdict(row))
+    return json.loads(content)  # tuples become lists, as in the file
 
 
 def _decoded(content: Mapping[str, Any]) -> Row:

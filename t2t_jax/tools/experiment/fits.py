@@ -71,15 +71,11 @@ def power_laws(
     # The covariance of the solution is variance * inverse @ inverse.T.
     errors = np.sqrt(variance * np.sum(np.square(inverse), axis=1))
     reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * errors
+    exponents = np.stack([solution, solution - reach, solution + reach], axis=1)[1:]
     coefficient = float(np.exp(solution[0]))
     return {
-        name: PowerLaw(
-            coefficient,
-            float(solution[i]),
-            float(solution[i] - reach[i]),
-            float(solution[i] + reach[i]),
-        )
-        for i, name in enumerate(factors, 1)
+        name: PowerLaw(coefficient, *row)
+        for name, row in zip(factors, exponents.tolist(), strict=True)
     }
 
 

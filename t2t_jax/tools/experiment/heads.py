@@ -2,14 +2,14 @@
 
 import collections
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
-from t2t_jax.config import Config
-from t2t_jax.data.corpus import Pair, open_corpora
+from t2t_jax.data.corpus import Pair
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.inputs import InputReader
 from t2t_jax.decoding.translator import Translator
@@ -86,59 +86,41 @@ def without_heads(parameters: Parameters, heads: Iterable[Head]) -> Parameters:
     return parameters
 
 
-class Lines(NamedTuple):
-    """The lines that heads are removed on.
-
-    Attributes:
-      dev: (source, reference) pairs, of which the loss is computed, which decides
-        which heads are kept.
-      test: pairs that are translated.
-      language: of the references.
-    """
-
-    dev: Sequence[Pair]
-    test: Sequence[Pair]
-    language: str
-
-
-class Evaluation(NamedTuple):
-    """A model on `Lines`.
-
-    Attributes:
-      translations: of the test lines, by greedy search.
-      loss_n: -log p of each dev line, summed over its pieces.
-      pieces_n: their numbers.
-    """
-
-    translations: list[str]
-    loss_n: np.ndarray
-    pieces_n: np.ndarray
-
-    @property
-    def loss(self) -> float:
-        """Nats per piece."""
-        return float(self.loss_n.sum() / self.pieces_n.sum())
-
-
 class Ablation:
     """Evaluates a translator without some of its heads.
 
     The programs take parameters as arguments, so they are compiled once for all heads.
+
+    Args:
+      translator: the whole model.
+      dev: (source, reference) pairs, of which the loss is computed.
+      test: pairs that are translated by greedy search.
+
+    Attributes:
+      heads: all of the model.
+      translations, loss_n, pieces_n: of the whole model; -log p of each dev line,
+        summed over its pieces, and their numbers.
     """
 
-    def __init__(self, translator: Translator, lines: Lines):
-        self._translator = translator
-        self._lines = lines
+    def __init__(
+        self, translator: Translator, dev: Sequence[Pair], test: Sequence[Pair]
+    ):
+        self._translator, self._dev, self._test = translator, dev, test
+        self._language = translator.config.data.target
         self.heads = heads_of(translator.parameters)
         if not self.heads:
             raise UserError(
                 f"config.model.kind={translator.config.model.kind!r} has no attention "
                 "heads to remove; want 'transformer'"
             )
-        self.baseline = Evaluation(self._translations(()), *self._losses(()))
-        _, references = zip(*lines.test, strict=True)
-        scores = corpus_scores(self.baseline.translations, references, lines.language)
-        self.bleu = scores["bleu"]
+        self.translations = self._translations(())
+        self.loss_n, self.pieces_n = self._losses(())
+
+    @property
+    def bleu(self) -> float:
+        """BLEU of the whole model."""
+        references = [reference for _, reference in self._test]
+        return corpus_scores(self.translations, references, self._language)["bleu"]
 
     def loss(self, heads: Sequence[Head]) -> float:
         """The dev loss without some heads, in nats per piece."""
@@ -149,20 +131,20 @@ class Ablation:
         """Measures the BLEU and loss without some heads.
 
         Returns:
-          `bleu`; `bleu_lost`, positive if it falls; `p_value` of that difference, by
-          a paired bootstrap; `loss_lost`, nats per piece of dev, positive if the loss
-          rises; `loss_error`, its standard error over lines; `distinguishable`: BLEU
+          `bleu`, and what is lost against the whole model: `bleu_lost`, with the
+          `p_value` of a paired bootstrap; `loss_lost`, the rise of the loss in nats per
+          piece, with its standard error `loss_error`. `distinguishable`: BLEU
           falls, with a p-value below `SIGNIFICANT`; `loss_distinguishable`: the loss
           rises by more than two standard errors.
         """
         bleu = compared(
-            {"bleu": text_measures(self._lines.language)["bleu"]},
+            {"bleu": text_measures(self._language)["bleu"]},
             self._translations(heads),
-            self.baseline.translations,
-            self._lines.test,
+            self.translations,
+            self._test,
         )["bleu"]
         loss_n, pieces_n = self._losses(heads)
-        more_n = loss_n - self.baseline.loss_n
+        more_n = loss_n - self.loss_n
         lost = more_n.sum() / pieces_n.sum()
         # Of a ratio of sums over lines: the residuals of each line.
         error = np.sqrt(((more_n - lost * pieces_n) ** 2).sum()) / pieces_n.sum()
@@ -179,21 +161,17 @@ class Ablation:
 
     def _without(self, heads: Sequence[Head]) -> Translator:
         whole = self._translator
-        return Translator(
-            whole.config,
-            whole.vocabulary,
-            whole.model,
-            without_heads(whole.parameters, heads),
-            whole.steps,
-        )
+        parameters = without_heads(whole.parameters, heads)
+        parts = whole.config, whole.vocabulary, whole.model, parameters, whole.steps
+        return Translator(*parts)
 
     def _translations(self, heads: Sequence[Head]) -> list[str]:
-        sources = [source for source, _ in self._lines.test]
+        sources = [source for source, _ in self._test]
         answers = self._without(heads).translate(sources, beam=1, warn=False)
         return [translation.text for translation in answers]
 
     def _losses(self, heads: Sequence[Head]) -> tuple[np.ndarray, np.ndarray]:
-        scores = self._without(heads).score(self._lines.dev, warn=False)
+        scores = self._without(heads).score(self._dev, warn=False)
         return (
             np.array([-score.log_prob for score in scores]),
             np.array([len(score.pieces) for score in scores]),
@@ -219,20 +197,27 @@ def measure_heads(
     """
     context.check_translates("heads")
     translator = Translator.load(context.workdir)
-    text = _lines(context.config, lines, test_set)
-    ablation = Ablation(translator, text)
-    described = _described(translator, text.dev, _training_lines(context.config))
+    dev = _first_lines(context, "dev", lines)
+    test = _first_lines(context, "test", lines, test_set)
+    ablation = Ablation(translator, dev, test)
+    described = _described(translator, dev, context)
     heads = [
         {**head._asdict(), **described[head], **ablation.lost([head])}
         for head in ablation.heads
     ]
-    pruned = list(_pruned(ablation, [head["loss_lost"] for head in heads]))
+    # Several heads are removed together: first those that cost the least alone.
+    cheapest = np.argsort([head["loss_lost"] for head in heads], kind="stable")
+    order = [ablation.heads[i] for i in cheapest]
+    pruned = [
+        {"removed": removed, **ablation.lost(order[:removed])}
+        for removed in sorted({round(share * len(order)) for share in PRUNED} - {0})
+    ]
     fine = itertools.takewhile(lambda each: not each["distinguishable"], pruned)
     return {
-        "dev_lines": len(text.dev),
-        "test_lines": len(text.test),
+        "dev_lines": len(dev),
+        "test_lines": len(test),
         "bleu": ablation.bleu,
-        "loss": ablation.baseline.loss,
+        "loss": float(ablation.loss_n.sum() / ablation.pieces_n.sum()),
         "count": len(heads),
         "needless": sum(not head["distinguishable"] for head in heads),
         "loss_needless": sum(not head["loss_distinguishable"] for head in heads),
@@ -243,44 +228,31 @@ def measure_heads(
     }
 
 
-def _lines(config: Config, lines: int, test_set: str) -> Lines:
-    """The first lines of the dev set and of a test set."""
-    data = config.data
-    languages = data.source, data.target, data.dir
-    sets = {
-        "dev": open_corpora(data.dev, *languages),
-        "test": open_corpora(test_set or data.test, *languages),
-    }
-    for name, corpora in sets.items():
-        if not corpora:
-            raise UserError(
-                f"config.data.{name} is empty; heads are removed on a dev and a test "
-                "set: name both"
-            )
-    dev, test = (
-        list(itertools.islice(corpora[0].pairs(), lines)) for corpora in sets.values()
-    )
-    return Lines(dev, test, data.target)
-
-
-def _training_lines(config: Config) -> Iterator[Pair]:
-    data = config.data
-    languages = data.source, data.target, data.dir
-    corpora = open_corpora(data.train, *languages, weights=True)
-    pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
-    return itertools.islice(pairs, ALIGNER_LINES)
+def _first_lines(
+    context: Context, split: str, lines: int, place: str = ""
+) -> list[Pair]:
+    """The first lines of the dev set or of a test set."""
+    corpora = context.corpora(split, place)
+    if not corpora:
+        raise UserError(
+            f"config.data.{split} is empty; heads are removed on a dev and a test "
+            "set: name both"
+        )
+    return list(itertools.islice(corpora[0].pairs(), lines))
 
 
 def _described(
-    translator: Translator, pairs: Sequence[Pair], training: Iterable[Pair]
+    translator: Translator, pairs: Sequence[Pair], context: Context
 ) -> dict[Head, dict[str, Any]]:
     """The `patterns` of each head, those of a kind in dicts, and its own `kind`."""
+    corpora = context.corpora("train")
+    training = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
     vocabulary, members = translator.vocabulary, translator.members
     ids = InputReader(vocabulary, members, warn=False).pairs(pairs)
     maps = list(alignment.attention(vocabulary, members[0], ids))
     pieces = (
         (vocabulary.source.pieces(source), vocabulary.pieces(target))
-        for source, target in training
+        for source, target in itertools.islice(training, ALIGNER_LINES)
     )
     described = {}
     for attention, sentences in sentences_of(maps, pieces).items():
@@ -308,72 +280,45 @@ def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
         yield {**kept, **ablation.lost(others[best])}
 
 
-def _pruned(ablation: Ablation, loss_lost: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """Removes several heads: first those that cost the least alone.
-
-    Args:
-      loss_lost: by the dev loss, for each head.
-    """
-    order = [ablation.heads[i] for i in np.argsort(loss_lost, kind="stable")]
-    for removed in sorted({round(share * len(order)) for share in PRUNED} - {0}):
-        yield {"removed": removed, **ablation.lost(order[:removed])}
-
-
 MEASURE = "heads"
-COLUMNS = [
-    "attention",
-    "layer",
-    "head",
-    "kind",
-    "largest share",
-    "entropy, bits",
-    "of uniform",
-    "distance",
-    "BLEU lost",
-    "p",
-    "rise of dev loss",
-]
+LOST = ["BLEU lost", "p", "rise of dev loss"]  # the cells of `_lost`
 
 
 def report(results: Results) -> str:
     """Tables of the first run's heads, layers and pruning; the counts of all runs."""
-    runs = measured(results)
+    runs = results.measured(MEASURE)
     if not runs:
         return ""
     of_first = runs[0].measure(MEASURE)
+    heads = sorted(of_first["heads"], key=lambda h: (-h["bleu_lost"], -h["loss_lost"]))
+    shape = ["kind", "largest share", "entropy, bits", "of uniform", "distance"]
     return "\n\n".join(
         [
             f"### Heads of {runs[0].run.folder}",
             _explanation(of_first),
-            _table(COLUMNS, [_head(h) for h in _by_loss(of_first["heads"])]),
+            _table(["attention", "layer", "head", *shape, *LOST], map(_head, heads)),
             "### Kinds",
             _kinds(of_first["heads"]),
             "### Layers with one head, the best by the dev loss",
             _table(
-                ["attention", "layer", "head kept", *COLUMNS[-3:]],
-                [
+                ["attention", "layer", "head kept", *LOST],
+                (
                     [each["attention"], each["layer"], each["kept"], *_lost(each)]
                     for each in of_first["layers"]
-                ],
+                ),
             ),
             "### Heads removed together, first those that cost the least dev loss",
             _table(
-                ["heads removed", "BLEU", *COLUMNS[-3:]],
-                [
+                ["heads removed", "BLEU", *LOST],
+                (
                     [each["removed"], f"{each['bleu']:.2f}", *_lost(each)]
                     for each in of_first["pruned"]
-                ],
+                ),
             ),
             "### Needless heads",
-            "\n".join(_conclusion(run) for run in runs),
+            "\n".join(map(_conclusion, runs)),
         ]
     )
-
-
-def measured(results: Results) -> list[RunResult]:
-    """The runs whose heads are measured."""
-    runs = [run for row in results for run in row.runs]
-    return [run for run in runs if run.measure(MEASURE)]
 
 
 def plot(results: Results) -> "Figure | None":
@@ -381,24 +326,24 @@ def plot(results: Results) -> "Figure | None":
 
     Heads whose loss is distinguishable are in bold.
     """
-    runs = measured(results)
+    runs = results.measured(MEASURE)
     if not runs:
         return None
     import matplotlib.pyplot as plt
 
     heads = runs[0].measure(MEASURE)["heads"]
     most = max(0.01, *(head["bleu_lost"] for head in heads))
-    grids = {
-        name: _grid([head for head in heads if head["attention"] == name])
-        for name in ATTENTIONS
-    }
-    wide = sum(len(grid[0]) for grid in grids.values())
+    grids = collections.defaultdict(list)  # by attention, the heads of each layer
+    key = operator.itemgetter("attention", "layer")
+    for (name, _), layer in itertools.groupby(heads, key):
+        grids[name].append([*layer])
+    widths = [len(grid[0]) for grid in grids.values()]
     high = max(map(len, grids.values()))
     figure, axes = plt.subplots(
         1,
         len(grids),
-        figsize=(1.5 + 0.95 * wide, 2 + 0.7 * high),
-        width_ratios=[len(grid[0]) for grid in grids.values()],
+        figsize=(1.5 + 0.95 * sum(widths), 2 + 0.7 * high),
+        width_ratios=widths,
         layout="constrained",
     )
     for ax, (name, grid) in zip(axes, grids.items(), strict=True):
@@ -437,14 +382,6 @@ def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], most: float):
     return image
 
 
-def _grid(heads: Sequence[Mapping]) -> list[list[Mapping]]:
-    """Heads by layer, in order."""
-    layers = collections.defaultdict(list)
-    for head in sorted(heads, key=lambda head: (head["layer"], head["head"])):
-        layers[head["layer"]].append(head)
-    return [*layers.values()]
-
-
 def _explanation(of_run: Mapping[str, Any]) -> str:
     return (
         f"Attention weights and loss are of the first {of_run['dev_lines']} lines of "
@@ -464,18 +401,13 @@ def _explanation(of_run: Mapping[str, Any]) -> str:
     )
 
 
-def _by_loss(heads: Sequence[Mapping]) -> list[Mapping]:
-    """Sorts heads: the greatest loss comes first."""
-    return sorted(heads, key=lambda head: (-head["bleu_lost"], -head["loss_lost"]))
-
-
-def _head(head: Mapping[str, Any]) -> list[str]:
+def _head(head: Mapping[str, Any]) -> list[Any]:
     far = head.get("absolute_distance", head.get("peak"))
     most = max(head["share"], key=head["share"].__getitem__)
     return [
         head["attention"],
-        str(head["layer"]),
-        str(head["head"]),
+        head["layer"],
+        head["head"],
         head["kind"],
         f"{head['share'][most]:.2f} {most}",
         f"{head['entropy']:.2f}",
@@ -520,8 +452,8 @@ def _conclusion(run: RunResult) -> str:
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    texts = [[str(cell) for cell in row] for row in rows]
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    texts = (map(str, row) for row in rows)
     return "\n".join(markdown_table(columns, texts, left=range(len(columns))))
 
 

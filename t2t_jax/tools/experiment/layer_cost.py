@@ -7,9 +7,9 @@ Shape suffixes: b batch, t length, d width, h heads, k head width.
 """
 
 import functools
+import itertools
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from jax.extend import core
 from t2t_jax import config as fields
 from t2t_jax.config import ModelConfig
 from t2t_jax.costs import flops
+from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.attention import ATTENTION, KV, NO_POSITION, Attention
 from t2t_jax.model.bytenet import Block
@@ -35,26 +36,13 @@ from t2t_jax.tools.experiment.results import Context
 HEAD_WIDTH = 64  # of the paper's base and big models
 
 
-class Layer(NamedTuple):
-    """A layer without parameter values.
-
-    Attributes:
-      apply: (parameters, x [b, t, d]) -> [b, t, d].
-      init: () -> random parameters, a dict of float32 arrays.
-      shapes: the parameters as `jax.ShapeDtypeStruct`s.
-    """
-
-    apply: Callable[[Parameters, Array], Array]
-    init: Callable[[], Parameters]
-    shapes: Parameters
-
-
 class Kind(NamedTuple):
     """A kind of layer.
 
     Attributes:
       create: (config, rng, dilation) -> the module.
-      call: (module, config, x [b, t, d]) -> [b, t, d].
+      call: (module, config, x [b, t, d], at) -> [b, t, d]; `at` are the positions of
+        one sentence a row, without padding.
       fields: those of `config.model` that choose it.
       dilated: in a stack, the dilation doubles from layer to layer.
     """
@@ -65,64 +53,45 @@ class Kind(NamedTuple):
     dilated: bool = False
 
 
-def _tokens(x_btd: Array) -> Tokens:
-    """One sentence a row, without padding."""
-    position_bt = jnp.broadcast_to(jnp.arange(x_btd.shape[1]), x_btd.shape[:2])
-    return Tokens(jnp.ones_like(position_bt), position_bt)
+def _attention(module: Attention, _, x_btd: Array, at: Tokens) -> Array:
+    return module(x_btd, module.keys_values(x_btd), Mask(at, at, aligned=True))
 
 
-def _mask(x_btd: Array) -> Mask:
-    at = _tokens(x_btd)
-    return Mask(at, at, aligned=True)
-
-
-def _attention(module: Attention, config: ModelConfig, x_btd: Array) -> Array:
-    return module(x_btd, module.keys_values(x_btd), _mask(x_btd))
-
-
-def _attention_function(_, config: ModelConfig, x_btd: Array) -> Array:
+def _attention_function(_, config: ModelConfig, x_btd: Array, at: Tokens) -> Array:
     """Scores and weighted values alone: the input is queries, keys and values."""
     function = ATTENTION[config.attention]
     options = {"options": config.own_options(function)} if function.Options else {}
     x_bthk = x_btd.reshape(*x_btd.shape[:2], config.heads, -1)
+    mask, kv = Mask(at, at, aligned=True), KV(x_bthk, x_bthk)
     y_bthk = function.attend(
-        x_bthk,
-        KV(x_bthk, x_bthk),
-        _mask(x_btd),
-        NO_POSITION,
-        Dropout(0.0, None),
-        **options,
+        x_bthk, kv, mask, NO_POSITION, Dropout(0.0, None), **options
     )
     return y_bthk.reshape(x_btd.shape)
 
 
-def _recurrence(module: LSTMLayer, config: ModelConfig, x_btd: Array) -> Array:
-    return module(x_btd, _tokens(x_btd).segment).hidden
+def _recurrence(module: LSTMLayer, _, x_btd: Array, at: Tokens) -> Array:
+    return module(x_btd, at.segment).hidden
 
 
-def _convolution(module: Convolution, config: ModelConfig, x_btd: Array) -> Array:
-    segment_bt = _tokens(x_btd).segment
-    return module.over(x_btd, segment_bt, None, back=(module.taps - 1) // 2)
+def _convolution(module: Convolution, _, x_btd: Array, at: Tokens) -> Array:
+    return module.over(x_btd, at.segment, None, back=(module.taps - 1) // 2)
 
 
-def _bytenet(module: Block, config: ModelConfig, x_btd: Array) -> Array:
-    segment_bt = _tokens(x_btd).segment
-    return module(x_btd, segment_bt, None, last_tap=module.kernel // 2)
+def _bytenet(module: Block, _, x_btd: Array, at: Tokens) -> Array:
+    return module(x_btd, at.segment, None, last_tap=module.kernel // 2)
 
 
-def _new_attention(config: ModelConfig, rng: Array, dilation: int) -> Attention:
-    return Attention(config, rng)
-
-
+_DENSE = Kind(
+    lambda config, rng, _: Attention(config, rng), _attention, {"attention": "dense"}
+)
+_DENSE_FUNCTION = _DENSE._replace(
+    create=lambda *_: nnx.Module(), call=_attention_function
+)
 LAYERS: dict[str, Kind] = {
-    "attention": Kind(_new_attention, _attention, {"attention": "dense"}),
-    "attention_function": Kind(
-        lambda *_: nnx.Module(), _attention_function, {"attention": "dense"}
-    ),
-    "restricted": Kind(_new_attention, _attention, {"attention": "restricted"}),
-    "restricted_function": Kind(
-        lambda *_: nnx.Module(), _attention_function, {"attention": "restricted"}
-    ),
+    "attention": _DENSE,
+    "attention_function": _DENSE_FUNCTION,
+    "restricted": _DENSE._replace(fields={"attention": "restricted"}),
+    "restricted_function": _DENSE_FUNCTION._replace(fields={"attention": "restricted"}),
     "recurrence": Kind(
         lambda config, rng, _: LSTMLayer(config.width, config.width, rng),
         _recurrence,
@@ -140,27 +109,19 @@ LAYERS: dict[str, Kind] = {
 }
 
 
-def _kind(layer: str) -> Kind:
-    if layer not in LAYERS:
-        raise UserError(f"layer={layer!r}{did_you_mean(layer, LAYERS)}")
-    return LAYERS[layer]
-
-
 def build_layer(
     layer: str, width: int, options: Mapping[str, Any], dilation: int = 1
-) -> Layer:
-    """Builds a layer, without allocating arrays.
+) -> tuple[Callable, Callable, Parameters]:
+    """Builds a layer of `LAYERS`, without allocating arrays.
 
-    Args:
-      layer: a key of `LAYERS`.
-      width: d; attention has a head for every 64 features.
-      options: of `config.model.options`, such as `{"neighbourhood": 64}`.
-      dilation: of a dilated convolution.
+    Attention has a head for every 64 features of the width.
 
-    Raises:
-      UserError: no such layer.
+    Returns:
+      (parameters, x [b, t, d]) -> [b, t, d]; () -> random parameters; their shapes.
     """
-    kind = _kind(layer)
+    if layer not in LAYERS:
+        raise UserError(f"layer={layer!r}{did_you_mean(layer, LAYERS)}")
+    kind = LAYERS[layer]
     sizes = {"width": width, "heads": max(1, width // HEAD_WIDTH), "dropout": 0.0}
     config = fields.from_config_dict(
         {"model": {**kind.fields, **sizes, "options": dict(options)}}
@@ -176,9 +137,11 @@ def build_layer(
     definition, state = nnx.split(nnx.eval_shape(create))
 
     def apply(parameters: Parameters, x_btd: Array) -> Array:
-        return kind.call(nnx.merge(definition, parameters), config, x_btd)
+        position_bt = jnp.broadcast_to(jnp.arange(x_btd.shape[1]), x_btd.shape[:2])
+        at = Tokens(jnp.ones_like(position_bt), position_bt)
+        return kind.call(nnx.merge(definition, parameters), config, x_btd, at)
 
-    return Layer(apply, init, nnx.to_pure_dict(state))
+    return apply, init, nnx.to_pure_dict(state)
 
 
 def layer_cost(
@@ -214,30 +177,25 @@ def layer_cost(
 
     forward = jax.jit(apply).lower(parameters, x_btd).compile()
     gradient = jax.jit(jax.grad(loss, (0, 1))).lower(parameters, x_btd).compile()
+    memory = gradient.memory_analysis()
     return {
         "length": length,
         "width": width,
         "forward": _median(lambda: forward(parameters, x_btd), seconds),
         "time": _median(lambda: gradient(parameters, x_btd), seconds),
-        "memory": _allocated(gradient),
+        "memory": memory and memory.temp_size_in_bytes + memory.output_size_in_bytes,
         "flops": flops.count(apply, parameters, x_btd),
         "sequential": sequential_operations(apply, parameters, x_btd),
     }
 
 
 def _median(call: Callable[[], Any], seconds: float) -> float:
-    jax.block_until_ready(call())  # the first call may be slower
     times = []
-    while len(times) < 3 or (sum(times) < seconds and len(times) < 99):
-        began = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - began)
+    for spent in itertools.islice(timed(call), 1, 100):
+        times.append(spent)
+        if len(times) >= 3 and sum(times) >= seconds:
+            break
     return statistics.median(times)
-
-
-def _allocated(compiled) -> int | None:
-    memory = compiled.memory_analysis()
-    return memory and memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
 def sequential_operations(function: Callable, *shapes: Any) -> float:
@@ -310,9 +268,8 @@ def layer_costs(
             continue
         laws = power_laws(factors, values)
         for factor, law in zip("nd", laws.values(), strict=True):
-            result[f"{quantity}_{factor}"] = law.exponent
-            result[f"{quantity}_{factor}_low"] = law.low
-            result[f"{quantity}_{factor}_high"] = law.high
+            values = {"": law.exponent, "_low": law.low, "_high": law.high}
+            result |= {f"{quantity}_{factor}{end}": v for end, v in values.items()}
     return result
 
 
@@ -346,14 +303,9 @@ def path_lengths(
     for n in lengths:
         layers.append(_layers_between_ends(layer, n, width, options or {}))
         x_btd = jax.ShapeDtypeStruct((1, n, width), jnp.float32)
-        inside = sequential_operations(apply, shapes, x_btd)
-        paths.append(layers[-1] * inside)
-    return {
-        "lengths": list(lengths),
-        "layers": layers,
-        "paths": paths,
-        "longest": paths[-1],
-    }
+        paths.append(layers[-1] * sequential_operations(apply, shapes, x_btd))
+    lists = {"lengths": list(lengths), "layers": layers, "paths": paths}
+    return {**lists, "longest": paths[-1]}
 
 
 def _layers_between_ends(
@@ -379,7 +331,7 @@ def _layers_between_ends(
 
         return functools.partial(depended_on, init())
 
-    dilated, depth = _kind(layer).dilated, 0
+    dilated, depth = LAYERS[layer].dilated, 0
     reached_t = jnp.arange(length) == length - 1
     while not reached_t[0]:
         before = reached_t

@@ -78,28 +78,25 @@ class Leases:
 
     def owner(self, name: str) -> str:
         """The live process that holds a lease; empty if none does."""
-        content, touched = self._read(name)
-        return (
-            content["owner"] if content and self._lives(name, content, touched) else ""
-        )
+        content = self._read(name)
+        return content["owner"] if self._lives(name, content) else ""
 
     def starts(self, name: str) -> int:
         """Counts how often a lease was taken since an owner last gave it back."""
-        content, _ = self._read(name)
-        return content["starts"] if content else 0
+        return self._read(name).get("starts", 0)
 
     def take(self, name: str) -> Lease | None:
         """Takes a lease; returns None if a live process holds it."""
         file = self._file(name)
         # One process at a time judges and takes leases, where there are locks.
         with lock.exclusive(self._folder):
-            content, touched = self._read(name)
-            if content and self._lives(name, content, touched):
+            content = self._read(name)
+            if self._lives(name, content):
                 return None
             mine = {
                 "owner": f"process {os.getpid()} on {socket.gethostname()}",
                 "host": _host(),
-                "starts": content["starts"] + 1 if content else 1,
+                "starts": content.get("starts", 0) + 1,
                 "since": time.strftime("%Y-%m-%d %H:%M:%S"),
                 "id": uuid.uuid4().hex,  # process ids repeat
             }
@@ -110,29 +107,29 @@ class Leases:
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
-    def _read(self, name: str) -> tuple[dict[str, Any] | None, float]:
-        """The content of a lease and when it was touched; None if there is none."""
+    def _read(self, name: str) -> dict[str, Any]:
+        """The content of a lease, and when it was `touched`; empty if there is none."""
         try:
             file = self._file(name)
-            return json.loads(file.read_bytes()), file.stat().st_mtime
+            return json.loads(file.read_bytes()) | {"touched": file.stat().st_mtime}
         # ValueError: a loss of power has left the file without its content.
         except (FileNotFoundError, ValueError):
-            return None, 0.0
+            return {}
 
-    def _lives(self, name: str, content: dict[str, Any], touched: float) -> bool:
-        """True unless the owner is known to be dead."""
+    def _lives(self, name: str, content: dict[str, Any]) -> bool:
+        """True unless there is no owner, or it is known to be dead."""
+        if not content:
+            return False
         # The system releases the lock of a process that dies. Only on the same machine,
         # since some network file systems have locks that others do not see.
         if content["host"] == _host():
             locked = lock.is_held(self._file(name))
             if locked is not None:
                 return locked
-        now, sign = time.monotonic(), (content["id"], touched)
-        before, since = self._seen.get(name, (None, now))
-        if before != sign:
-            since = now
-        self._seen[name] = sign, since
-        return now - since < SILENCE
+        now, sign = time.monotonic(), (content["id"], content["touched"])
+        if self._seen.get(name, (None,))[0] != sign:
+            self._seen[name] = sign, now
+        return now - self._seen[name][1] < SILENCE
 
 
 def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
@@ -151,15 +148,13 @@ def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
             temporary.replace(file)
         else:
             os.link(temporary, file)  # fails if there is one, without locks, too
-            temporary.unlink()
-    except FileExistsError:
+    except BaseException as e:  # a lease of another, a full disk, or Ctrl-C
         os.close(opened)
-        temporary.unlink()
-        return None
-    except BaseException:  # a full disk, or Ctrl-C
-        os.close(opened)
-        temporary.unlink(missing_ok=True)
+        if isinstance(e, FileExistsError):
+            return None
         raise
+    finally:
+        temporary.unlink(missing_ok=True)
     return opened
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_jax.config import Config
+from t2t_jax.costs.timing import timed
 from t2t_jax.data import prepare
-from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import read_answers, score_set
@@ -72,13 +72,12 @@ def by_length(
       UserError: the row trains nothing; no such test set; a reference is longer than
         the search may write.
     """
-    config = context.config
-    if config is None:
+    if context.config is None:
         raise UserError("the row trains no model; by_length needs a config to train")
     context.check_translates("by_length")
-    corpora, language = _test_sets(config, sets), config.data.target
+    corpora, language = _test_sets(context, sets), context.config.data.target
     translator = Translator.load(context.workdir)
-    longest = longest or _longest_source_trained(config, translator.vocabulary)
+    longest = longest or _longest_source_trained(context, translator.vocabulary)
     lines = [
         line
         for corpus in corpora
@@ -88,11 +87,9 @@ def by_length(
         {"above": above, "up_to": up_to, **scores_of(group, language)}
         for above, up_to, group in groups_of(lines, longest, edges)
     ]
-    halves = groups_of(lines, longest, [1.0])
-    names = {1.0: "seen", None: "beyond"}
     totals = {
-        f"{names[up_to]}.{name}": value
-        for _, up_to, group in halves
+        f"{'seen' if up_to else 'beyond'}.{name}": value
+        for _, up_to, group in groups_of(lines, longest, [1.0])
         for name, value in scores_of(group, language).items()
     }
     return {"longest": longest, "groups": scored, **totals}
@@ -139,20 +136,17 @@ def scores_of(lines: Sequence[Line], language: str) -> dict[str, float]:
     }
 
 
-def _longest_source_trained(config: Config, vocabulary: Vocabulary) -> int:
+def _longest_source_trained(context: Context, vocabulary: Vocabulary) -> int:
     """The pieces of the longest source that training has seen, EOS included."""
-    data = config.data
-    corpora = open_corpora(data.train, data.source, data.target, data.dir, weights=True)
     # From the cache, unless it was deleted since.
-    pairs = prepare.prepared_pairs(corpora, vocabulary, data)
+    corpora = context.corpora("train")
+    pairs = prepare.prepared_pairs(corpora, vocabulary, context.config.data)
     return int(pairs.source.lengths.max())
 
 
-def _test_sets(config: Config, sets: Sequence[str]) -> list[Corpus]:
+def _test_sets(context: Context, sets: Sequence[str]) -> list[Corpus]:
     """The test sets of these names, or all."""
-    data = config.data
-    corpora = open_corpora(data.test, data.source, data.target, data.dir)
-    named = {corpus.name: corpus for corpus in corpora}
+    named = {corpus.name: corpus for corpus in context.corpora("test")}
     for name in sets:
         if name not in named:
             hint = did_you_mean(name, named)
@@ -203,8 +197,7 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
       UserError: the config has no test set.
     """
     context.check_translates("speed")
-    data = context.config.data
-    corpora = open_corpora(data.test, data.source, data.target, data.dir)
+    corpora = context.corpora("test")
     if not corpora:
         raise UserError(
             "speed is measured on the first test set, and config.data.test is empty; "
@@ -234,12 +227,8 @@ def lines_per_second(
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Returns the lines a second of the median of several passes, after a first one."""
-    seconds = []
-    for _ in range(1 + repeats):
-        start = clock()
-        translate(lines)
-        seconds.append(clock() - start)
-    return len(lines) / statistics.median(seconds[1:])
+    seconds = itertools.islice(timed(lambda: translate(lines), clock), 1, 1 + repeats)
+    return len(lines) / statistics.median(seconds)
 
 
 # (context, **arguments) -> what is stored as measures/NAME.json; the context is a

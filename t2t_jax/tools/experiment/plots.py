@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from t2t_jax.io.atomic import write_atomically
-from t2t_jax.tools.experiment.results import Results
+from t2t_jax.tools.experiment.results import Results, RowResult
 from t2t_jax.tools.pages.picture_style import LIGHT, dark_style, light_style
 
 if TYPE_CHECKING:
@@ -29,10 +27,7 @@ def draw(
     import matplotlib.style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    styles = {
-        "plot.png": light_style(),
-        "plot-dark.png": dark_style(),
-    }
+    styles = {"plot.png": light_style(), "plot-dark.png": dark_style()}
     for name, style in styles.items():
         # From the defaults: a user's own matplotlibrc must not change the plot.
         with matplotlib.style.context(["default", style], after_reset=True):
@@ -78,20 +73,16 @@ def bars(
     }
     count = sum(map(len, groups.values())) + len(groups)
     axes = axes or new_axes(height=1.2 + 0.34 * max(count, 3))
-    places, labels, place = [], [], 0.0
+    places, labels, place = [], [], 0
     for number, (group, rows) in enumerate(groups.items()):
         if group:
+            left = axes.get_yaxis_transform()
             axes.text(
-                0.0,
-                place,
-                f" {group}",
-                transform=axes.get_yaxis_transform(),
-                va="center",
-                fontstyle="italic",
+                0.0, place, f" {group}", transform=left, va="center", style="italic"
             )
             place += 1
         for row in rows:
-            _row(axes, row.values(column), row.deviation(column), place, number)
+            _row(axes, row, column, place, f"C{number % len(LIGHT)}")
             places.append(place)
             labels.append(row.row.name)
             place += 1
@@ -109,10 +100,10 @@ def bars(
     return axes.figure
 
 
-def _row(axes, values, deviation: float, place: float, number: int) -> None:
-    colour = f"C{number % len(LIGHT)}"
+def _row(axes, row: RowResult, column: str, place: float, colour: str) -> None:
+    values, deviation = row.values(column), row.deviation(column)
     error = None if math.isnan(deviation) else deviation
-    axes.errorbar(np.mean(values), place, xerr=error, fmt="D", color=colour, ms=6)
+    axes.errorbar(row.mean(column), place, xerr=error, fmt="D", color=colour, ms=6)
     if len(values) > 1:  # below the mean, which would hide them
         below = [place + 0.27] * len(values)
         axes.plot(values, below, "o", color=colour, alpha=0.6, ms=3.5, mew=0)

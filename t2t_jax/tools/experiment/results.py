@@ -11,29 +11,46 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax.config import Config
+from t2t_jax.data.corpus import Corpus, open_corpora
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tasks.translation import Translation
-from t2t_jax.tools.experiment.rows import Row, Run
+from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.training.metrics_log import METRICS, read_log
 
 # Files of a run's workdir that the runner adds to those of training.
 TRAINING = "training"  # the step of a failure; or the name of a measure
 OUTCOME, FAILURE, MEASURED = "outcome.json", "failure.json", "measures"
-# Which value of a column is better, by the last part of its name; those of
-# `Task.measures` are added.
-BETTER = {
-    **dict.fromkeys(("bleu", "bleu_lc", "chrf", "f1", "accuracy"), "higher"),
-    **dict.fromkeys(("ter", "perplexity", "loss"), "lower"),
+# States of a run.
+DONE, RUNNING, FAILED, LEFT = STATES = "done", "running", "failed", "left"
+# The workdirs of the rows that a row needs, by name, one for each seed.
+Needs = Mapping[str, Sequence[Path]]
+# Columns by the last part of their names: which value is better, and the digits after
+# the point; those of `Task.measures` are added.
+COLUMNS = {
+    "bleu": ("higher", 1),
+    "bleu_lc": ("higher", 1),
+    "bleu_paper": ("", 1),
+    "chrf": ("higher", 1),
+    "ter": ("lower", 1),
+    "loss": ("lower", 3),
+    "perplexity": ("lower", 3),
+    "minutes": ("", 1),
+    "steps": ("", 0),
 }
+
+
+def column_of(name: str) -> tuple[str, int | None]:
+    """The line of `COLUMNS` of a column; ("", None) if nothing is known of it."""
+    key = name.rpartition(".")[2]
+    if key not in COLUMNS and (measure := known_measures().get(key)):
+        return "higher" if measure.higher_is_better else "lower", measure.digits
+    return COLUMNS.get(key, ("", None))
 
 
 def better(column: str) -> str:
     """`higher` or `lower`, whichever is better in a column; empty if neither is."""
-    name = column.rpartition(".")[2]
-    if measure := known_measures().get(name):
-        return "higher" if measure.higher_is_better else "lower"
-    return BETTER.get(name, "")
+    return column_of(column)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +72,23 @@ class RunResult:
 
     @functools.cached_property
     def failure(self) -> dict[str, Any]:
-        """The error that ended the run; empty if none did."""
+        """The record of the error that ended the run; empty if none did."""
         return read_json(self.path / FAILURE)
+
+    @property
+    def error(self) -> str:
+        """The first line of the error that ended the run."""
+        return self.failure.get("error", "").strip().partition("\n")[0]
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The entries of `metrics.jsonl`, in order."""
         return read_log(self.path / METRICS).entries
+
+    @property
+    def trained(self) -> list[dict[str, Any]]:
+        """The entries of training."""
+        return [entry for entry in self.metrics if entry["kind"] == "train"]
 
     @property
     def started(self) -> float:
@@ -89,10 +116,21 @@ class RunResult:
         test_set, _, metric = column.rpartition(".")  # a set's name may have dots
         return self.measure(first).get(key, self.scores(test_set).get(metric))
 
-    def failed(self, row: Row) -> bool:
-        """True if the run failed in a step of this row; others may share the run."""
+    def state(self, row: Row, needs: Needs) -> str:
+        """The state by the run's files, whoever runs it: `done`, `failed` or `left`."""
+        trained = row.config is None or self.outcome
+        if trained and all(self.has(measure, needs) for measure in row.measures):
+            return DONE
+        # Other rows may share the run, and their measures may fail.
         steps = (TRAINING, *(measure.name for measure in row.measures))
-        return self.failure.get("step", TRAINING) in steps if self.failure else False
+        failed = self.failure and self.failure.get("step", TRAINING) in steps
+        return FAILED if failed else LEFT
+
+    def has(self, measure: Measure, needs: Needs) -> bool:
+        """True if a measure of these arguments and needed runs is stored."""
+        expected = dataclasses.asdict(measure) | {"needs": names_of(needs)}
+        expected = json.loads(json.dumps(expected))  # tuples are lists
+        return expected.items() <= ({"needs": {}} | self.measured(measure.name)).items()
 
     def scores(self, test_set: str) -> dict[str, Any]:
         """The content of `scores/SET.json`; empty until the set is scored."""
@@ -113,13 +151,19 @@ class RowResult:
 
     row: Row
     runs: Sequence[RunResult]
+    needs: Needs
+
+    @functools.cached_property
+    def states(self) -> list[str]:
+        """The state of each run, by its files."""
+        return [run.state(self.row, self.needs) for run in self.runs]
 
     def values(self, column: str) -> list[float]:
         """The numbers of a column, of those runs that have one."""
         if column in self.row.values:
             return [self.row.values[column]]
         values = [run.value(column) for run in self.runs]
-        return [value for value in values if _is_number(value)]
+        return [value for value in values if is_number(value)]
 
     def mean(self, column: str) -> float:
         """The mean over seeds; `nan` if no run has a value."""
@@ -134,11 +178,7 @@ class RowResult:
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """All rows of an experiment, in the order of its plan.
-
-    Attributes:
-      rows: with their runs.
-    """
+    """All rows of an experiment, in the order of its plan."""
 
     rows: Sequence[RowResult]
 
@@ -155,6 +195,10 @@ class Results:
     def __contains__(self, name: str) -> bool:
         return any(result.row.name == name for result in self.rows)
 
+    def measured(self, name: str) -> list[RunResult]:
+        """The runs that have the result of a measure."""
+        return [run for row in self.rows for run in row.runs if run.measure(name)]
+
     def groups(self) -> dict[str, list[RowResult]]:
         """The rows by their group, in order."""
         groups: dict[str, list[RowResult]] = {}
@@ -164,20 +208,16 @@ class Results:
 
 
 def read_results(rows: Sequence[Row], runs_folder: Path) -> Results:
-    """Reads the results of rows.
-
-    Args:
-      runs_folder: holds the workdirs of runs.
-    """
-    return Results(
-        [
-            RowResult(
-                row,
-                [RunResult(run, workdir_of(run, runs_folder)) for run in row.runs],
-            )
-            for row in rows
-        ]
-    )
+    """Reads the results of rows from the folder of the runs' workdirs."""
+    runs = {
+        row.name: [RunResult(run, workdir_of(run, runs_folder)) for run in row.runs]
+        for row in rows
+    }
+    needs = {
+        row.name: {name: [run.path for run in runs.get(name, ())] for name in row.needs}
+        for row in rows
+    }
+    return Results([RowResult(row, runs[row.name], needs[row.name]) for row in rows])
 
 
 def workdir_of(run: Run, runs_folder: Path) -> Path:
@@ -193,24 +233,32 @@ class Context(NamedTuple):
     Attributes:
       workdir: that of the run; if the row trains nothing, an empty folder.
       config: what was trained; None if the row trains nothing.
-      needs: the workdirs of the rows that the row needs, by name, one for each seed.
+      needs: the workdirs of the rows that the row needs.
     """
 
     workdir: Path
     config: Config | None
-    needs: Mapping[str, Sequence[Path]]
+    needs: Needs
+
+    def corpora(self, split: str, places: str = "") -> list[Corpus]:
+        """The config's `train`, `dev` or `test`, or corpora at other places."""
+        data = self.config.data
+        places = places or getattr(data, split)
+        weights = split == "train"
+        return open_corpora(places, data.source, data.target, data.dir, weights)
 
     def check_translates(self, measure: str) -> None:
-        """Raises UserError if the row's task is not translation.
-
-        Args:
-          measure: the name of a measure of translations.
-        """
+        """Raises UserError if the row's task is not translation."""
         if self.config and not isinstance(task_of(self.config), Translation):
             raise UserError(
                 f"{measure} measures translations, and the row trains "
                 f"config.task.kind={self.config.task.kind!r}; leave the measure out"
             )
+
+
+def names_of(needs: Needs) -> dict[str, list[str]]:
+    """`needs` with the names of the workdirs, as JSON holds them."""
+    return {row: [path.name for path in paths] for row, paths in needs.items()}
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -221,5 +269,6 @@ def read_json(file: Path) -> dict[str, Any]:
         return {}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """True for numbers, which JSON has besides True, False and texts."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +20,24 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.run.train import train
+from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.tools.experiment.leases import Leases, LostError
 from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import (
+    DONE,
+    FAILED,
     FAILURE,
+    LEFT,
     MEASURED,
     OUTCOME,
+    RUNNING,
     TRAINING,
     Context,
+    Needs,
     RunResult,
-    read_json,
+    names_of,
     workdir_of,
 )
-from t2t_jax.tools.experiment.rows import Measure, Row, Run
 from t2t_jax.workdir import Workdir
 
 RUNS, LEASES = "runs", "leases"  # folders in the workdir of experiments
@@ -68,21 +73,21 @@ class Queue:
         """The workdir of a run."""
         return workdir_of(task.run, self.runs)
 
-    def state(self, task: Task) -> str:
-        """The state of a run: `done`, `failed`, `running` or `left`."""
-        recorded = self._recorded(task)
-        return "running" if recorded != "done" and self.owner(task) else recorded
+    def result(self, task: Task) -> RunResult:
+        """What a run has written so far."""
+        return RunResult(task.run, self.workdir(task))
 
-    def owner(self, task: Task) -> str:
+    def state(self, task: Task) -> str:
+        """The state of a run, one of `STATES`."""
+        recorded = self._recorded(task)
+        return RUNNING if recorded != DONE and self._owner(task) else recorded
+
+    def _owner(self, task: Task) -> str:
         """The process that runs a task; empty if none does."""
         return self._leases.owner(task.run.hash)
 
     def run(
-        self,
-        rows: Sequence[Row],
-        retry: bool,
-        wait: bool,
-        after: Callable[[], None],
+        self, rows: Sequence[Row], retry: bool, wait: bool, after: Callable[[], None]
     ) -> None:
         """Runs what no other process runs, until nothing is left.
 
@@ -103,29 +108,29 @@ class Queue:
         while True:
             states = {task: self.state(task) for task in self.tasks}
             todo = [t for t in selected if self._is_open(t, states[t], retry)]
-            ready = self._ready(todo, states)
+            missing = {t.row.name for t, state in states.items() if state != DONE}
+            ready = [task for task in todo if not missing & {*task.row.needs}]
+            # Runs whose processes died come last: one that takes more memory than there
+            # is should not keep others waiting.
+            ready.sort(key=lambda task: self._leases.starts(task.run.hash))
             if any(self._take(task, retry) for task in ready):
                 waiting = False
                 after()
                 continue
-            elsewhere = [task for task in self.tasks if states[task] == "running"]
+            elsewhere = [task for task in self.tasks if states[task] == RUNNING]
             unfinished = todo or {*selected} & {*elsewhere}
             if not ready and not (wait and elsewhere and unfinished):
-                self._report_blocked(todo, states)
+                _report_blocked(todo, missing)
                 return
             # What was ready has been taken by others since this look at the states.
             if elsewhere and not waiting:
-                owned = [f"{t.run.folder} ({self.owner(t)})" for t in elsewhere]
+                owned = [f"{t.run.folder} ({self._owner(t)})" for t in elsewhere]
                 say(f"waiting for {', '.join(owned)}")
                 waiting = True
             time.sleep(POLL)
 
     def _recorded(self, task: Task) -> str:
-        """The state by the files of a run's workdir, whoever runs it."""
-        workdir = self.workdir(task)
-        if _is_done(task.row, workdir, self._needs(task)):
-            return "done"
-        return "failed" if RunResult(task.run, workdir).failed(task.row) else "left"
+        return self.result(task).state(task.row, self._needs(task))
 
     def _needs(self, task: Task) -> dict[str, list[Path]]:
         """The workdirs of the rows that a task needs, by row."""
@@ -139,29 +144,9 @@ class Queue:
         """True if a run of this state is to be taken."""
         if task in self._ended:  # whatever the clocks of the machines say
             return False
-        if state == "failed" and retry:
-            failure = read_json(self.workdir(task) / FAILURE)
-            return failure.get("unix_time", 0.0) < self._started
-        return state == "left"
-
-    def _ready(self, todo: Sequence[Task], states: Mapping[Task, str]) -> list[Task]:
-        """The runs whose needs are done; those whose processes died come last."""
-        missing = self._missing(states)
-        ready = [task for task in todo if not missing.intersection(task.row.needs)]
-        # A run that takes more memory than there is should not keep others waiting.
-        return sorted(ready, key=lambda task: self._leases.starts(task.run.hash))
-
-    def _missing(self, states: Mapping[Task, str]) -> set[str]:
-        """The rows that are not done."""
-        return {task.row.name for task, state in states.items() if state != "done"}
-
-    def _report_blocked(self, todo: Sequence[Task], states: Mapping[Task, str]) -> None:
-        """Says which runs cannot start, as the rows that they need are not done."""
-        missing = self._missing(states)
-        for row in dict.fromkeys(task.row for task in todo):
-            needs = ", ".join(need for need in row.needs if need in missing)
-            if needs:
-                say(f"not run: {row.name}; it needs {needs}, which is not done")
+        if state == FAILED and retry:
+            return self.result(task).failure.get("unix_time", 0.0) < self._started
+        return state == LEFT
 
     def _take(self, task: Task, retry: bool) -> bool:
         """Runs a task; returns False if another process has taken it."""
@@ -171,10 +156,9 @@ class Queue:
         try:
             # Another process may have finished it before the lease was taken.
             if self._is_open(task, self._recorded(task), retry):
-                number = self.tasks.index(task) + 1
-                say(f"\nrun {number} of {len(self.tasks)}: {self.workdir(task)}")
-                workdir, needs = self.workdir(task), self._needs(task)
-                run(task.row, task.run, workdir, needs, lease.check)
+                number, workdir = self.tasks.index(task) + 1, self.workdir(task)
+                say(f"\nrun {number} of {len(self.tasks)}: {workdir}")
+                run(task, workdir, self._needs(task), lease.check)
                 self._ended.add(task)
         except LostError as e:  # as after this machine was suspended
             say(f"{e}")
@@ -183,16 +167,15 @@ class Queue:
         return True
 
 
+def _report_blocked(todo: Sequence[Task], missing: Collection[str]) -> None:
+    """Says which runs cannot start, as the rows that they need are not done."""
+    for row in dict.fromkeys(task.row for task in todo):
+        if needs := ", ".join(need for need in row.needs if need in missing):
+            say(f"not run: {row.name}; it needs {needs}, which is not done")
+
+
 def select(rows: Sequence[Row], patterns: str) -> list[Row]:
-    """The rows that --rows names.
-
-    Args:
-      patterns: names, separated by commas; `*` and `?` stand for any characters. Empty
-        selects all.
-
-    Raises:
-      UserError: a pattern is the name of no row.
-    """
+    """The rows that --rows names, separated by commas, with `*` and `?`; empty: all."""
     names = [row.name for row in rows]
     given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
     for pattern in given:
@@ -209,72 +192,50 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE}
 
 
 def run(
-    row: Row,
-    run: Run,
-    workdir: Path,
-    needs: Mapping[str, Sequence[Path]],
-    check_owner: Callable[[], None],
+    task: Task, workdir: Path, needs: Needs, check_owner: Callable[[], None]
 ) -> None:
     """Trains and measures what is not done yet; records an error as `failure.json`.
 
-    Args:
-      workdir: of the run, maybe of an interrupted one, which then continues.
-      needs: the workdirs of the rows that the row needs.
-      check_owner: raises an error once the run belongs to another process.
+    A run that was interrupted continues. Ctrl-C and errors of the disk are raised.
 
-    Raises:
-      KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
-      OSError: an error of the disk.
+    Args:
+      check_owner: raises an error once the run belongs to another process.
     """
     keep_earlier(workdir / FAILURE)
-    step = TRAINING
+    step, config, result = TRAINING, task.run.config, RunResult(task.run, workdir)
     try:
-        if run.config is not None and not (workdir / OUTCOME).exists():
+        if config is not None and not (workdir / OUTCOME).exists():
             started = time.monotonic()
-            train(run.config, workdir)
+            train(config, workdir)
             check_owner()
             seconds = time.monotonic() - started
             _write(workdir / OUTCOME, totals(workdir) | {"seconds": seconds})
-        for measure in row.measures:
+        for measure in task.row.measures:
             step = measure.name
-            if not _is_measured(measure, workdir, needs):
+            if not result.has(measure, needs):
                 say(f"measuring {measure.name}")
-                content = _measured(measure, Context(workdir, run.config, needs))
+                content = _measured(measure, Context(workdir, config, needs))
                 check_owner()
-                keep_earlier(_file(measure, workdir))  # of other arguments or needs
-                _write(_file(measure, workdir), content)
+                file = workdir / MEASURED / f"{measure.name}.json"
+                keep_earlier(file)  # of other arguments or needs
+                _write(file, content)
     except Exception as e:
         if isinstance(e, OSError) and e.errno in _DISK:
             raise
         check_owner()
         say(f"failed: {e}")
-        _write(workdir / FAILURE, {"step": step} | _failure(e))
+        failure = {
+            "step": step,
+            "error": f"{e}" if isinstance(e, UserError) else repr(e),
+            "traceback": "".join(traceback.format_exception(e)),
+            "unix_time": time.time(),
+            "machine": describe_machine(),
+        }
+        _write(workdir / FAILURE, failure)
     finally:
         # The next row has other programs: free the memory of these.
         jax.clear_caches()
         gc.collect()
-
-
-def _is_done(row: Row, workdir: Path, needs: Mapping[str, Sequence[Path]]) -> bool:
-    """True once the row is trained and measured in a workdir; arguments as of `run`."""
-    trained = row.config is None or (workdir / OUTCOME).exists()
-    return trained and all(
-        _is_measured(measure, workdir, needs) for measure in row.measures
-    )
-
-
-def _is_measured(
-    measure: Measure, workdir: Path, needs: Mapping[str, Sequence[Path]]
-) -> bool:
-    """True if a workdir has the result of a measure, of the same arguments and runs."""
-    stored = read_json(_file(measure, workdir))
-    expected = dataclasses.asdict(measure) | {"needs": _names(needs)}
-    expected = json.loads(json.dumps(expected))  # tuples are lists
-    return expected.items() <= ({"needs": {}} | stored).items()
-
-
-def _names(needs: Mapping[str, Sequence[Path]]) -> dict[str, list[str]]:
-    return {row: [path.name for path in paths] for row, paths in needs.items()}
 
 
 def totals(workdir: Path) -> dict[str, Any]:
@@ -288,8 +249,7 @@ def totals(workdir: Path) -> dict[str, Any]:
     """
     opened = Workdir.open(workdir)
     model = build(opened.config().model, *opened.vocabulary().sizes)
-    run = RunResult(None, workdir)
-    entries = [entry for entry in run.metrics if entry["kind"] == "train"]
+    entries = RunResult(None, workdir).trained
     steps = [0, *(entry["step"] for entry in entries)]
 
     def total(name: str) -> float | None:
@@ -301,7 +261,6 @@ def totals(workdir: Path) -> dict[str, Any]:
         (last - first) * entry["seconds_per_step"]
         for first, last, entry in zip(steps, steps[1:], entries, strict=False)
     ]
-
     return {
         "parameters": model.count(),
         "steps": steps[-1],
@@ -323,24 +282,11 @@ def _measured(measure: Measure, context: Context) -> dict[str, Any]:
     started = time.monotonic()
     result = MEASURES[measure.function](context, **measure.arguments)
     return dataclasses.asdict(measure) | {
-        "needs": _names(context.needs),
+        "needs": names_of(context.needs),
         "result": result,
         "seconds": time.monotonic() - started,
         "machine": describe_machine(),
     }
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    return {
-        "error": f"{error}" if isinstance(error, UserError) else repr(error),
-        "traceback": "".join(traceback.format_exception(error)),
-        "unix_time": time.time(),
-        "machine": describe_machine(),
-    }
-
-
-def _file(measure: Measure, workdir: Path) -> Path:
-    return workdir / MEASURED / f"{measure.name}.json"
 
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:

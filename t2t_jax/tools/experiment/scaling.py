@@ -7,7 +7,7 @@ counts all parameters, D source and target tokens trained on.
 
 import datetime
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.tables import markdown_table
+from t2t_jax.tools.experiment.experiment import Run
 from t2t_jax.tools.experiment.fits import power_law
 from t2t_jax.tools.experiment.plots import lines
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
-from t2t_jax.tools.experiment.rows import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,38 +118,29 @@ class Fit(NamedTuple):
     residuals: np.ndarray
     at_bound: frozenset[str]
 
-    def interval(self, function: Callable[[Law], float]) -> Interval:
-        """The interval of a quantity that follows from the law."""
-        return _interval(function(self.law), [function(law) for law in self.resampled])
-
     def constants(self) -> dict[str, Interval]:
         """E, A, alpha, B and beta; A and B are identified if their exponents are."""
-        intervals = {
-            name: self.interval(lambda law, name=name: getattr(law, name))
-            for name in Law._fields
-        }
+        drawn = np.array(self.resampled).T
+        intervals = dict(zip(Law._fields, map(_interval, self.law, drawn), strict=True))
+        of_exponent = {"A": "alpha", "B": "beta"}
         identified = {
-            name: intervals[name].identified and name not in self.at_bound
-            for name in ("E", "alpha", "beta")
+            name: interval.identified and name not in self.at_bound
+            for name, interval in intervals.items()
         }
-        identified |= {"A": identified["alpha"], "B": identified["beta"]}
         return {
-            name: interval._replace(identified=identified[name])
+            name: interval._replace(identified=identified[of_exponent.get(name, name)])
             for name, interval in intervals.items()
         }
 
     def exponents(self) -> dict[str, Interval]:
         """The exponents of the best N and D as powers of the compute."""
-        identified = all(
-            self.constants()[name].identified for name in ("alpha", "beta")
-        )
-        of_size = self.interval(lambda law: law.size_exponent)
-        of_data = self.interval(lambda law: 1 - law.size_exponent)
+        constants = self.constants()
+        identified = constants["alpha"].identified and constants["beta"].identified
+        value = self.law.size_exponent
+        drawn = np.array([law.size_exponent for law in self.resampled])
         return {
-            "parameters": of_size._replace(
-                identified=identified and of_size.identified
-            ),
-            "tokens": of_data._replace(identified=identified and of_data.identified),
+            "parameters": _interval(value, drawn, identified),
+            "tokens": _interval(1 - value, 1 - drawn, identified),
         }
 
     def predict(self, parameters: float, tokens: float, seed: int = 0) -> Interval:
@@ -168,20 +159,14 @@ class Fit(NamedTuple):
 
 
 def fit(runs: Runs, resamples: int = 200, seed: int = 0) -> Fit:
-    """Fits a law to runs, with intervals from resampled runs.
-
-    Args:
-      resamples: sets of as many runs, drawn with replacement.
-      seed: of the draws.
-
-    Raises:
-      UserError: too few runs, or too few different sizes.
-    """
-    if problem := _too_few(runs, FEWEST_RUNS):
+    """Fits a law to runs, with intervals from sets of runs drawn with replacement."""
+    if not _suffice(runs, FEWEST_RUNS):
+        n, sizes, data = _counts(runs)
         raise UserError(
-            f"cannot fit L(N, D) to {problem}; want at least {FEWEST_RUNS} runs with "
-            f"{FEWEST_SIZES} numbers of parameters and {FEWEST_SIZES} of tokens: add "
-            "widths or steps to the grid"
+            f"cannot fit L(N, D) to {n} runs with {sizes} numbers of parameters and "
+            f"{data} of tokens; want at least {FEWEST_RUNS} runs with {FEWEST_SIZES} "
+            f"numbers of parameters and {FEWEST_SIZES} of tokens: add widths or steps "
+            "to the grid"
         )
     search = _Search(runs)
     start = search.best(runs, search.starts)
@@ -190,7 +175,8 @@ def fit(runs: Runs, resamples: int = 200, seed: int = 0) -> Fit:
     while len(resampled) < resamples:
         drawn = runs.subset(rng.integers(len(runs.loss), size=len(runs.loss)))
         # Draws that leave a constant free say nothing about the grid as it is.
-        if not _too_few(drawn.subset(_first_of_each(drawn)), len(Law._fields)):
+        _, different = np.unique(np.stack(drawn), axis=1, return_index=True)
+        if _suffice(drawn.subset(different), len(Law._fields)):
             resampled.append(search.law(search.best(drawn, [start])))
     residuals = np.log(runs.loss / law.loss(runs.parameters, runs.tokens))
     return Fit(law, resampled, residuals, search.at_bound(start))
@@ -264,28 +250,24 @@ class _Search:
         return frozenset(itertools.compress(Law._fields, outside))
 
 
-def _interval(value: float, drawn: ArrayLike) -> Interval:
+def _interval(value: float, drawn: ArrayLike, identified: bool = True) -> Interval:
     low, high = map(float, np.percentile(drawn, [2.5, 97.5]))
-    return Interval(float(value), low, high, 0 < high <= IDENTIFIED * low)
+    identified = identified and 0 < high <= IDENTIFIED * low
+    return Interval(float(value), low, high, identified)
 
 
-def _first_of_each(runs: Runs) -> np.ndarray:
-    """The indices of runs that differ."""
-    return np.unique(np.stack(runs), axis=1, return_index=True)[1]
+def _counts(runs: Runs) -> tuple[int, int, int]:
+    """The numbers of runs, of their sizes and of their tokens."""
+    sizes = np.unique(runs.parameters), np.unique(runs.tokens)
+    return len(runs.loss), *map(len, sizes)
 
 
-def _too_few(runs: Runs, fewest: int) -> str:
-    """The number of runs and sizes if a law needs more of them; else empty."""
-    n, sizes, data = (
-        len(values)
-        for values in (runs.loss, np.unique(runs.parameters), np.unique(runs.tokens))
-    )
-    if n >= fewest and min(sizes, data) >= FEWEST_SIZES:
-        return ""
-    return f"{n} runs with {sizes} numbers of parameters and {data} of tokens"
+def _suffice(runs: Runs, fewest: int) -> bool:
+    n, *sizes = _counts(runs)
+    return n >= fewest and min(sizes) >= FEWEST_SIZES
 
 
-COLUMNS = ("parameters", "tokens", "dev.loss", "flops")
+COLUMNS = ("parameters", "tokens", "dev.loss", "flops")  # as `Runs` has them
 
 
 def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any]:
@@ -304,7 +286,13 @@ def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any
     """
     folders = [folder for row in context.needs.values() for folder in row]
     results = [RunResult(Run("", 0, None, path.name), path) for path in folders]
-    runs = _read_runs(results)
+    for result in results:
+        if missing := [c for c in COLUMNS if result.value(c) is None]:
+            raise UserError(
+                f"{result.path} has no {missing[0]}; a scaling law needs finished runs "
+                "that were evaluated on dev text: run the rows of the grid first"
+            )
+    runs = _finished(results)
     tokens_a_step = np.mean([r.outcome["tokens"] / r.outcome["steps"] for r in results])
     tokens = float(tokens_a_step * steps)
     fitted = fit(runs)
@@ -327,18 +315,11 @@ def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any
     }
 
 
-def _read_runs(results: Iterable[RunResult]) -> Runs:
-    """Reads parameters, tokens, dev loss and FLOPs of finished runs."""
-    columns = []  # the dev loss is without label smoothing
-    for result in results:
-        values = [result.value(column) for column in COLUMNS]
-        if missing := [c for c, v in zip(COLUMNS, values, strict=True) if v is None]:
-            raise UserError(
-                f"{result.path} has no {missing[0]}; a scaling law needs finished runs "
-                "that were evaluated on dev text: run the rows of the grid first"
-            )
-        columns.append(values)
-    return Runs(*np.array(columns, float).reshape(-1, len(COLUMNS)).T)
+def _finished(results: Iterable[RunResult]) -> Runs:
+    """The runs that have all values: the dev loss is without label smoothing."""
+    values = [[result.value(column) for column in COLUMNS] for result in results]
+    finished = [of_run for of_run in values if None not in of_run]
+    return Runs(*np.array(finished, float).reshape(-1, len(COLUMNS)).T)
 
 
 def report(results: Results) -> str:
@@ -363,7 +344,7 @@ def report(results: Results) -> str:
             "",
             *markdown_table(("constant", "value"), constants, left=(0, 1)),
             "",
-            *_simple_laws(_grid(results)),
+            _simple_laws(_grid(results)),
             "",
             "### Compute-optimal frontier",
             "",
@@ -373,7 +354,7 @@ def report(results: Results) -> str:
             "",
             "### Predicted and observed",
             "",
-            *_comparison(results, predicted),
+            _comparison(results, predicted),
         ]
     )
 
@@ -385,31 +366,29 @@ def plot(results: Results) -> "Figure | None":
         return None
     from matplotlib.figure import Figure
 
-    predicted = _prediction(results)
     figure = Figure(figsize=(15, 4.6), layout="constrained")
-    panels = figure.subplots(1, 3, sharey=True)
-    by_size = _curves(runs, runs.parameters, runs.tokens)
-    by_data = _curves(runs, runs.tokens, runs.parameters)
-    by_compute = _curves(runs, runs.flops, runs.parameters)
-    for axes, series, label in (
-        (panels[0], by_size, "parameters"),
-        (panels[1], by_data, "tokens"),
-        (panels[2], by_compute, "FLOPs"),
-    ):
-        y_label = "dev loss (nats a subword)" if axes is panels[0] else ""
-        lines(series, label, y_label, log_x=True, log_y=True, axes=axes)
-    if predicted:
-        _draw_law(panels, runs, predicted)
-        observed = _finished(results, "largest")
+    # Against each of these, curves of runs of as many of those.
+    held = {"parameters": "tokens", "tokens": "parameters", "flops": "parameters"}
+    panels = dict(zip(held, figure.subplots(1, 3, sharey=True), strict=True))
+    for x, axes in panels.items():
+        curves = _curves(runs, getattr(runs, x), getattr(runs, held[x]))
+        y_label = "dev loss (nats a subword)" if x == "parameters" else ""
+        label = "FLOPs" if x == "flops" else x
+        lines(curves, label, y_label, log_x=True, log_y=True, axes=axes)
+    if predicted := _prediction(results):
+        _draw_law(*panels.values(), runs, predicted)
+        observed = _finished(results["largest"].runs)
         n, d = predicted["parameters"], predicted["tokens"]
         c = predicted["flops_per_product"]["value"] * n * d
-        for axes, x, column in zip(panels, (n, d, c), (0, 1, 3), strict=True):
-            _draw_prediction(axes, x, predicted)
-            star = {"color": "C6", "mfc": "none", "ms": 14, "label": "observed"}
-            axes.plot(observed[:, column], observed[:, 2], "*", **star)
-    held = ("M tokens", "M parameters", "M parameters")
-    for axes, title in zip(panels, held, strict=True):
-        axes.legend(title=title, fontsize="small")
+        loss, low, high = (predicted[name] for name in ("loss", "low", "high"))
+        error = [[max(0, loss - low)], [max(0, high - loss)]]
+        bar = {"fmt": "s", "color": "C5", "capsize": 4, "label": "predicted"}
+        star = {"color": "C6", "mfc": "none", "ms": 14, "label": "observed"}
+        for (x, axes), at in zip(panels.items(), (n, d, c), strict=True):
+            axes.errorbar([at], [loss], error, **bar)
+            axes.plot(getattr(observed, x), observed.loss, "*", **star)
+    for x, axes in panels.items():
+        axes.legend(title=f"M {held[x]}", fontsize="small")
     return figure
 
 
@@ -417,20 +396,12 @@ def _prediction(results: Results) -> dict[str, Any]:
     return results["prediction"].runs[0].measure("predict_loss")
 
 
-def _finished(results: Results, row: str) -> np.ndarray:
-    """N, D, loss and FLOPs of the row's finished runs, [runs, 4]."""
-    values = [[run.value(c) for c in COLUMNS] for run in results[row].runs]
-    return np.array([v for v in values if None not in v], float).reshape(-1, 4)
-
-
 def _grid(results: Results) -> Runs:
-    """The finished runs of the grid."""
     rows = results.groups().get("grid", [])
-    finished = [r for row in rows for r in row.runs if r.outcome]
-    return _read_runs(finished)
+    return _finished(run for row in rows for run in row.runs)
 
 
-def _simple_laws(runs: Runs) -> list[str]:
+def _simple_laws(runs: Runs) -> str:
     """L(N) of the longest runs and L(D) of the widest, without asymptotes."""
     most_d = np.isclose(runs.tokens, runs.tokens.max(), rtol=0.05)
     most_n = runs.parameters == runs.parameters.max()
@@ -448,36 +419,32 @@ def _simple_laws(runs: Runs) -> list[str]:
             f"{text}: a = {-law.exponent:.3g} ({-law.high:.3g} to "
             f"{-law.low:.3g}), c = {law.coefficient:.3g}."
         )
-    return ["  \n".join(texts)]
+    return "  \n".join(texts)
 
 
-def _comparison(results: Results, predicted: dict[str, Any]) -> list[str]:
-    at = (
-        f"{predicted['parameters'] / 1e6:.2f}M parameters and "
-        f"{predicted['tokens'] / 1e6:.2f}M tokens"
+def _comparison(results: Results, predicted: dict[str, Any]) -> str:
+    """The predicted loss, whose interval is shown even if it is wide, and ours."""
+    wide = "" if predicted["identified"] else ": too wide to identify the loss"
+    text = (
+        f"At {predicted['parameters'] / 1e6:.2f}M parameters and "
+        f"{predicted['tokens'] / 1e6:.2f}M tokens the law says {predicted['loss']:.3f} "
+        f"({predicted['low']:.3f} to {predicted['high']:.3f}{wide}), stored "
+        f"{predicted['time']}"
     )
-    text = f"At {at} the law says {_loss(predicted)}, stored {predicted['time']}"
-    observed = _finished(results, "largest")[:, 2]
+    observed = _finished(results["largest"].runs).loss
     if not len(observed):
-        return [f"{text}; the run is not finished."]
+        return f"{text}; the run is not finished."
     loss = observed.mean()
     inside = predicted["low"] <= loss <= predicted["high"]
     # Not if the grid was changed after the larger run, and the law fitted again.
     stored = datetime.datetime.fromisoformat(predicted["time"]).timestamp()
     started = min(run.started for run in results["largest"].runs)
     order = "before" if stored <= started else "AFTER"
-    return [
+    return (
         f"{text}, {order} that run began. Observed: {loss:.3f}, "
         f"{'inside' if inside else 'outside'} the interval, "
         f"{100 * (loss / predicted['loss'] - 1):+.1f}% from the prediction."
-    ]
-
-
-def _loss(predicted: dict[str, Any]) -> str:
-    """The predicted loss and its interval, which is shown even if it is wide."""
-    interval = f"{predicted['low']:.3f} to {predicted['high']:.3f}"
-    wide = "" if predicted["identified"] else ": too wide to identify the loss"
-    return f"{predicted['loss']:.3f} ({interval}{wide})"
+    )
 
 
 def _groups(values: np.ndarray) -> np.ndarray:
@@ -495,7 +462,7 @@ def _curves(runs: Runs, x: np.ndarray, held: np.ndarray) -> dict[str, tuple]:
     return curves
 
 
-def _draw_law(panels, runs: Runs, predicted: dict[str, Any]) -> None:
+def _draw_law(by_size, by_data, by_compute, runs: Runs, predicted) -> None:
     """Draws the fitted curves, dashed in the colours of the observed ones."""
     law = Law(**{name: c["value"] for name, c in predicted["law"].items()})
     k, most = predicted["flops_per_product"]["value"], 2.0
@@ -504,17 +471,10 @@ def _draw_law(panels, runs: Runs, predicted: dict[str, Any]) -> None:
         for values in (runs.parameters, runs.tokens)
     )
     for i, tokens in enumerate(np.unique(_groups(runs.tokens))):
-        panels[0].plot(n, law.loss(n, tokens), "--", color=f"C{i}", alpha=0.7)
+        by_size.plot(n, law.loss(n, tokens), "--", color=f"C{i}", alpha=0.7)
     for i, parameters in enumerate(np.unique(_groups(runs.parameters))):
-        panels[1].plot(d, law.loss(parameters, d), "--", color=f"C{i}", alpha=0.7)
+        by_data.plot(d, law.loss(parameters, d), "--", color=f"C{i}", alpha=0.7)
     # The envelope: the least loss of each compute.
     c = np.geomspace(runs.flops.min(), runs.flops.max() * most**2, 50)
     best = law.loss(*law.optimum(c, k))
-    panels[2].plot(c, best, "--", color="C5", label="optimum")
-
-
-def _draw_prediction(axes, x: float, predicted: dict[str, Any]) -> None:
-    """Draws the predicted loss with its error bar."""
-    loss = predicted["loss"]
-    error = [[max(0, loss - predicted["low"])], [max(0, predicted["high"] - loss)]]
-    axes.errorbar([x], [loss], error, fmt="s", color="C5", capsize=4, label="predicted")
+    by_compute.plot(c, best, "--", color="C5", label="optimum")

@@ -19,6 +19,7 @@ from t2t_jax.evaluation.scores import TRANSLATIONS
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import TESTS
+from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tools.experiment.results import (
     Results,
@@ -58,8 +59,7 @@ class Comparison(NamedTuple):
 def pooled_deviation(samples: Sequence[Sequence[float]]) -> tuple[float, int]:
     """The standard deviation over seeds that all rows have in common.
 
-    Returns:
-      The deviation, and its degrees of freedom; (nan, 0) if no row has two seeds.
+    And its degrees of freedom; (nan, 0) if no row has two seeds.
     """
     repeated = [sample for sample in samples if len(sample) > 1]
     if not repeated:
@@ -75,9 +75,7 @@ def t_test(
 ) -> float:
     """Two-sided p of a difference between two means, of samples of one deviation.
 
-    Args:
-      deviation, freedom: from `pooled_deviation`; one of the samples, or both, may then
-        be a single value.
+    As of `pooled_deviation`; one of the samples, or both, may be a single value.
     """
     from scipy import stats  # slow to import
 
@@ -106,12 +104,8 @@ def compare(
 ) -> dict[str, Comparison]:
     """Compares every row that has a value of the column with the baseline.
 
-    Args:
-      column: one for which `results.better` knows which value is better.
-      folder: of the experiment; tests over lines are cached there.
-
-    Returns:
-      By row; empty while the baseline has no value.
+    Returns nothing while the baseline has no value. Tests over lines are cached in the
+    experiment's folder.
     """
     from scipy import stats
 
@@ -133,13 +127,15 @@ def compare(
     # are expected to be false. This holds for tests of positive dependence, too
     # (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
     # low by chance makes all rows look better.
-    adjusted = stats.false_discovery_control(
-        [_largest_p(comparisons[n]) for n in tested]
-    )
-    for name, p in zip(tested, adjusted.tolist(), strict=True):
-        comparisons[name] = _judge(
-            comparisons[name]._replace(p_adjusted=p), better(column)
-        )
+    largest = [
+        # A claim needs every test, so it is as strong as the weakest of them.
+        1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
+        for one in map(comparisons.get, tested)
+    ]
+    adjusted = stats.false_discovery_control(largest).tolist()
+    for name, p in zip(tested, adjusted, strict=True):
+        one = comparisons[name]._replace(p_adjusted=p)
+        comparisons[name] = _judge(one, better(column))
     return comparisons
 
 
@@ -176,31 +172,20 @@ def _compare_row(
         return one._replace(reason=f"lines not tested: {e}")
 
 
-def _largest_p(one: Comparison) -> float:
-    # A claim needs every test, so it is as strong as the weakest of them.
-    return 1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
-
-
 def _judge(one: Comparison, direction: str) -> Comparison:
     """The verdict, once the p-value is corrected."""
     if one.p_adjusted <= LEVEL:
         improved = (one.difference > 0) == (direction == "higher")
         return one._replace(verdict=BETTER if improved else WORSE)
-    reason = one.reason
-    if not reason:
-        lines = max(one.p_lines.values(), default=0)
-        reason = (
-            "within the variation over seeds"
-            if one.p_seeds > LEVEL
-            else "within the variation over lines"
-            if lines > LEVEL
-            else "not after the correction for the number of comparisons"
-        )
-    return one._replace(verdict=UNDECIDED, reason=reason)
+    reason = "not after the correction for the number of comparisons"
+    if one.p_seeds > LEVEL:
+        reason = "within the variation over seeds"
+    elif any(p > LEVEL for p in one.p_lines.values()):
+        reason = "within the variation over lines"
+    return one._replace(verdict=UNDECIDED, reason=one.reason or reason)
 
 
 CACHE = "line_p_values.json"  # in the experiment's folder; the tests take seconds each
-METRICS = ("bleu", "bleu_lc", "chrf", "ter")  # of translations
 
 
 def has_lines(row: RowResult, column: str) -> bool:
@@ -208,9 +193,10 @@ def has_lines(row: RowResult, column: str) -> bool:
     test_set, _, metric = column.rpartition(".")
     if test_set in ("dev", "train"):
         return False
+    of_translations = metric in text_measures()
     # Other tasks have an interval of each score that follows from sums over lines.
-    name = metric if metric in METRICS else f"{metric}_interval"
-    is_score = metric in METRICS or metric in known_measures()
+    name = metric if of_translations else f"{metric}_interval"
+    is_score = of_translations or metric in known_measures()
     return is_score and any(name in run.scores(test_set) for run in row.runs)
 
 
@@ -256,7 +242,10 @@ def _pair(
     hashes = [hashlib.sha256(content).hexdigest() for content in answers]
     # The place alone would miss a change of its files.
     key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
-    cached = _read_cache(folder)
+    try:
+        cached = read_json(folder / CACHE)
+    except ValueError:  # damaged: all is computed again
+        cached = {}
     if key not in cached:
         pairs = task.of(corpus).examples(corpus)
         if hashed([target for _, target in pairs]) != scores["reference_sha256"]:
@@ -279,10 +268,3 @@ def _answers(run: RunResult, test_set: str, corpus: Corpus) -> bytes:
     if hashlib.sha256(content).hexdigest() != expected:
         raise UserError(f"{name} has changed since it was scored")
     return content
-
-
-def _read_cache(folder: Path) -> dict[str, dict[str, float]]:
-    try:
-        return read_json(folder / CACHE)
-    except ValueError:  # damaged: all is computed again
-        return {}

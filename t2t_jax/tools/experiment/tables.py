@@ -1,11 +1,12 @@
 """Writes the table of an experiment, whatever part of it is finished."""
 
 import csv
+import importlib.util
 import io
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.metrics.measures import TESTS
-from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.experiment import plots
 from t2t_jax.tools.experiment.experiment import Experiment
-from t2t_jax.tools.experiment.results import Results, RowResult, RunResult, better
+from t2t_jax.tools.experiment.results import (
+    DONE,
+    FAILED,
+    RUNNING,
+    Results,
+    RowResult,
+    RunResult,
+    better,
+    column_of,
+    is_number,
+)
 from t2t_jax.tools.experiment.statistics import (
     BETTER,
     LEVEL,
@@ -26,86 +36,237 @@ from t2t_jax.tools.experiment.statistics import (
     has_lines,
 )
 
-FINISHED, LEFT = "done", "left"
-
 
 def write_report(
     experiment: Experiment,
     results: Results,
     folder: Path,
-    states: Mapping[str, str] | None = None,
+    running: Collection[str] = (),
 ) -> str:
     """Writes `table.md`, `table.csv`, `runs.csv` and the plots of an experiment.
 
     Args:
       folder: of the experiment. Earlier files of these names are replaced.
-      states: of runs, by the names of their folders, where the runner knows more than
-        their files say.
+      running: hashes of the runs that a process is at, which their files do not say.
 
     Returns:
       The content of `table.md`.
     """
-    states = {_hash(name): state for name, state in (states or {}).items()}
-    run_states = {
-        (row.row.name, run.run.seed): states.get(run.run.hash) or state_of(row, run)
-        for row in results
-        for run in row.runs
+    report = _Report(experiment, results, folder, running)
+    files = {
+        "table.md": report.markdown(),
+        "table.csv": _csv(report.rows_csv()),
+        "runs.csv": _csv(report.runs_csv()),
     }
-    row_states = {row.row.name: _row_state(row, run_states) for row in results}
-    column = _compared_column(experiment)
-    verdicts = {}
-    if experiment.baseline and better(column):
-        verdicts = compare(results, column, experiment.baseline, folder)
-    parts = [
-        f"# {folder.name}",
-        _picture(experiment, results, folder),
-        _table(experiment, results, verdicts, row_states),
-        _explanation(experiment, results, verdicts),
-        experiment.note,
-        "\n\n".join(_comparable(results)),
-        _attempt("report", lambda: experiment.report(results) or "")
-        if experiment.report
-        else "",
-        _places(results, folder),
-    ]
-    markdown = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-    table = _table_csv(experiment, results, verdicts, row_states, folder)
-    runs = _runs_csv(experiment, results, run_states, folder)
-    for name, text in (
-        ("table.md", markdown),
-        ("table.csv", table),
-        ("runs.csv", runs),
-    ):
+    for name, text in files.items():
         write_atomically(folder / name, text.encode())
-    return markdown
+    return files["table.md"]
 
 
-def _compared_column(experiment: Experiment) -> str:
-    """The column that decides which rows differ from the baseline; may be empty."""
-    judged = (column for column in experiment.columns if better(column))
-    return experiment.compared or next(judged, "")
+class _Report:
+    """The parts of an experiment's tables."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        results: Results,
+        folder: Path,
+        running: Collection[str],
+    ):
+        self.experiment, self.results, self.folder = experiment, results, folder
+        # The column that decides which rows differ from the baseline; may be empty.
+        judged = (column for column in experiment.columns if better(column))
+        self.compared = experiment.compared or next(judged, "")
+        self.verdicts: dict[str, Comparison] = {}
+        if experiment.baseline and better(self.compared):
+            baseline = experiment.baseline
+            self.verdicts = compare(results, self.compared, baseline, folder)
+        # By row, the states of its runs, an error included.
+        self.states = {
+            row.row.name: [
+                RUNNING
+                if run.run.hash in running
+                else f"{FAILED}: {run.error}"
+                if state == FAILED
+                else state
+                for run, state in zip(row.runs, row.states, strict=True)
+            ]
+            for row in results
+        }
+        # Every column, followed by the paper's: (name, is the paper's).
+        paper = dict.fromkeys(name for row in results for name in row.row.paper)
+        self.columns = [
+            (name, of_paper)
+            for name in dict.fromkeys([*experiment.columns, *paper])
+            for of_paper in (False, True)
+            if name in (paper if of_paper else experiment.columns)
+        ]
+
+    def markdown(self) -> str:
+        """The content of `table.md`."""
+        experiment, results = self.experiment, self.results
+        parts = [
+            f"# {self.folder.name}",
+            _attempt("plot", self._picture),
+            self._table(),
+            self._explanation(),
+            experiment.note,
+            "\n\n".join(_comparable(results)),
+            _attempt("report", lambda: experiment.report(results) or "")
+            if experiment.report
+            else "",
+            self._places(),
+        ]
+        return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+    def _picture(self) -> str:
+        if not self.experiment.plot:
+            return ""
+        if not importlib.util.find_spec("matplotlib"):
+            say("no plot: matplotlib is missing; pip install matplotlib")
+            return ""
+        if not plots.draw(self.experiment.plot, self.results, self.folder):
+            return ""
+        return (
+            '<picture><source media="(prefers-color-scheme: dark)" '
+            f'srcset="plot-dark.png"><img alt="{self.folder.name}" src="plot.png">'
+            "</picture>"
+        )
+
+    def _table(self) -> str:
+        """The rows by group, in Markdown."""
+        rows = [row for group in self.results.groups().values() for row in group]
+        groups = [row.row.group for row in rows]
+        columns: list[tuple[str, list[str]]] = []
+        if any(groups):  # each group is named once
+            before = zip(groups, ["", *groups], strict=False)
+            named = ["" if group == last else group for group, last in before]
+            columns.append(("group", named))
+        names = [self._bold(row, _escaped(row.row.name)) for row in rows]
+        columns.append(("row", names))
+        # Names are aligned to the left, and numbers to the right.
+        left = [*range(len(columns))]
+        for name, of_paper in self.columns:
+            head = f"paper: {name}" if of_paper else header(name)
+            cell = _paper_cell if of_paper else self._cell
+            columns.append((head, [cell(row, name) for row in rows]))
+        columns.append(("seeds", [str(row.states.count(DONE)) for row in rows]))
+        if self.verdicts:
+            left.append(len(columns))
+            verdicts = [_verdict(self.verdicts.get(row.row.name)) for row in rows]
+            head = f"{self.compared} vs {self.experiment.baseline}"
+            columns.append((head, verdicts))
+        states = ["" if s == DONE else _escaped(s) for s in map(self._state, rows)]
+        if any(states):
+            left.append(len(columns))
+            columns.append(("state", states))
+        heads, cells = zip(*columns, strict=True)
+        return "\n".join(markdown_table(heads, zip(*cells, strict=True), left))
+
+    def _state(self, row: RowResult) -> str:
+        counts = Counter(self.states[row.row.name])
+        if len(counts) == 1:
+            return next(iter(counts))
+        return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+    def _bold(self, row: RowResult, text: str) -> str:
+        """Bold for rows that are better than the baseline."""
+        verdict = self.verdicts.get(row.row.name)
+        return f"**{text}**" if verdict and verdict.verdict == BETTER else text
+
+    def _cell(self, row: RowResult, column: str) -> str:
+        if column in row.row.values:
+            value = row.row.values[column]
+            text = number_text(column, value) if is_number(value) else str(value)
+            return _escaped(text)
+        values = row.values(column)
+        if not values:
+            return ""
+        text = mean_text(column, row.mean(column), row.deviation(column))
+        if len(values) != row.states.count(DONE):
+            text += f" ({len(values)})"
+        return self._bold(row, text) if column == self.compared else text
+
+    def _explanation(self) -> str:
+        """Explains the numbers and the verdicts."""
+        baseline, column = self.experiment.baseline, self.compared
+        text = (
+            "Means over seeds ± the sample standard deviation. `seeds` counts the "
+            "finished runs; a number in brackets is that of the seeds of one figure, "
+            "if another."
+        )
+        if baseline and not better(column):
+            return f"{text} No rows are compared: no column says which value is better."
+        if not self.verdicts:
+            return text
+        count = sum(not math.isnan(one.p_adjusted) for one in self.verdicts.values())
+        tests = (
+            "a two-sided t-test over seeds (Welch's; for a row of one seed, with the "
+            "standard deviation pooled over all rows that have more)"
+        )
+        if any(has_lines(row, column) for row in self.results):
+            tests += (
+                ", and over test lines both paired bootstrap and approximate "
+                "randomisation between runs of the same seed (1,000 samples; the "
+                "largest p of all pairs)"
+            )
+        return (
+            f"{text}\n\n`{column}` is compared with the row `{baseline}` by {tests}. "
+            "p is the largest of a row's tests, corrected by Benjamini-Hochberg for "
+            f"{count} comparisons; a row is *better* or *worse* only if it is at most "
+            f"{LEVEL:.0%}. Better rows are bold."
+        )
+
+    def _places(self) -> str:
+        """The workdirs of every row, relative to the experiment's folder."""
+        lines = [
+            f"- {_escaped(row.row.name)}: "
+            + ", ".join(f"[{p}]({p})" for p in map(self._place, row.runs))
+            for row in self.results
+        ]
+        return "\n".join(["Workdirs of the rows:", "", *lines])
+
+    def _place(self, run: RunResult) -> str:
+        return os.path.relpath(run.path, self.folder)
+
+    def rows_csv(self) -> Iterator[dict[str, Any]]:
+        """A line for each row: of each column mean, std and n, and what was tested."""
+        tested = ("verdict", "reason", "difference", "p_seeds", "p_adjusted")
+        for row in self.results:
+            name = row.row.name
+            line = {"row": name, "group": row.row.group, "state": self._state(row)}
+            for column, paper in self.columns:
+                if paper:
+                    line[f"{column} paper"] = row.row.paper.get(column)
+                elif any(column in other.row.values for other in self.results):
+                    line[column] = row.row.values.get(column)
+                else:
+                    line[f"{column} mean"] = row.mean(column)
+                    line[f"{column} std"] = row.deviation(column)
+                    line[f"{column} n"] = len(row.values(column))
+            one = self.verdicts.get(name)
+            line |= {key: getattr(one, key, None) for key in tested}
+            line |= {f"p_{test}": one and one.p_lines.get(test) for test in TESTS}
+            yield line | {"workdirs": " ".join(map(self._place, row.runs))}
+
+    def runs_csv(self) -> Iterator[dict[str, Any]]:
+        """A line for each run, with all columns."""
+        for row in self.results:
+            for run, state in zip(row.runs, self.states[row.row.name], strict=True):
+                yield {
+                    "row": row.row.name,
+                    "seed": run.run.seed,
+                    "workdir": self._place(run),
+                    "state": state,
+                    **{
+                        column: row.row.values.get(column, run.value(column))
+                        for column in self.experiment.columns
+                    },
+                    "machine": _machine(run),
+                }
 
 
-def state_of(row: RowResult, run: RunResult) -> str:
-    """The state of a run by its files: finished, left, or its error."""
-    measured = all(run.measure(measure.name) for measure in row.row.measures)
-    trained = run.run.config is None or run.outcome
-    if trained and measured:
-        return FINISHED
-    if run.failed(row.row):
-        text = str(run.failure.get("error") or run.failure)
-        return f"failed: {text.strip().splitlines()[0]}"
-    return LEFT
-
-
-def _row_state(row: RowResult, run_states: Mapping[tuple[str, int], str]) -> str:
-    counts = Counter(run_states[row.row.name, run.run.seed] for run in row.runs)
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{count} {state}" for state, count in counts.items())
-
-
-def _attempt(name: str, call) -> str:
+def _attempt(name: str, call: Callable[[], str]) -> str:
     """Calls a function of the experiment's file; an error becomes one line.
 
     Such functions may assume rows that are not finished; the table must not be lost.
@@ -117,84 +278,9 @@ def _attempt(name: str, call) -> str:
         return f"The {name} could not be made: {type(e).__name__}: {line}"
 
 
-def _picture(experiment: Experiment, results: Results, folder: Path) -> str:
-    if not experiment.plot:
-        return ""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        say("no plot: matplotlib is missing; pip install matplotlib")
-        return ""
-
-    def picture() -> str:
-        if not plots.draw(experiment.plot, results, folder):
-            return ""
-        return (
-            '<picture><source media="(prefers-color-scheme: dark)" '
-            f'srcset="plot-dark.png"><img alt="{folder.name}" src="plot.png"></picture>'
-        )
-
-    return _attempt("plot", picture)
-
-
-def _table(
-    experiment: Experiment,
-    results: Results,
-    verdicts: Mapping[str, Comparison],
-    row_states: Mapping[str, str],
-) -> str:
-    """The rows by group, in Markdown."""
-    grouped = any(row.row.group for row in results)
-    unfinished = any(state != FINISHED for state in row_states.values())
-    columns = _with_paper(experiment, results)
-    compared = _compared_column(experiment)
-    head = ["group"] * grouped + ["row"]
-    head += [f"paper: {c}" if paper else header(c) for c, paper in columns]
-    head += ["seeds"]
-    head += [f"{compared} vs {experiment.baseline}"] * bool(verdicts)
-    head += ["state"] * unfinished
-    lines = []
-    for group, rows in results.groups().items():
-        for row in rows:
-            name, seeds = row.row.name, _seeds(row)
-            one = verdicts.get(name)
-            bold = "**" if one and one.verdict == BETTER else ""
-            cells = [group if row is rows[0] else ""] * grouped
-            cells += [f"{bold}{_escaped(name)}{bold}"]
-            for column, paper in columns:
-                if paper:
-                    figure = row.row.paper.get(column)
-                    cells += ["" if figure is None else number_text(column, figure)]
-                    continue
-                text = _cell(row, column, seeds)
-                marked = bold and column == compared
-                cells += [f"**{text}**" if marked else text]
-            cells += [str(seeds)]
-            cells += [_verdict(one)] * bool(verdicts)
-            state = row_states[name]
-            cells += ["" if state == FINISHED else _escaped(state)] * unfinished
-            lines.append(cells)
-    # Names are aligned to the left, and numbers to the right.
-    texts = ("group", "row", "state", f"{compared} vs {experiment.baseline}")
-    left = [number for number, name in enumerate(head) if name in texts]
-    return "\n".join(markdown_table(head, lines, left))
-
-
-def _seeds(row: RowResult) -> int:
-    """The number of the row's runs that are finished."""
-    return sum(state_of(row, run) == FINISHED for run in row.runs)
-
-
-def _cell(row: RowResult, column: str, seeds: int) -> str:
-    if column in row.row.values:
-        value = row.row.values[column]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number_text(column, value) if number else _escaped(str(value))
-    values = row.values(column)
-    if not values:
-        return ""
-    text = mean_text(column, row.mean(column), row.deviation(column))
-    return text if len(values) == seeds else f"{text} ({len(values)})"
+def _paper_cell(row: RowResult, column: str) -> str:
+    figure = row.row.paper.get(column)
+    return "" if figure is None else number_text(column, figure)
 
 
 def _escaped(text: str) -> str:
@@ -208,37 +294,6 @@ def _verdict(one: Comparison | None) -> str:
     if not math.isnan(one.p_adjusted):
         details.append(f"p = {one.p_adjusted:.2g}")
     return _escaped(one.verdict + (f" ({', '.join(details)})" if details else ""))
-
-
-def _explanation(
-    experiment: Experiment, results: Results, verdicts: Mapping[str, Comparison]
-) -> str:
-    """Explains the numbers and the verdicts."""
-    column = _compared_column(experiment)
-    text = (
-        "Means over seeds ± the sample standard deviation. `seeds` counts the finished "
-        "runs; a number in brackets is that of the seeds of one figure, if another."
-    )
-    if experiment.baseline and not better(column):
-        return f"{text} No rows are compared: no column says which value is better."
-    if not verdicts:
-        return text
-    count = sum(not math.isnan(one.p_adjusted) for one in verdicts.values())
-    tests = (
-        "a two-sided t-test over seeds (Welch's; for a row of one seed, with the "
-        "standard deviation pooled over all rows that have more)"
-    )
-    lines = (
-        ", and over test lines both paired bootstrap and approximate randomisation "
-        "between runs of the same seed (1,000 samples; the largest p of all pairs)"
-    )
-    over_lines = any(has_lines(row, column) for row in results)
-    return (
-        f"{text}\n\n`{column}` is compared with the row `{experiment.baseline}` by "
-        f"{tests}{lines if over_lines else ''}. p is the largest of a row's tests, "
-        f"corrected by Benjamini-Hochberg for {count} comparisons; a row is *better* "
-        f"or *worse* only if it is at most {LEVEL:.0%}. Better rows are bold."
-    )
 
 
 def _comparable(results: Results) -> list[str]:
@@ -255,98 +310,6 @@ def _comparable(results: Results) -> list[str]:
     return list(lines)
 
 
-def _places(results: Results, folder: Path) -> str:
-    """The workdirs of every row, relative to the experiment's folder."""
-    lines = [
-        f"- {_escaped(row.row.name)}: "
-        + ", ".join(f"[{p}]({p})" for p in _workdirs(row, folder))
-        for row in results
-    ]
-    return "\n".join(["Workdirs of the rows:", "", *lines])
-
-
-def _hash(folder_name: str) -> str:
-    return os.path.basename(folder_name).rpartition("-")[2]
-
-
-def _with_paper(experiment: Experiment, results: Results) -> list[tuple[str, bool]]:
-    """The columns, each followed by the paper's: (name, is the paper's)."""
-    paper = dict.fromkeys(name for row in results for name in row.row.paper)
-    columns = []
-    for column in experiment.columns:
-        columns.append((column, False))
-        if column in paper:
-            columns.append((column, True))
-    only_paper = [name for name in paper if name not in experiment.columns]
-    return columns + [(name, True) for name in only_paper]
-
-
-def _workdirs(row: RowResult, folder: Path) -> list[str]:
-    """The row's workdirs, relative to the experiment's folder."""
-    return [os.path.relpath(run.path, folder) for run in row.runs]
-
-
-def _table_csv(
-    experiment: Experiment,
-    results: Results,
-    verdicts: Mapping[str, Comparison],
-    states: Mapping[str, str],
-    folder: Path,
-) -> str:
-    """A line for each row: of each column mean, std and n, and what was tested."""
-    return _csv(
-        {"row": row.row.name, "group": row.row.group, "state": states[row.row.name]}
-        | dict(_figures(experiment, results, row))
-        | _tested(verdicts.get(row.row.name))
-        | {"workdirs": " ".join(_workdirs(row, folder))}
-        for row in results
-    )
-
-
-def _figures(experiment: Experiment, results: Results, row: RowResult):
-    for column, paper in _with_paper(experiment, results):
-        if paper:
-            yield f"{column} paper", row.row.paper.get(column)
-        elif any(column in other.row.values for other in results):
-            yield column, row.row.values.get(column)
-        else:
-            yield f"{column} mean", row.mean(column)
-            yield f"{column} std", row.deviation(column)
-            yield f"{column} n", len(row.values(column))
-
-
-def _tested(one: Comparison | None) -> dict[str, Any]:
-    names = ("verdict", "reason", "difference", "p_seeds", "p_adjusted")
-    lines = one.p_lines if one else {}
-    return {name: getattr(one, name, None) for name in names} | {
-        f"p_{test}": lines.get(test) for test in TESTS
-    }
-
-
-def _runs_csv(
-    experiment: Experiment,
-    results: Results,
-    states: Mapping[tuple[str, int], str],
-    folder: Path,
-) -> str:
-    """A line for each run, with all columns; `states` is by row and seed."""
-    return _csv(
-        {
-            "row": row.row.name,
-            "seed": run.run.seed,
-            "workdir": os.path.relpath(run.path, folder),
-            "state": states[row.row.name, run.run.seed],
-        }
-        | {
-            column: row.row.values.get(column, run.value(column))
-            for column in experiment.columns
-        }
-        | {"machine": _machine(run)}
-        for row in results
-        for run in row.runs
-    )
-
-
 def _machine(run: RunResult) -> str:
     """Names the machine of a finished run: minutes differ between machines."""
     machine = run.outcome.get("machine", {})
@@ -355,29 +318,22 @@ def _machine(run: RunResult) -> str:
     return f"{devices} ({cores})" if machine else ""
 
 
-def _csv(rows) -> str:
+def _csv(rows: Iterator[dict[str, Any]]) -> str:
     """Encodes rows of the same keys; what is unknown stays empty."""
-    rows = list(rows)
+    lines = [
+        # Only nan differs from itself.
+        {key: None if value != value else value for key, value in row.items()}
+        for row in rows
+    ]
     text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer = csv.DictWriter(text, lines[0], lineterminator="\n")
     writer.writeheader()
-    for row in rows:
-        writer.writerow({key: "" if _unknown(v) else v for key, v in row.items()})
+    writer.writerows(lines)
     return text.getvalue()
-
-
-def _unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 # Columns in millions, by the last part of their names.
 MILLIONS = {"parameters": 3, "tokens": 2}
-# Digits after the point; those of `Task.measures` are added.
-DIGITS = {
-    **dict.fromkeys(("bleu", "bleu_lc", "bleu_paper", "chrf", "ter", "minutes"), 1),
-    **dict.fromkeys(("loss", "perplexity"), 3),
-    "steps": 0,
-}
 # Digits after the point of which papers drop none.
 _PRINTED = {"bleu": 1, "bleu_paper": 1, "perplexity": 2}
 
@@ -418,10 +374,9 @@ def _digits(column: str, mean: float) -> int:
     key = _key(column)
     if key in MILLIONS:
         return MILLIONS[key]
-    if key in DIGITS:
-        return DIGITS[key] - (key == "perplexity" and abs(mean) >= 10)
-    if measure := known_measures().get(key):
-        return measure.digits
+    _, digits = column_of(column)
+    if digits is not None:
+        return digits - (key == "perplexity" and abs(mean) >= 10)
     if not mean or not math.isfinite(mean):
         return 0
     if mean == int(mean) and abs(mean) >= 1e3:

@@ -50,19 +50,6 @@ class Attribution(NamedTuple):
         return Attribution(self.positions, *differences)
 
 
-class Gradients(NamedTuple):
-    """Gradient times input for the last token of each row.
-
-    Attributes:
-      log_prob_b: of the last token.
-      source_bs, read_bt: of the tokens that encoder and decoder read.
-    """
-
-    log_prob_b: Array
-    source_bs: Array
-    read_bt: Array
-
-
 def most_interesting(distribution: Distribution, at_most: int = 64) -> list[int]:
     """Returns all positions, or the `at_most` least probable ones, in order."""
     order = np.argsort(distribution.log_probs, kind="stable")
@@ -146,8 +133,12 @@ def attribute(
 @program("definition")
 def last_token_gradients(
     parameters, batch: dict[str, Array], *, definition
-) -> Gradients:
+) -> tuple[Array, Array, Array]:
     """Computes gradient times input of the last target token's log-probability.
+
+    Returns:
+      The log-probability [b], and the products of the tokens that the encoder reads
+      [b, s] and that the decoder reads [b, t].
 
     Every place of the batch gets a row of its own in the embedding tables, so that the
     gradients of two places with the same token are told apart. The output layer stays
@@ -179,4 +170,4 @@ def last_token_gradients(
 
     gradients, log_prob_b = jax.grad(total_log_prob, (0, 1), has_aux=True)(*inputs)
     products = [(x * g).sum(axis=2) for x, g in zip(inputs, gradients, strict=True)]
-    return Gradients(log_prob_b, *products)
+    return log_prob_b, *products

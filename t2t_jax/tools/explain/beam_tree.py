@@ -16,16 +16,6 @@ from t2t_jax.search.algorithm import Hypotheses, inverse_penalties, never_genera
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tools.explain.trace import TracedStep
 
-FATES = {
-    "alive": "a continuation of it is in the next beam",
-    "outranked": "others took all places of the beam",
-    "ended": "complete, and kept",
-    "lost": "complete, and not kept: others have better scores",
-    "limit": "reached the longest length",
-    "forbidden": "a constraint refuses its continuation",
-    "phrase": "its place went to a less probable one, for the required phrases",
-    "stopped": "the search stopped before it was complete",
-}
 # Two programs may sum in another order. Log-probabilities this close count as equal.
 ROUNDING = 1e-4
 
@@ -42,7 +32,7 @@ class Node:
       log_prob: natural logarithm, summed over its tokens.
       score: log_prob / length penalty at its length.
       rank: among all extensions of the step, from 1; None at the root.
-      fate: a key of `FATES`.
+      fate: a key of `FATES` in `pages/page/views/beam_fates.js`, which describes them.
       by: the tokens of the hypothesis that took its place, or None.
       margin: the difference to `by`, in log-probability; of ended ones, in score.
       why: the fate with its numbers, a sentence.

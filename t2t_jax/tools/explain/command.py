@@ -5,6 +5,7 @@ else was probable, attention, word alignment, the beam tree with each hypothesis
 of death, the layers' predictions, and what each piece depends on.
 """
 
+import functools
 from pathlib import Path
 
 from absl import flags
@@ -18,11 +19,13 @@ from t2t_jax.commands.flags import (
     search_flags,
     workdirs_of,
 )
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import code_version
 from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.output_files import check_page
 from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import Explanation
@@ -65,10 +68,7 @@ def define_flags():
 def main(argv):
     given = flags.FLAGS
     output = Path(given.output).expanduser()
-    if output.suffix not in (".html", ".htm"):
-        raise UserError(f"--output={given.output}: want a name that ends in .html")
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise UserError(f"--output={given.output}: want a file in a folder that exists")
+    check_page("output", output)
     lines, targets = _lines(argv, given), None
     if given.target is not None:
         targets = [given.target]
@@ -85,9 +85,7 @@ def main(argv):
         _explain(place, name, lines, targets, given)
         for place, name in zip(places, _names(places), strict=True)
     ]
-    explanation = explained[0]
-    for other in explained[1:]:
-        explanation = explanation.beside(other)
+    explanation = functools.reduce(Explanation.beside, explained)
     explanation.save(output, given.title)
     size = output.stat().st_size
     many = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
@@ -112,17 +110,12 @@ def _lines(argv: list[str], given: flags.FlagValues) -> list[str]:
 def _read(name: str, flag: str) -> list[str]:
     """The lines of a text file; an empty one stays, as its place counts."""
     try:
-        text = Path(name).expanduser().read_text(encoding="utf-8-sig")
+        lines = [*read_lines(Path(name).expanduser())]
     except (FileNotFoundError, IsADirectoryError):
         raise UserError(f"--{flag}={name}: there is no such file") from None
-    except UnicodeDecodeError as e:
-        raise UserError(
-            f"--{flag}={name}: byte {e.start + 1} is not UTF-8; convert the file"
-        ) from None
-    lines = text.removesuffix("\n").split("\n")
-    if lines == [""]:
+    if lines in ([], [""]):
         raise UserError(f"--{flag}={name} is empty; want one sentence a line")
-    return [line.removesuffix("\r") for line in lines]
+    return lines
 
 
 def _names(places: list[str]) -> list[str]:

@@ -5,16 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import NOTHING, decode_batch
 from t2t_jax.decoding.batches import longest_output
-from t2t_jax.decoding.constraints import Constraints, Phrases
+from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Source
-from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
+from t2t_jax.tools.explain.trace import Explained
 
 LEAST = 0.02  # probability of an alternative
 AMONG = 4  # the most probable tokens of a position that may be alternatives
@@ -75,10 +74,7 @@ def likely_alternatives(
 
 
 def continuations(
-    search: Search,
-    vocabulary: Vocabulary,
-    phrases: Phrases,
-    decode: DecodeConfig,
+    model: Explained,
     source: Source,
     ids: Sequence[int],
     distribution: Distribution,
@@ -88,7 +84,6 @@ def continuations(
     """Translates a source again for each likely alternative, in one call.
 
     Args:
-      search: the search that the translator uses.
       source, ids: the source and its translation's tokens.
       distribution: of `ids`.
       constraints: of the translation; its prefix begins `ids` and stays as it is, and
@@ -99,8 +94,9 @@ def continuations(
       Of the alternatives in order; one that no translation can follow is left out:
       those at the longest length, and those that other constraints rule out.
     """
+    vocabulary = model.vocabulary
     # A given target may be longer than any translation of this source.
-    room = longest_output(len(source.ids), decode)
+    room = longest_output(len(source.ids), model.decode)
     forced = len(constraints.prefix) + bool(constraints.begun)
     alternatives = [
         each
@@ -111,8 +107,9 @@ def continuations(
         constraints._replace(prefix=(*ids[: each.position], each.token), begun="")
         for each in alternatives
     ]
+    sources = [source] * len(prefixed)
     found = decode_batch(
-        search, [source] * len(prefixed), prefixed, vocabulary, phrases, decode
+        model.search, sources, prefixed, vocabulary, model.phrases, model.decode
     )
     return [
         Continuation(each.position, each.token, best)

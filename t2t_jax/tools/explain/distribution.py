@@ -18,6 +18,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import ensemble_logits, program
 from t2t_jax.decoding.scoring import Pairs, run_batches
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.layers import project
@@ -118,11 +119,11 @@ class Lens(NamedTuple):
     rank: np.ndarray
 
 
-def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens] | None:
+def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
     """Reads every decoder layer through the output layer, for each pair.
 
-    Returns:
-      None for a model without layers that the output layer can read.
+    Raises:
+      UserError: the model has no layers that the output layer can read.
     """
     found: list[Lens | None] = [None] * len(pairs)
     compute = partial(
@@ -136,7 +137,10 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens] |
         compute, vocabulary, [member], pairs, divided=False
     ):
         if not of_rows.rank.shape[1]:
-            return None
+            raise UserError(
+                f"config.model.kind={member.config.model.kind!r} has no decoder layers "
+                "whose outputs its output layer can read"
+            )
         for place, row in enumerate(rows):
             of_row = [x[place, :, : len(pairs[row][1])] for x in of_rows]
             layers = Distribution(*of_row)
@@ -147,14 +151,6 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens] |
                 layers.rank,
             )
     return found
-
-
-def missing_lens(member: Member) -> str:
-    """The reason why `lenses` returns None."""
-    return (
-        f"config.model.kind={member.config.model.kind!r} has no decoder layers whose "
-        "outputs its output layer can read"
-    )
 
 
 @program("definition")

@@ -22,16 +22,16 @@ from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.beam import BeamSearch
-from t2t_jax.tools.explain.beam_tree import BeamTree, build_tree, judge_reference
+from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
 from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explanation import (
     ExplainedModel,
     ExplainedSentence,
     Explanation,
 )
-from t2t_jax.tools.explain.readings import Explained, Ids, Target, read_of, read_targets
-from t2t_jax.tools.explain.trace import trace_search
-from t2t_jax.tools.explain.words import words_of
+from t2t_jax.tools.explain.readings import Ids, read_of, read_targets
+from t2t_jax.tools.explain.trace import Explained, trace_search
+from t2t_jax.tools.explain.words import words_of_tokens
 
 
 @takes(SearchOptions)
@@ -83,11 +83,7 @@ def explain(
     reader = translator.reader(1, warn)
     references = _encoded(targets, reader)
     model = Explained(
-        name,
-        translator.members,
-        translator.vocabulary,
-        translator.phrases,
-        beam_search,
+        translator.members, translator.vocabulary, translator.phrases, beam_search
     )
     sentences = []
     with Progress("explaining", "sentences", total=len(lines)) as progress:
@@ -148,25 +144,37 @@ def _sentence(
     alternatives: int,
 ) -> ExplainedSentence:
     """Explains one line."""
-    tree, found = _search_for(model, source, constraints, reference)
-    if found is None:
+    vocabulary = model.vocabulary
+    tree = build_tree(
+        trace_search(model, source.ids, constraints),
+        model.search.algorithm,
+        vocabulary,
+        longest_output(len(source.ids), model.decode),
+        bool(constraints.must),
+        reference,
+    )
+    batch_of_one = Hypotheses(*(leaf[None] for leaf in tree.result))
+    found = next(to_text(batch_of_one, vocabulary))[0]
+    if not found.tokens:
         raise UserError(
             f"line {number} has no translation that meets its constraints; change "
             "prefix, must or must_not"
         )
-    targets = [Target("translation", found)]
+    targets = {"translation": found}
     if reference is not None:
-        targets.append(_target(model, reference, target))
+        ended, unknown = reference[-1] == vocabulary.eos, float("nan")
+        tokens = tuple(reference)
+        targets["target"] = Hypothesis(target, unknown, unknown, ended, tokens)
     readings = read_targets(model, source, constraints, targets, alternatives)
     score = None
     if reference is not None:
         log_prob = readings[-1].hypothesis.log_prob
-        score = judge_reference(tree, log_prob, found.score, model.vocabulary)
-    own, read = model.vocabulary.source, read_of(model, source)
+        score = judge_reference(tree, log_prob, found.score, vocabulary)
+    own, read = vocabulary.source, read_of(model, source)
     return ExplainedSentence(
         source=line,
         pieces=tuple(map(own.piece, read)),
-        words=words_of(own, read),
+        words=words_of_tokens(own, read),
         cut=source.cut,
         tree=tree,
         readings=readings,
@@ -198,38 +206,6 @@ def _check(sources: Sequence[Source], alternatives: int) -> None:
         )
 
 
-def _search_for(
-    model: Explained, source: Source, constraints: Constraints, reference: Ids | None
-) -> tuple[BeamTree, Hypothesis | None]:
-    """Traces the search for one line; returns its tree and its best hypothesis."""
-    steps = trace_search(
-        model.search,
-        source.ids,
-        constraints,
-        model.vocabulary,
-        model.phrases,
-        model.decode,
-    )
-    tree = build_tree(
-        steps,
-        model.search.algorithm,
-        model.vocabulary,
-        longest_output(len(source.ids), model.decode),
-        bool(constraints.must),
-        reference,
-    )
-    batch_of_one = Hypotheses(*(leaf[None] for leaf in tree.result))
-    best = next(to_text(batch_of_one, model.vocabulary))[0]
-    return tree, best if best.tokens else None
-
-
-def _target(model: Explained, ids: Ids, text: str) -> Target:
-    """The given target of a line; its log-probability is not known yet."""
-    ended = ids[-1] == model.vocabulary.eos
-    nan = float("nan")
-    return Target("target", Hypothesis(text, nan, nan, ended, tuple(ids)))
-
-
 # ----------------------------------------------------------------------------- passport
 
 Rows = tuple[tuple[str, str], ...]
@@ -239,7 +215,7 @@ def passport(
     members: Sequence[Member], vocabulary: Vocabulary, algorithm: BeamSearch
 ) -> Rows:
     """Returns (name, value) rows: of each member, of the search, of the program."""
-    rows = []
+    rows, device = [], jax.devices()[0].device_kind
     for number, member in enumerate(members, 1):
         prefix = f"model {number}: " if len(members) > 1 else ""
         rows += [(prefix + name, value) for name, value in _member(member)]
@@ -251,7 +227,7 @@ def passport(
             f"alpha {algorithm.alpha:g}, penalty {algorithm.penalty}, "
             f"stop {algorithm.stop}",
         ),
-        ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {_device()}"),
+        ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {device}"),
     ]
     return tuple(rows)
 
@@ -268,7 +244,3 @@ def _member(member: Member) -> list[tuple[str, str]]:
         ("SHA-256 of the parameters", member.parameters_sha256()),
         ("type of activations", compute_dtype(model).name),
     ]
-
-
-def _device() -> str:
-    return jax.devices()[0].device_kind

@@ -228,7 +228,15 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
     payload.content |= {
         "version": VERSION,
         "title": short if title is None else title,
-        "models": [_model(model) for model in models],
+        "models": [
+            {
+                "name": model.name,
+                "kind": model.kind,
+                "direction": model.direction,
+                "passport": model.passport,
+            }
+            for model in models
+        ],
         "sentences": [
             {
                 "source": of_models[0].source,
@@ -241,15 +249,6 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
         ],
     }
     return payload
-
-
-def _model(model: ExplainedModel) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "kind": model.kind,
-        "direction": model.direction,
-        "passport": model.passport,
-    }
 
 
 def _entry(
@@ -415,12 +414,7 @@ def _attention(payload: Payload, reading: Reading) -> dict[str, Any]:
             found[name] = {"missing": f"This model has no {_SIDES[name]}."}
             continue
         heads = reading.heads[name]
-        found[name] = {
-            "weights": payload.add(weights, scale=WEIGHT),
-            "entropy": heads.entropy,
-            "offset": heads.offset,
-            "peak": heads.peak,
-        }
+        found[name] = heads._asdict() | {"weights": payload.add(weights, scale=WEIGHT)}
     return found
 
 
@@ -439,14 +433,8 @@ def _rollout(payload: Payload, rollout, piece_of) -> dict[str, Any]:
 
 
 def _alignment(payload: Payload, coverage, piece_of) -> dict[str, Any]:
-    return {
-        "weights": payload.add(coverage.weights, scale=WEIGHT),
-        "links": coverage.links,
-        "coverage": coverage.coverage,
-        "dropped": coverage.dropped,
-        "repeated": coverage.repeated,
-        "layer": coverage.layer,
-    }
+    weights = payload.add(coverage.weights, scale=WEIGHT)
+    return coverage._asdict() | {"weights": weights}
 
 
 def _lens(payload: Payload, lens, piece_of) -> dict[str, Any]:

@@ -3,18 +3,16 @@
 Each computation runs for all targets together.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
-from t2t_jax.decoding.constraints import Constraints, Phrases
+from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
-from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.algorithm import PENALTIES
@@ -24,16 +22,16 @@ from t2t_jax.tools.explain.attribution import (
     most_interesting,
     strongest_rivals,
 )
-from t2t_jax.tools.explain.continuations import Continuation, continuations
+from t2t_jax.tools.explain.continuations import continuations
 from t2t_jax.tools.explain.distribution import (
     Distribution,
     Lens,
     distributions,
     lenses,
-    missing_lens,
 )
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
-from t2t_jax.tools.explain.words import Words, cover, words_of
+from t2t_jax.tools.explain.trace import Explained
+from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
 
 Ids = Sequence[int]
 # An attribution reads a pair once more for each piece. Of a long pair, only the least
@@ -41,111 +39,79 @@ Ids = Sequence[int]
 READ, LEAST = 8_192, 8
 
 
-class Explained(NamedTuple):
-    """The models and the search that are explained; `name` is shown on the page."""
-
-    name: str
-    members: Sequence[Member]
-    vocabulary: Vocabulary
-    phrases: Phrases
-    search: Search
-
-    @property
-    def decode(self) -> DecodeConfig:
-        return self.members[0].config.decode
-
-
-class Target(NamedTuple):
-    """A target to read: `translation`, found by the search, or a given `target`."""
-
-    name: str
-    hypothesis: Hypothesis
-
-
 def read_targets(
     model: Explained,
     source: Source,
     constraints: Constraints,
-    targets: Sequence[Target],
+    targets: dict[str, Hypothesis],
     alternatives: int,
 ) -> tuple[Reading, ...]:
     """Reads the targets of a sentence.
 
     Args:
+      targets: `translation`, found by the search, and perhaps a given `target`.
       alternatives: of a target, the most whose continuation is searched for.
     """
     vocabulary, members = model.vocabulary, model.members
     read = read_of(model, source)
-    pairs = [(read, [*target.hypothesis.tokens]) for target in targets]
+    pairs = [(read, [*target.tokens]) for target in targets.values()]
     described = distributions(vocabulary, members, pairs)
     maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
-    seen = _of_one(members, lambda member: _lenses(vocabulary, member, pairs))
-    readings = []
-    for row, target in enumerate(targets):
-        # The constraints are those of the search, not of a target that was given.
-        forced = constraints if target.name == "translation" else Constraints()
-        continued = continuations(
-            model.search,
-            vocabulary,
-            model.phrases,
-            model.decode,
+    seen = _of_one(members, lambda member: lenses(vocabulary, member, pairs))
+    return tuple(
+        _reading(
+            model,
             source,
-            pairs[row][1],
+            name,
+            target,
+            # The constraints are those of the search, not of a target that was given.
+            constraints if name == "translation" else Constraints(),
+            alternatives,
             described[row],
-            forced,
-            at_most=alternatives,
+            _difference(target, targets.values()),
+            maps if isinstance(maps, Missing) else maps[row],
+            seen if isinstance(seen, Missing) else seen[row],
         )
-        readings.append(
-            _reading(
-                model,
-                target,
-                pairs[row],
-                described[row],
-                tuple(continued),
-                _difference(target, targets),
-                maps if isinstance(maps, Missing) else maps[row],
-                seen if isinstance(seen, Missing) else seen[row],
-            )
-        )
-    return tuple(readings)
+        for row, (name, target) in enumerate(targets.items())
+    )
 
 
 def _reading(
     model: Explained,
-    target: Target,
-    pair: tuple[Ids, Ids],
+    source: Source,
+    name: str,
+    target: Hypothesis,
+    constraints: Constraints,
+    alternatives: int,
     distribution: Distribution,
-    continued: tuple[Continuation, ...],
     difference: Difference | None,
     maps: AttentionMaps | Missing,
     lens: Lens | Missing,
 ) -> Reading:
     """Puts together what is known of a target, and attributes its pieces."""
-    vocabulary = model.vocabulary
-    words = words_of(vocabulary, pair[1])
-    no_maps = isinstance(maps, Missing)
-    source_words = words_of(vocabulary.source, pair[0])
+    vocabulary, members = model.vocabulary, model.members
+    pair = read_of(model, source), [*target.tokens]
+    source_words = words_of_tokens(vocabulary.source, pair[0])
+    words = words_of_tokens(vocabulary, pair[1])
+    continued = continuations(
+        model, source, pair[1], distribution, constraints, alternatives
+    )
     return Reading(
-        name=target.name,
-        hypothesis=_with_score(model, target.hypothesis, distribution),
+        name=name,
+        hypothesis=_with_score(model, target, distribution),
         pieces=tuple(map(vocabulary.piece, pair[1])),
         words=words,
         distribution=distribution,
-        continuations=continued,
+        continuations=tuple(continued),
         difference=difference,
         maps=maps,
-        heads={} if no_maps else summarize(maps),
+        heads={} if isinstance(maps, Missing) else summarize(maps),
         rollout=_rolled(maps),
-        coverage=_of_one(
-            model.members,
-            lambda member: _coverage(member, source_words, words, maps),
-        ),
+        coverage=_of_one(members, lambda m: _coverage(m, source_words, words, maps)),
         lens=lens,
         attribution=_of_one(
-            model.members,
-            lambda member: _attribution(
-                vocabulary, member, pair, distribution, difference
-            ),
+            members,
+            lambda m: _attribution(vocabulary, m, pair, distribution, difference),
         ),
     )
 
@@ -187,11 +153,6 @@ def _rolled(maps) -> Any:
     )
 
 
-def _lenses(vocabulary: Vocabulary, member: Member, pairs) -> Any:
-    found = lenses(vocabulary, member, pairs)
-    return Missing(missing_lens(member)) if found is None else found
-
-
 def _attribution(
     vocabulary: Vocabulary,
     member: Member,
@@ -217,11 +178,11 @@ def _attribution(
     return Contrast(said, tuple(rivals), said.minus(other))
 
 
-def _difference(target: Target, targets: Sequence[Target]) -> Difference | None:
+def _difference(target: Hypothesis, targets: Iterable[Hypothesis]) -> Difference | None:
     """Finds the first piece at which a target differs from the other one."""
     for other in targets:
-        tokens = target.hypothesis.tokens, other.hypothesis.tokens
-        for position, (ours, rival) in enumerate(zip(*tokens, strict=False)):
+        tokens = zip(target.tokens, other.tokens, strict=False)
+        for position, (ours, rival) in enumerate(tokens):
             if ours != rival:
                 return Difference(position, rival)
     return None

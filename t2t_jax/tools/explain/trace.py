@@ -20,7 +20,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, block_of, room_for
 from t2t_jax.decoding.batches import groups, longest_output, place_blocks
 from t2t_jax.decoding.constraints import Constraints, Phrases
-from t2t_jax.decoding.inputs import Source
+from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.programs import (
     Search,
     SearchState,
@@ -29,8 +29,22 @@ from t2t_jax.decoding.programs import (
     program,
 )
 from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
-from t2t_jax.search.beam import BeamSearch
+from t2t_jax.search.beam import BeamSearch, Sentences
 from t2t_jax.search.rules import Rules, allowed
+
+
+class Explained(NamedTuple):
+    """The models and the beam search that are explained."""
+
+    members: Sequence[Member]
+    vocabulary: Vocabulary
+    phrases: Phrases
+    search: Search
+
+    @property
+    def decode(self) -> DecodeConfig:
+        """The config of the search."""
+        return self.members[0].config.decode
 
 
 class Beam(NamedTuple):
@@ -85,7 +99,7 @@ def all_extensions(
       The log-probabilities [b, n, v], and which of them are allowed, bool.
     """
     step = ensemble_step(definitions, parameters, state.memories)
-    sentences, eos = state.search.sentences, algorithm.eos
+    sentences, eos = _only_group(state), algorithm.eos
     logits_bnv, _ = step(state.search.cache, sentences.token_bn, position)
     log_prob_bnv = extensions(logits_bnv, sentences.log_prob_bn, banned=())
     allowed_v = np.ones(logits_bnv.shape[2], bool)
@@ -100,21 +114,18 @@ def all_extensions(
 
 
 def trace_search(
-    search: Search,
-    source: Sequence[int],
-    constraints: Constraints,
-    vocabulary: Vocabulary,
-    phrases: Phrases,
-    decode: DecodeConfig,
+    model: Explained, source: Sequence[int], constraints: Constraints
 ) -> Iterator[TracedStep]:
     """Yields the steps of the search for one line, in the shapes of `decode_batch`.
 
     Args:
-      search: by a `BeamSearch`.
       source: token ids with EOS.
     """
+    search, decode = model.search, model.decode
     group = groups([len(source)], decode, search.mesh.size)[0]
-    block = block_of(group, [Source([*source], 0)], phrases, [constraints], decode)
+    block = block_of(
+        group, [Source([*source], 0)], model.phrases, [constraints], decode
+    )
     block = place_blocks(block, search.mesh)
     present_b = np.arange(group.shape[0]) == 0
     max_length = longest_output(group.bucket, decode)
@@ -154,12 +165,10 @@ def _first(arrays: Any) -> Any:
 
 
 def _first_beam(state: SearchState) -> Beam:
-    tokens_nt, log_prob_n, finished, stopped = _first(
-        (
-            state.search.sentences.tokens_bnt,
-            state.search.sentences.log_prob_bn,
-            state.search.sentences.finished,
-            state.search.sentences.stopped_b,
-        )
-    )
-    return Beam(tokens_nt, log_prob_n, finished, bool(stopped))
+    kept = _first(_only_group(state))
+    return Beam(kept.tokens_bnt, kept.log_prob_bn, kept.finished, bool(kept.stopped_b))
+
+
+def _only_group(state: SearchState) -> Sentences:
+    """The sentences of a plain beam, which has one group; leaves [b, ...]."""
+    return jax.tree.map(lambda leaf: leaf[:, 0], state.search.sentences)

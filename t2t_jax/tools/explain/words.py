@@ -37,7 +37,7 @@ class Words(NamedTuple):
     texts: list[str]
 
 
-def words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
+def words_of_tokens(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
     """Returns the words of a line's tokens; a final EOS belongs to none."""
     texts = word_texts(vocabulary, ids)
     if _is_unspaced("".join(texts)):

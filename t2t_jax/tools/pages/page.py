@@ -65,7 +65,16 @@ class Payload:
         values = np.asarray(array, np.float64)
         kind = "i1" if signed else "u1"
         low = -LIMITS[kind] if signed else 0
-        _check(values, signed, by_row and scale is not None)
+        if not np.isfinite(values).all():
+            raise UserError(
+                "an array of a page holds NaN or infinity; give finite numbers"
+            )
+        if not signed and (values < 0).any():
+            raise UserError(
+                "an array of a page has negative values; add it with signed=True"
+            )
+        if by_row and scale is not None:
+            raise UserError("got both scale and by_row; give one of them")
         if scale is not None:
             scales = np.float64(scale)
         else:
@@ -95,17 +104,6 @@ class Payload:
         return {"payload": text.encode()} | {
             f"blob-{index}": blob for index, blob in enumerate(self.blobs)
         }
-
-
-def _check(values: np.ndarray, signed: bool, two_scales: bool) -> None:
-    if not np.isfinite(values).all():
-        raise UserError("an array of a page holds NaN or infinity; give finite numbers")
-    if not signed and (values < 0).any():
-        raise UserError(
-            "an array of a page has negative values; add it with signed=True"
-        )
-    if two_scales:
-        raise UserError("got both scale and by_row; give one of them")
 
 
 def pack(named: dict[str, bytes]) -> str:

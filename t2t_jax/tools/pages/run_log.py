@@ -49,12 +49,14 @@ class Event:
 
     Attributes:
       kind: "restart", "rollback" or "alarm".
+      metric: the metric whose panel marks it.
       x: its place on each axis.
       text: one sentence.
       value: for an alarm, the gradient norm of its step; nan if it was not finite.
     """
 
     kind: str
+    metric: str
     x: dict[str, float]
     text: str
     value: float = math.nan
@@ -177,16 +179,17 @@ def _run(path: str, log: Log, starts: list[int], log_every: int) -> Run:
         step = f"step {entry['step']:,}"
         if entry["kind"] == "rollback":
             why = f"back to {step}: {entry.get('why', '')}"
-            events.append(Event("rollback", place, why))
+            events.append(Event("rollback", "loss", place, why))
         elif entry["kind"] == "alarm":
             norm = _number(entry.get("gradient_norm"))
             size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
             why = f"alarm at {step}: gradient norm {size}"
-            events.append(Event("alarm", place, why, norm))
+            events.append(Event("alarm", "gradient_norm", place, why, norm))
     kept = [place for place, gone in zip(places, undone, strict=True) if not gone]
     for step in sorted({step for step in starts if step > 0}):
         place = {axis: _at(step, kept, axis) for axis in places[0]}
-        events.append(Event("restart", place, f"continued after step {step:,}"))
+        why = f"continued after step {step:,}"
+        events.append(Event("restart", "loss", place, why))
     return Run(path, stretches, events, [*places[0]])
 
 
@@ -244,7 +247,7 @@ def _places(
       logged_twice: steps after which a run continued in the middle of a logging
         interval; the tokens logged there are logged again with the whole interval.
     """
-    places = [{"steps": float(entry["step"])} for entry in entries]
+    places = [{"steps": entry["step"]} for entry in entries]
     train = [entry for entry in entries if entry["kind"] == "train"]
     for axis, name, unit in (("tokens", "tokens", 1.0), ("hours", "seconds", 3600.0)):
         if not train or any(math.isnan(_number(e.get(name))) for e in train):
@@ -263,7 +266,7 @@ def _places(
             for i, place in zip(life, spent.tolist(), strict=True):
                 # A rollback stands at the end of its life.
                 rollback = entries[i]["kind"] == "rollback"
-                places[i][axis] = sums[-1] if rollback else place
+                places[i][axis] = _whole(axis, sums[-1] if rollback else place)
             start = own[-1] if own else start
     return places
 
@@ -271,4 +274,10 @@ def _places(
 def _at(step: int, places: list[dict[str, float]], axis: str) -> float:
     """The place of a step on an axis, by the entries around it."""
     steps = [0.0, *(place["steps"] for place in places)]
-    return float(np.interp(step, steps, [0.0, *(place[axis] for place in places)]))
+    at = np.interp(step, steps, [0.0, *(place[axis] for place in places)])
+    return _whole(axis, float(at))
+
+
+def _whole(axis: str, place: float) -> float:
+    # The page rounds fractions to five digits, but not whole numbers.
+    return place if axis == "hours" else round(place)

@@ -4,6 +4,7 @@ from t2t_jax.tools.pages.run_plots import figure
 figure(["runs/tiny", "runs/lstm"])
 """
 
+import dataclasses
 import functools
 import io
 import math
@@ -43,6 +44,20 @@ TITLES = {
 # Logged for other purposes: the axes, and parts of what is shown.
 NOT_SHOWN = {"skipped_in_a_row", "tokens", "flops", "seconds", "seconds_per_step"}
 NOT_SMOOTHED = {"learning_rate", "skipped"}
+# The look of an event's mark, and what it says.
+MARKS = {
+    "rollback": ("dashed line", "went back here (faint: discarded)"),
+    "restart": ("dotted line", "continued here"),
+    "alarm": ("cross", "alarm: a step's large gradient"),
+}
+# Matplotlib's settings for the looks of lines and marks.
+LOOKS = {
+    "line": {},
+    "line with points": {"marker": "o", "ms": 4, "lw": 1},
+    "dashed line": {"ls": "--", "lw": 1},
+    "dotted line": {"ls": ":", "lw": 1},
+    "cross": {"ls": "", "marker": "x", "ms": 6},
+}
 
 
 def figure(
@@ -110,33 +125,24 @@ def plot_data(
     names = short_names([run.path for run in runs])
     many = f"{len(names)} runs"
     longest = max(len(s.x["steps"]) for run in runs for s in run.stretches)
+    happened = {event.kind for run in runs for event in run.events}
     return {
         "title": f"Training of {', '.join(names) if len(names) < 5 else many}",
         "x": x,
         "axes": {axis: AXES[axis] for axis in axes},
         "smooth": smooth or max(1, longest // 100) | 1,
         "panels": _panels(runs),
+        "legend": [
+            ("line with points", "dev set"),
+            *(mark for kind, mark in MARKS.items() if kind in happened),
+        ],
         "runs": [
             {
+                **dataclasses.asdict(run),
                 "name": name,
-                "path": run.path,
                 "last_step": run.last_step,
                 "colours": [colours[i % len(LIGHT)] for colours in (LIGHT, DARK)],
                 "dashes": DASHES[i // len(LIGHT)],
-                "stretches": [
-                    {
-                        "kind": s.kind,
-                        "undone": s.undone,
-                        "x": {axis: _whole(axis, s.x[axis]) for axis in axes},
-                        "values": s.values,
-                    }
-                    for s in run.stretches
-                ],
-                "events": [
-                    {"kind": e.kind, "text": e.text, "value": e.value}
-                    | {"x": {axis: _whole(axis, [e.x[axis]])[0] for axis in axes}}
-                    for e in run.events
-                ],
             }
             for i, (name, run) in enumerate(zip(names, runs, strict=True))
         ],
@@ -188,10 +194,16 @@ def _panels(runs: list[Run]) -> list[dict[str, Any]]:
     scores = [name for name in scores if name not in TITLES]
     titles = {"loss": TITLES["loss"]}
     titles |= {name: f"{_words(name)}, dev set" for name in scores} | TITLES
+    curves: dict[str, list[dict]] = {name: [] for name in titles}
     values: dict[str, list[float]] = {name: [] for name in titles}
-    for run in runs:
-        for stretch in run.stretches:
+    for i, run in enumerate(runs):
+        for j, stretch in enumerate(run.stretches):
+            training = stretch.kind == "train"
             for name, logged in stretch.values.items():
+                smooth = training and not stretch.undone and name not in NOT_SMOOTHED
+                curve = {"run": i, "stretch": j, "smooth": smooth}
+                curve |= {"points": not training, "faint": stretch.undone}
+                curves.setdefault(name, []).append(curve)
                 finite = [v for v in logged if math.isfinite(v)]
                 values.setdefault(name, []).extend(finite)
     if not any(values["skipped"]):
@@ -201,7 +213,7 @@ def _panels(runs: list[Run]) -> list[dict[str, Any]]:
             "metric": name,
             "title": titles.get(name, _words(name)),
             "log": _suits_logarithm(name, logged),
-            "smooth": name not in NOT_SMOOTHED,
+            "curves": curves[name],
         }
         for name, logged in values.items()
         if logged and name not in NOT_SHOWN
@@ -215,11 +227,6 @@ def _words(name: str) -> str:
 def _suits_logarithm(name: str, values: list[float]) -> bool:
     wide = min(values, default=0) > 0 and max(values) / min(values) > 20
     return wide and (name in ("loss", "perplexity") or name.endswith("_norm"))
-
-
-def _whole(axis: str, places: list[float]) -> list[float]:
-    # The page rounds fractions to five digits, but not whole numbers.
-    return places if axis == "hours" else [round(place) for place in places]
 
 
 def smoothed(values: Sequence[float], count: int) -> list[float]:
@@ -243,23 +250,25 @@ def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
     from matplotlib.ticker import EngFormatter
 
     x, metric = content["x"], panel["metric"]
-    smooth = content["smooth"] if panel["smooth"] else 1
+    for curve in panel["curves"]:
+        run = content["runs"][curve["run"]]
+        stretch = run["stretches"][curve["stretch"]]
+        across, up = stretch["x"][x], stretch["values"][metric]
+        look = _look(run)
+        if curve["points"]:
+            look |= LOOKS["line with points"]
+        elif len(across) == 1:
+            look["marker"] = "."  # a line of one point is not seen
+        if curve["faint"]:
+            look |= {"lw": 1, "alpha": 0.35}
+        if curve["smooth"] and content["smooth"] > 1:
+            axes.plot(across, up, color=look["color"], lw=0.8, alpha=0.3)
+            up = smoothed(up, content["smooth"])
+        axes.plot(across, up, **look)
     for run in content["runs"]:
-        look = {"color": run["colours"][0], "linestyle": (0, tuple(run["dashes"]))}
-        look["linestyle"] = look["linestyle"] if run["dashes"] else "-"
-        for stretch in run["stretches"]:
-            if metric not in stretch["values"]:
-                continue
-            across, up = stretch["x"][x], stretch["values"][metric]
-            if stretch["kind"] == "dev":
-                faint = 0.35 if stretch["undone"] else 1
-                axes.plot(across, up, **look, lw=1, marker="o", ms=4, alpha=faint)
-            elif stretch["undone"]:
-                axes.plot(across, up, **look, lw=1, alpha=0.35)
-            else:
-                _draw_training(axes, across, up, smooth, look)
         for event in run["events"]:
-            _mark(axes, event, metric, event["x"][x], look["color"])
+            if event["metric"] == metric:
+                _mark(axes, event, event["x"][x], run["colours"][0])
     if panel["log"]:
         _scale_by_logarithm(axes)
     elif metric == "tokens_per_second":
@@ -271,21 +280,16 @@ def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
     axes.set_xlabel(content["axes"][x])
 
 
-def _draw_training(axes: "Axes", across, up, smooth: int, look: dict) -> None:
-    marker = "." if len(across) == 1 else ""  # a line of one point is not seen
-    if smooth > 1:
-        axes.plot(across, up, color=look["color"], lw=0.8, alpha=0.3)
-    axes.plot(across, smoothed(up, smooth), **look, marker=marker)
+def _look(run: dict) -> dict[str, Any]:
+    return {"color": run["colours"][0], "ls": (0, run["dashes"] or None)}
 
 
-def _mark(axes: "Axes", event: dict, metric: str, at: float, colour: str) -> None:
-    """Marks an event: restarts and rollbacks in the loss, alarms in the norms."""
-    if event["kind"] == "alarm" and metric == "gradient_norm":
-        if math.isfinite(event["value"]) and event["value"] > 0:
-            axes.plot(at, event["value"], "x", color=colour, ms=6)
-    elif event["kind"] != "alarm" and metric == "loss":
-        style = "--" if event["kind"] == "rollback" else ":"
-        axes.axvline(at, color=colour, lw=1, linestyle=style)
+def _mark(axes: "Axes", event: dict, at: float, colour: str) -> None:
+    look = LOOKS[MARKS[event["kind"]][0]]
+    if event["kind"] != "alarm":
+        axes.axvline(at, color=colour, **look)
+    elif math.isfinite(event["value"]) and event["value"] > 0:
+        axes.plot(at, event["value"], color=colour, **look)
 
 
 def _scale_by_logarithm(axes: "Axes") -> None:
@@ -303,30 +307,14 @@ def _legend(content: dict) -> list:
     """Lists the lines of the picture: the runs, then the kinds of line."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D(
-            *([], []),
-            color=run["colours"][0],
-            linestyle=(0, tuple(run["dashes"])) if run["dashes"] else "-",
-            label=f"{run['name']}, to step {run['last_step']:,}",
-        )
-        for run in content["runs"]
-    ]
     smooth = content["smooth"]
     line = f"training, mean of {smooth} logged values (faint: each)"
-    kinds = {
-        line if smooth > 1 else "training, as logged": {"ls": "-"},
-        "dev set": {"ls": "-", "marker": "o", "ms": 4, "lw": 1},
-    }
-    events = {event["kind"] for run in content["runs"] for event in run["events"]}
-    marks = {
-        "rollback": {"went back here (faint: discarded)": {"ls": "--", "lw": 1}},
-        "restart": {"continued here": {"ls": ":", "lw": 1}},
-        "alarm": {"alarm: a step's large gradient": {"ls": "", "marker": "x"}},
-    }
-    for kind, mark in marks.items():
-        kinds |= mark if kind in events else {}
-    return handles + [
-        Line2D([], [], color="0.4", label=label, **look)
-        for label, look in kinds.items()
+    kinds = [("line", line if smooth > 1 else "training, as logged")]
+    runs = [
+        Line2D([], [], **_look(r), label=f"{r['name']}, to step {r['last_step']:,}")
+        for r in content["runs"]
+    ]
+    return runs + [
+        Line2D([], [], color="0.4", label=label, **LOOKS[look])
+        for look, label in kinds + content["legend"]
     ]

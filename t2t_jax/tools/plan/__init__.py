@@ -1,5 +1,5 @@
 """Plans runs: describes a config beside the paper, and forecasts memory and time.
 
-`describe.py` needs only a config. `plan.py` plans for chips that are not here:
-`forecast.py` compiles the step for them, `collectives.py` reads what they exchange.
+`describe.py` needs only a config. `forecast.py` plans for chips that are not here, and
+compiles the step for them; `collectives.py` reads what they exchange.
 """

@@ -91,12 +91,7 @@ def _size(kind: str, shape: tuple[int, ...]) -> int:
 
 
 def parse_collectives(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
-    """Lists the collectives of a step.
-
-    Args:
-      hlo: `compiled.as_text()`, for a CPU, GPU or TPU.
-      mesh: sizes of the mesh's axes by name, in the mesh's order.
-    """
+    """Lists the collectives of a step, of `compiled.as_text()` for any device."""
     entry, bodies = _computations(hlo)
     collectives = []
     for line, times, inside, caller in _lines(entry, bodies):
@@ -112,17 +107,9 @@ def parse_collectives(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
         # computation of this name.
         if kind == "all-reduce" and inside.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"
-        name = _NAME.search(line) or _NAME.search(caller)
-        collectives.append(
-            Collective(
-                kind,
-                _axes(group, mesh),
-                len(group),
-                arrays,
-                times,
-                name[1] if name else "",
-            )
-        )
+        named = _NAME.search(line) or _NAME.search(caller)
+        name, axes = named[1] if named else "", _axes(group, mesh)
+        collectives.append(Collective(kind, axes, len(group), arrays, times, name))
     return collectives
 
 
@@ -179,10 +166,7 @@ def _trips(line: str, bodies: dict) -> int:
 
 def _arrays(text: str, kind: str, start: bool, devices: int):
     """Parses a result type into (type, shape) pairs of unsharded arrays."""
-    arrays = [
-        (name, tuple(int(n) for n in sizes.split(",") if n))
-        for name, sizes in _ARRAY.findall(text)
-    ]
+    arrays = [(name, tuple(_numbers(sizes))) for name, sizes in _ARRAY.findall(text)]
     # The start of an asynchronous one returns (operands, results, u32[] counters).
     if start and kind in ("all-gather", "collective-permute"):
         arrays = [a for a in arrays if a[0] != "u32" or a[1]]
@@ -204,21 +188,25 @@ def _group(line: str, mesh: Mapping[str, int]) -> list[int]:
     ):
         return _mesh_group(*named.groups())
     if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=(\S+?),? ", line + " "):
-        return [int(n) for n in _iota(iota[3]).reshape(int(iota[1]), int(iota[2]))[0]]
+        return _iota(iota[3]).reshape(int(iota[1]), int(iota[2]))[0].tolist()
     if listed := re.search(
         r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", line
     ):
-        return [int(n) for n in listed[1].split(",")]
+        return _numbers(listed[1])
     return [*range(math.prod(mesh.values()))]
 
 
 def _iota(text: str) -> np.ndarray:
     """Device numbers of an iota: `[2,4]T(1,0)` is `arange(8)` as 2 x 4, transposed."""
-    sizes = [int(n) for n in re.search(r"\[([\d,]+)\]", text)[1].split(",")]
+    sizes = _numbers(re.search(r"\[([\d,]+)\]", text)[1])
     devices = np.arange(math.prod(sizes)).reshape(sizes)
     if order := re.search(r"T\(([\d,]+)\)", text):
-        devices = devices.transpose([int(n) for n in order[1].split(",")])
+        devices = devices.transpose(_numbers(order[1]))
     return devices.ravel()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",") if n]
 
 
 def _mesh_group(axes: str, ids: str | None, taken: str) -> list[int]:
@@ -241,7 +229,7 @@ def _mesh_group(axes: str, ids: str | None, taken: str) -> list[int]:
             at = before * size
         shape.append(n // at)
         index.append(0)
-    return [int(n) for n in devices.reshape(shape)[tuple(index)].ravel()]
+    return devices.reshape(shape)[tuple(index)].ravel().tolist()
 
 
 def _axes(group: list[int], mesh: Mapping[str, int]) -> tuple[str, ...]:
@@ -255,18 +243,10 @@ def _axes(group: list[int], mesh: Mapping[str, int]) -> tuple[str, ...]:
 def explain(collective: Collective, length: int, weights: Shapes = ()) -> str:
     """Explains a collective, by rules on its kind, mesh axes and shapes.
 
-    Args:
-      collective: the collective.
-      length: tokens in a row of the batch. An array with at least three axes, the
-        second of this length, counts as activations.
-      weights: shapes of parameters. An array that could be a shard of one does not
-        count as activations.
+    An array with at least three axes, the second as long as a row of the batch, counts
+    as activations, unless it could be a shard of one of the weights.
     """
     shapes = [shape for _, shape in collective.arrays]
-    activations = any(
-        len(shape) > 2 and shape[1] == length and not _part_of(shape, weights)
-        for shape in shapes
-    )
     if collective.kind == "collective-permute":
         return OTHER
     if all(not shape for shape in shapes):
@@ -279,7 +259,11 @@ def explain(collective: Collective, length: int, weights: Shapes = ()) -> str:
         return WEIGHTS if "fsdp" in collective.axes else ACTIVATIONS
     if collective.kind == "reduce-scatter":
         return PARTS
-    if collective.kind == "all-to-all" or (activations and collective.largest > SMALL):
+    activations = collective.largest > SMALL and any(
+        len(shape) > 2 and shape[1] == length and not _part_of(shape, weights)
+        for shape in shapes
+    )
+    if collective.kind == "all-to-all" or activations:
         return ACTIVATIONS
     return GRADIENTS
 
@@ -307,35 +291,24 @@ def table(
       `bytes` (of the unsharded arrays, per device), `sent`, `why`, `largest` (the
       largest array); most bytes first.
     """
-    rows: dict[tuple, dict] = collections.OrderedDict()
+    groups = collections.defaultdict(list)
     for one in operations:
-        reason = explain(one, length, weights)
-        key = (one.kind, one.axes, reason)
-        row = rows.setdefault(
-            key,
+        groups[one.kind, one.axes, explain(one, length, weights)].append(one)
+    rows = []
+    for (kind, axes, reason), alike in groups.items():
+        arrays = [array for one in alike for array in one.arrays]
+        name, shape = max(arrays, key=lambda array: math.prod(array[1]))
+        rows.append(
             {
-                "kind": one.kind,
-                "axes": list(one.axes),
-                "devices": one.devices,
-                "types": [],
-                "count": 0,
-                "bytes": 0,
-                "sent": 0.0,
+                "kind": kind,
+                "axes": list(axes),
+                "devices": alike[0].devices,
+                "types": sorted({name for name, _ in arrays}),
+                "count": sum(one.times for one in alike),
+                "bytes": sum(one.times * one.bytes for one in alike),
+                "sent": sum(one.sent for one in alike),
                 "why": reason,
-                "largest": "",
-                "_size": -1,  # elements of `largest`; removed below
-            },
+                "largest": f"{name}[{','.join(map(str, shape))}]",
+            }
         )
-        row["count"] += one.times
-        row["bytes"] += one.times * one.bytes
-        row["sent"] += one.sent
-        for kind, shape in one.arrays:
-            if kind not in row["types"]:
-                row["types"].append(kind)
-            if math.prod(shape) > row["_size"]:
-                row["_size"] = math.prod(shape)
-                row["largest"] = f"{kind}[{','.join(map(str, shape))}]"
-    for row in rows.values():
-        del row["_size"]
-        row["types"].sort()
-    return sorted(rows.values(), key=lambda row: -row["bytes"])
+    return sorted(rows, key=lambda row: -row["bytes"])

@@ -11,12 +11,12 @@ from absl import flags
 from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.costs import chips, memory_check
-from t2t_jax.costs.chips import CHIPS
+from t2t_jax.costs.chips import CHIPS, GIB
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.parallel.mesh import AXES
-from t2t_jax.tools.plan.forecast import VOCABULARIES
-from t2t_jax.tools.plan.plan import plan
+from t2t_jax.tools.plan.describe import VOCABULARIES
+from t2t_jax.tools.plan.forecast import plan
 
 
 def default_config() -> str:
@@ -75,34 +75,20 @@ def parse_mesh(text: str) -> dict[str, int]:
     return sizes
 
 
-GIB = 2**30
-# Part of the memory -> its letter in a terminal, its colour in a picture.
-COLORS = {
-    "parameters": ("P", "#4477aa"),
-    "average": ("E", "#66ccee"),
-    "optimizer": ("O", "#228833"),
-    "frozen": ("F", "#bbbbbb"),
-    "batch": ("B", "#ccbb44"),
-    "temporary": ("T", "#ee6677"),
-    "program": ("C", "#aa3377"),
-}
-MEANING = {
-    "parameters": "parameters, float32",
-    "average": "their moving average",
-    "optimizer": "the optimizer's state",
-    "frozen": "parameters of the models that the loss reads",
-    "batch": "token ids",
-    "temporary": "activations, gradients and other temporaries",
-    "program": "machine code",
+# Part of the memory -> its letter in a terminal, its colour in a picture, its meaning.
+PARTS = {
+    "parameters": ("P", "#4477aa", "parameters, float32"),
+    "average": ("E", "#66ccee", "their moving average"),
+    "optimizer": ("O", "#228833", "the optimizer's state"),
+    "frozen": ("F", "#bbbbbb", "parameters of the models that the loss reads"),
+    "batch": ("B", "#ccbb44", "token ids"),
+    "temporary": ("T", "#ee6677", "activations, gradients and other temporaries"),
+    "program": ("C", "#aa3377", "machine code"),
 }
 
 
 def page(plan: dict) -> str:
-    """Formats a plan: model, batch, memory, communication and time.
-
-    Args:
-      plan: the result of `plan`.
-    """
+    """Formats a plan: model, batch, memory, communication and time."""
     mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
     batch = plan["batch"]
     labels, *sizes = [plan[name] for name in VOCABULARIES if name in plan]
@@ -134,10 +120,7 @@ def _size(n: float) -> str:
 def memory_lines(plan: dict, width: int = 64) -> list[str]:
     """Draws the memory of a chip as a bar of letters, with a legend.
 
-    Args:
-      plan: the result of `plan`.
-      width: characters of the bar, where the memory needed is at most four times the
-        chip's; beyond that the bar is longer.
+    The bar is longer than `width` where more than four times the chip's is needed.
     """
     memory = plan["memory"]
     scale = width / max(memory["chip"], min(memory["needed"], 4 * memory["chip"]))
@@ -145,31 +128,28 @@ def memory_lines(plan: dict, width: int = 64) -> list[str]:
     bar, at = "", 0.0
     for name, size in memory["parts"].items():
         at += size
-        bar += COLORS[name][0] * (min(round(at * scale), 4 * width) - len(bar))
+        bar += PARTS[name][0] * (min(round(at * scale), 4 * width) - len(bar))
     end = round(memory["chip"] * scale)
     bar = bar.ljust(end, ".")
     if len(bar) > end:  # everything after the mark does not fit
         bar = f"{bar[:end]}|{bar[end:]}"
-    share = memory["needed"] / memory["chip"]
-    compiler = memory["by"]
-    guess = "" if plan["chip"]["kind"] != "gpu" else " (an upper estimate for a GPU)"
+    gpu = plan["chip"]["kind"] == "gpu"
+    guess = " (an upper estimate for a GPU)" if gpu else ""
     lines = [
         f"memory    {_size(memory['needed'])} of {_size(memory['chip'])} a chip "
-        f"({share:.0%}), by {compiler}{guess}",
+        f"({memory['needed'] / memory['chip']:.0%}), by {memory['by']}{guess}",
         f"          [{bar}]",
     ]
     for name, size in memory["parts"].items():
+        letter, _, meaning = PARTS[name]
         if size:
-            lines.append(
-                f"          {COLORS[name][0]} {_size(size):>12}  {MEANING[name]}"
-            )
-    if plan["chip"]["kind"] == "gpu":
-        installed = memory["chip"] / chips.GPU_USABLE
-        if memory["needed"] > chips.JAX_TAKES * installed and plan["fits"]:
-            lines.append(
-                "          set XLA_PYTHON_CLIENT_MEM_FRACTION="
-                f"{chips.GPU_USABLE}: JAX's default is {chips.JAX_TAKES}"
-            )
+            lines.append(f"          {letter} {_size(size):>12}  {meaning}")
+    installed = memory["chip"] / chips.GPU_USABLE
+    if gpu and plan["fits"] and memory["needed"] > chips.JAX_TAKES * installed:
+        lines.append(
+            "          set XLA_PYTHON_CLIENT_MEM_FRACTION="
+            f"{chips.GPU_USABLE}: JAX's default is {chips.JAX_TAKES}"
+        )
     return lines
 
 
@@ -180,29 +160,24 @@ def _collective_lines(rows: list[dict] | None) -> list[str]:
         return ["sent      nothing: one device"]
     lines = ["sent      by each chip in a step, with ring algorithms"]
     for row in rows:
-        axes = "+".join(row["axes"])
-        lines.append(
-            f"          {row['count']:4} {row['kind']} over {axes}: "
+        lines += [
+            f"          {row['count']:4} {row['kind']} over {'+'.join(row['axes'])}: "
             f"{_size(row['sent'])} ({', '.join(row['types'])}; largest "
-            f"{row['largest']})"
-        )
-        lines.append(f"               {row['why']}")
+            f"{row['largest']})",
+            f"               {row['why']}",
+        ]
     return lines
 
 
 def _time_lines(plan: dict) -> list[str]:
     spent, flops = plan["time"], plan["flops"]
-    lines = [
-        f"compute   {flops['model']:.3g} FLOPs a step"
-        + (
-            f", {flops['computed']:.3g} with recomputation"
-            if flops["computed"] > flops["model"]
-            else ""
-        )
-    ]
+    compute = f"compute   {flops['model']:.3g} FLOPs a step"
+    if flops["computed"] > flops["model"]:
+        compute += f", {flops['computed']:.3g} with recomputation"
     if spent is None:
-        return lines
-    lines += [
+        return [compute]
+    lines = [
+        compute,
         f"          {1e3 * spent['compute']:8.2f} ms  matrix products, at "
         f"{spent['share_of_peak']} of the peak (assumed)",
         f"          {1e3 * spent['memory']:8.2f} ms  memory traffic, at least "
@@ -225,30 +200,20 @@ def _time_lines(plan: dict) -> list[str]:
 
 
 def picture(plan: dict, path: str | Path) -> None:
-    """Draws the memory of a chip as a stacked bar and writes it as a PNG.
-
-    Args:
-      plan: the result of `plan`.
-      path: of the file.
-
-    Raises:
-      UserError: matplotlib is not installed.
-    """
+    """Draws the memory of a chip as a stacked bar and writes it as a PNG."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
             "--picture needs matplotlib: pip install -e '.[notebooks]'"
         ) from None
-    matplotlib.use("Agg")  # draws without a display
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 2.4))
-    left = 0.0
+    figure = Figure(figsize=(9, 2.4))
+    axes, left = figure.subplots(), 0.0
     for name, size in plan["memory"]["parts"].items():
+        _, color, meaning = PARTS[name]
         if size:
-            label = f"{MEANING[name]}: {_size(size)}"
-            axes.barh(0, size / GIB, left=left, color=COLORS[name][1], label=label)
+            label = f"{meaning}: {_size(size)}"
+            axes.barh(0, size / GIB, left=left, color=color, label=label)
             left += size / GIB
     limit = plan["memory"]["chip"] / GIB
     if left < limit:
@@ -259,15 +224,10 @@ def picture(plan: dict, path: str | Path) -> None:
     axes.set_xlabel(f"GiB of a chip of {plan['slice']}")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncol=2, frameon=False)
     figure.savefig(path, dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
 
 
 def refusal(plan: dict) -> str:
-    """The error message for a run that does not fit, with a change that does, if any.
-
-    Args:
-      plan: the result of `plan`.
-    """
+    """The error message for a run that does not fit, with a change that does."""
     memory = plan["memory"]
     text = (
         f"does not fit: needs {_size(memory['needed'])} on each chip of "

@@ -27,6 +27,8 @@ from t2t_jax.training.schedules import formula, schedule
 from t2t_jax.workdir import Workdir
 
 FLOAT32 = 4  # bytes
+# The sizes in a description; the second one only if the vocabulary is not joint.
+VOCABULARIES = "vocabulary", "source_vocabulary"
 
 # Field -> section of the paper, value of its base model, value of its big model.
 PAPER = {
@@ -148,9 +150,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
         "unused": _unused(config),
         **{
             name: {"pieces": pieces, "from": origin}
-            for name, (pieces, origin) in zip(
-                ("vocabulary", "source_vocabulary"), vocabularies, strict=False
-            )
+            for name, (pieces, origin) in zip(VOCABULARIES, vocabularies, strict=False)
         },
         "labels": model.predicts == "label",  # are what its vocabulary holds
         "parameters": _parameters(model),
@@ -184,13 +184,10 @@ def beside_paper(config: Config) -> dict[str, dict]:
     kind = config.task.kind
     pair = frozenset({config.data.source, config.data.target})
     of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
-    unusual = {
-        name: (section, fields.default_of(name), fields.default_of(name))
-        for name, section in USUAL.items()
-        if name in fields.unusual(config)
-    }
+    defaults = {name: fields.default_of(name) for name in USUAL}
+    usual = {name: (USUAL[name], value, value) for name, value in defaults.items()}
     compared = {}
-    given = PAPER | unusual | of_task
+    given = PAPER | usual | of_task
     if kind == "parsing":  # with what else the base model has
         given = {
             name: (section, base, base)
@@ -201,15 +198,15 @@ def beside_paper(config: Config) -> dict[str, dict]:
         given = {name: fact for name, fact in given.items() if fact[0][0] == "3"}
     unused = _unused(config)
     for name, (section, base, big) in given.items():
-        if name in unused:
-            continue
         part, field = name.split(".")
         value = getattr(getattr(config, part), field)
         if name == "model.head_width":  # 0 means width / heads, as in the paper
             value = config.model.width_of_head
         values = {"base": base, "big": big}
         same = [model for model in values if values[model] == value]
-        compared[name] = {"section": section, "value": value, **values, "same": same}
+        if name not in unused and not (name in USUAL and same):
+            fact = {"section": section, "value": value, **values, "same": same}
+            compared[name] = fact
     return compared
 
 
@@ -302,9 +299,7 @@ def _learning_rate(config: Config) -> dict:
         rates = np.asarray(schedule(config)(np.array(steps) - 1), np.float32)
     # str() gives the shortest decimal that is the same float32: 0.0007, and not the
     # float64 0.0006999999...
-    table = {
-        str(step): float(str(rate)) for step, rate in zip(steps, rates, strict=True)
-    }
+    table = dict(zip(map(str, steps), (float(str(r)) for r in rates), strict=True))
     top = min(warmup, train.steps)
     return {
         "formula": formula(config),

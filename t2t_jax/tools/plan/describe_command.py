@@ -12,7 +12,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.plan.describe import describe, describe_workdir
+from t2t_jax.tools.plan.describe import VOCABULARIES, describe, describe_workdir
 
 
 def default_config() -> str | None:
@@ -42,9 +42,8 @@ def main(_):
     if given.workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
     result = describe_workdir(given.workdir) if workdir else describe(given.config)
-    print(
-        json.dumps(result, indent=1, ensure_ascii=False) if given.json else page(result)
-    )
+    as_json = given.json and json.dumps(result, indent=1, ensure_ascii=False)
+    print(as_json or page(result))
 
 
 def _given_flags() -> tuple[bool, list[str]]:
@@ -59,11 +58,7 @@ def _given_flags() -> tuple[bool, list[str]]:
 
 
 def page(description: dict) -> str:
-    """Formats a description of a config: one fact per line.
-
-    Args:
-      description: the result of `describe` or `describe_workdir`.
-    """
+    """Formats a description of a config: one fact per line."""
     lines = []
     kind = description["config"]["model"]["kind"]
     for section, values in description["config"].items():
@@ -77,19 +72,14 @@ def page(description: dict) -> str:
                 remark = f"not read by config.model.kind={kind!r}"
             lines.append(f"  {field:20} {value!s:20} {remark}".rstrip())
     parameters, size = description["parameters"], description["bytes"]
-    first, *others = (
-        (description[name]["pieces"], description[name]["from"])
-        for name in ("vocabulary", "source_vocabulary")
-        if name in description
-    )
+    sizes = ["a vocabulary of {pieces:,} pieces ({from})"]
     if description["labels"]:
-        sizes = "{:,} labels ({})".format(*first)
-        of_others = " and a vocabulary of {:,} pieces ({})"
+        sizes.insert(0, "{pieces:,} labels ({from})")
     else:
-        sizes = "a vocabulary of {:,} pieces ({})".format(*first)
-        of_others = " and one of {:,} for the source ({})"
-    sizes += "".join(of_others.format(*other) for other in others)
-    lines.append(f"parameters  {parameters['total']:,}, with {sizes}")
+        sizes.append("one of {pieces:,} for the source ({from})")
+    stored = [description[name] for name in VOCABULARIES if name in description]
+    sizes = [text.format(**size) for text, size in zip(sizes, stored, strict=False)]
+    lines.append(f"parameters  {parameters['total']:,}, with {' and '.join(sizes)}")
     lines += [f"  {part:20} {n:13,}" for part, n in parameters["parts"].items()]
     for name, weight in parameters["weights"].items():
         times = f" x {weight['layers']}" if "*" in name else ""
@@ -136,11 +126,10 @@ def _compute_lines(description: dict) -> list[str]:
             f"  forward and backward of one row of the longest sentences: {counted};",
             "  no number per token: the cost is not a polynomial of the two lengths",
         ]
+    target = "label" if description["labels"] else "target token"
     each = {
         "source token": compute["flops_source_token"],
-        "label" if description["labels"] else "target token": compute[
-            "flops_target_token"
-        ],
+        target: compute["flops_target_token"],
     }
     counted = [f"{flops:.3g} FLOPs per {what}" for what, flops in each.items() if flops]
     share, frozen = compute["predicted_share"], description["config"]["train"]["freeze"]
@@ -156,18 +145,15 @@ def _compute_lines(description: dict) -> list[str]:
 
 
 def _rate_lines(rate: dict) -> list[str]:
-    rates = rate["rates"]
-    peak = rate["peak"]
-    top = peak["rate"]
-    return [
+    top = rate["peak"]["rate"]
+    lines = [
         f"learning rate  {rate['formula']}",
-        f"  highest at step {peak['step']:,}: {top:.3e}",
-        *(
-            f"  step {int(step):9,}  {value:.3e}  "
-            + "#" * max(1, round(40 * value / top))
-            for step, value in rates.items()
-        ),
+        f"  highest at step {rate['peak']['step']:,}: {top:.3e}",
     ]
+    for step, value in rate["rates"].items():
+        bar = "#" * max(1, round(40 * value / top))
+        lines.append(f"  step {int(step):9,}  {value:.3e}  {bar}")
+    return lines
 
 
 def _decoding_lines(decoding: dict | None) -> list[str]:

@@ -1,61 +1,157 @@
-"""Forecasts a run's memory, communication and time on chips that are not here.
+"""Plans a run on chips that are not here: whether it fits, and how long it takes.
 
-The real train step is compiled for the chips. Its memory and its collectives come from
-the compiler; its time is computed from both (`docs/planning.md`).
+The training step is compiled for the chips without having them. `docs/planning.md` says
+which parts of the answer are measured and which are assumed.
 """
 
 import dataclasses
+import importlib.util
+import itertools
+import os
 import re
+import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips as chips_table
-from t2t_jax.costs import step_costs
+from t2t_jax.costs import memory_check, step_costs
 from t2t_jax.costs.chips import Chip, Slice
-from t2t_jax.io.errors import UserError
-from t2t_jax.model.model import build, check_batching
+from t2t_jax.costs.timing import timed_steps
+from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.messages import waiting
+from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import collectives
+from t2t_jax.tools.plan.describe import VOCABULARIES
 from t2t_jax.training.step import Steps, compile_steps
 
-# The sizes in a forecast; the second one only if the vocabulary is not joint.
-VOCABULARIES = "vocabulary", "source_vocabulary"
 
+def plan(
+    config: Config | ConfigDict, slice: str, measure: bool = False, remedy: bool = True
+) -> dict:
+    """Forecasts whether a run fits a slice, and how long it takes there.
 
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-    """The compiler's account of a step, per device.
+    Call it before anything else starts JAX, as it needs virtual devices.
 
-    If the compiler runs out of the chip's memory, only `needed` and `seconds` are
-    known: `temporary` and `rows` are None, the other numbers 0.
+    Args:
+      config: of `load_config`, or a `Config`.
+      slice: `v5e:2x4`, `h100:8`, `cpu:1`.
+      measure: for `cpu:1`, also runs and times some real steps.
+      remedy: searches for a change that fits if the config does not.
 
-    Attributes:
-      temporary: bytes of activations, gradients and other intermediate results.
-      needed: bytes of everything, if the compiler ran out of memory; otherwise None.
-      program: bytes of machine code; 0 if it is not stored in the chip's memory.
-      outputs: bytes of results that do not reuse the memory of donated arguments.
-      rows: of `collectives.table`.
-      arguments: bytes of state and batch.
-      flops: XLA's count, with the body of a loop counted once.
-      seconds: time that compilation took.
+    Returns:
+      Strings, numbers, lists and dicts, as `--json` prints them. `remedy` holds the
+      `change` that fits and its `forecast`; None if the config fits or no change does.
+
+    Raises:
+      UserError: no such slice, a mesh that does not divide, no TPU compiler.
     """
+    if not isinstance(config, Config):
+        config = fields.from_config_dict(config)
+    if slice.lower().startswith("cpu:"):
+        # Any chip does for checking the name. Measuring comes after `use_cpu`, as it
+        # starts JAX.
+        if chips_table.find_slice(slice, chips_table.CHIPS["h100"]).count > 1:
+            raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
+        _use_cpu(1)
+        rented = chips_table.find_slice(slice, chips_table.measured_cpu())
+    else:
+        rented = chips_table.find_slice(slice)
+    devices = make_devices(rented)
 
-    temporary: int | None
-    needed: float | None
-    program: int
-    outputs: int
-    rows: list[dict] | None
-    arguments: int
-    flops: float
-    seconds: float
+    def compile_and_forecast(config: Config) -> dict:
+        with waiting(f"compiling for {rented.topology}"):
+            return forecast(config, rented, devices)
+
+    result = compile_and_forecast(config)
+    result["remedy"] = None
+    if not result["fits"] and remedy:
+        result["remedy"] = memory_check.find_suggestion(
+            config, result, compile_and_forecast
+        )
+    if measure and rented.chip.kind == "cpu":
+        config = fields.changed(config, "model", dtype="float32")
+        result["measured_step"] = measure_step(config, devices[:1])
+    return result
+
+
+def make_devices(rented: Slice) -> list:
+    """Creates a device to compile for, for each chip of a slice, before JAX starts.
+
+    A TPU slice gets the devices of the TPU compiler, which the package `libtpu`
+    contains and which needs no TPU. Other slices get virtual CPU devices: XLA
+    partitions a program among them in the same way.
+    """
+    _use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
+    if rented.chip.kind == "tpu":
+        return _tpus(rented)
+    devices = jax.devices("cpu")
+    if len(devices) < rented.count:
+        raise UserError(
+            f"{rented.topology} needs {rented.count} virtual devices, but JAX has "
+            f"started with {len(devices)}; plan in a new process, or first call "
+            f"jax.config.update('jax_num_cpu_devices', {rented.count})"
+        )
+    return devices[: rented.count]
+
+
+def _use_cpu(count: int) -> None:
+    """Makes JAX use the CPU, unless it has started; leaves accelerators to others."""
+    try:
+        if count > 1:
+            jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_platforms", "cpu")
+    except RuntimeError:  # JAX has started: use the devices that it has
+        pass
+
+
+def has_tpu_compiler() -> bool:
+    """True if `libtpu` is installed."""
+    return importlib.util.find_spec("libtpu") is not None
+
+
+def _tpus(rented: Slice) -> list:
+    """The TPU compiler's devices for a slice."""
+    if not has_tpu_compiler():
+        raise UserError(
+            f"--slice={rented.topology}: the TPU compiler is not installed; install it "
+            "with: pip install -e '.[plan]' (needs Linux, but no TPU)"
+        )
+    # Otherwise libtpu asks Google's metadata server which TPU this is, and locks out
+    # other programs that use it.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
+    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    from jax.experimental import topologies
+
+    options = {}
+    if rented.name == "v4":
+        options["chip_config_name"] = "megacore"  # a chip's two cores as one device
+    if rented.shape == (1, 1):
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    try:
+        devices = topologies.get_topology_desc(
+            platform="tpu", topology_name=rented.topology, **options
+        ).devices
+    except jax.errors.JaxRuntimeError as e:
+        raise UserError(
+            f"--slice={rented.topology}: the TPU compiler refuses it: {first_line(e)}"
+        ) from None
+    if len(devices) != rented.count:
+        raise UserError(
+            f"--slice={rented.topology}: the TPU compiler has {len(devices)} devices "
+            f"for {rented.count} chips; use another slice"
+        )
+    return devices
 
 
 def for_chip(config: Config, chip: Chip) -> Config:
@@ -66,9 +162,15 @@ def for_chip(config: Config, chip: Chip) -> Config:
     return fields.changed(config, "model", dtype=dtype)
 
 
-def _compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compiled:
-    """Compiles the train step for the mesh's devices, which need not be here."""
+def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
+    """The compiler's account of a step, per device: a part of what `forecast` returns.
+
+    If the compiler runs out of the chip's memory, only the memory needed is known.
+    """
     started = time.monotonic()
+    parts = step_costs.state_bytes(steps)
+    parts["batch"] = step_costs.bytes_on_device(batch)
+    known, arguments, flops, rows = sum(parts.values()), 0, 0.0, None
     lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     try:
         compiled = lowered.compile()
@@ -79,23 +181,31 @@ def _compile_step(steps: Steps, batch: dict, chip: Chip, length: int) -> Compile
         needed, temporaries_only = out_of_memory
         if temporaries_only:
             needed += step_costs.bytes_on_device((steps.shapes, steps.frozen, batch))
-        spent = time.monotonic() - started
-        return Compiled(None, needed, 0, 0, None, 0, 0.0, spent)
-    memory = compiled.memory_analysis()
-    sent = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
-    weights = {x.shape for x in jax.tree.leaves(steps.shapes.parameters)}
-    tpu = chip.kind == "tpu"
-    return Compiled(
-        temporary=memory.temp_size_in_bytes,
-        needed=None,
-        program=memory.generated_code_size_in_bytes if tpu else 0,
-        # The state is donated: aliased outputs are stored over the arguments.
-        outputs=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
-        rows=collectives.table(sent, length, weights),
-        arguments=memory.argument_size_in_bytes,
-        flops=float((compiled.cost_analysis() or {}).get("flops", 0.0)),
-        seconds=time.monotonic() - started,
-    )
+        parts["temporary"] = needed - known
+    else:
+        memory = compiled.memory_analysis()
+        arguments = memory.argument_size_in_bytes
+        flops = float((compiled.cost_analysis() or {}).get("flops", 0.0))
+        sent = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
+        weights = {x.shape for x in jax.tree.leaves(steps.shapes.parameters)}
+        rows = collectives.table(sent, length, weights)
+        parts["temporary"] = step_costs.temporary_bytes(memory)
+        # Other chips keep machine code elsewhere.
+        code = memory.generated_code_size_in_bytes
+        parts["program"] = code if chip.kind == "tpu" else 0
+    return {
+        "memory": {
+            "chip": chip.memory,
+            "parts": parts,
+            "needed": sum(parts.values()),
+            "arguments": arguments,
+            "gradients": parts["parameters"],  # float32; within `temporary`
+            "by": "the TPU's compiler" if chip.kind == "tpu" else "the CPU's compiler",
+        },
+        "flops": {"compiler_a_chip": flops},  # with the body of a loop counted once
+        "collectives": rows,
+        "compile_seconds": time.monotonic() - started,
+    }
 
 
 def _out_of_memory(message: str) -> tuple[float, bool] | None:
@@ -123,32 +233,23 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     """Forecasts memory, communication and time of a run on a slice.
 
     Args:
-      config: of the run.
-      chips: the slice.
-      devices: of `virtual_devices.make_devices`.
+      devices: of `make_devices`.
 
     Returns:
       Strings, numbers, lists and dicts, as `--json` prints them. Bytes are per chip.
-
-    Raises:
-      UserError: the mesh needs another number of devices, or an axis does not divide.
     """
     config = for_chip(config, chips.chip)
-    mesh = meshes.make_mesh(config.mesh, devices)
-    model = build(config.model, *task_of(config).vocab_sizes)
-    check_batching(model, config)
-    steps = compile_steps(
-        model, config, mesh, step_costs.BOS, step_costs.frozen_models(model, config)
-    )
-    shape, assumed = step_costs.assumed_shape(config, mesh)
-    batch = step_costs.batch_shapes(shape, mesh)
-    compiled = _compile_step(steps, batch, chips.chip, shape.target)
-    flops = step_costs.step_flops(model, config, shape)
+    model, steps = _compile_steps(config, devices)
+    shape, assumed = step_costs.assumed_shape(config, steps.mesh)
+    batch = step_costs.batch_shapes(shape, steps.mesh)
+    compiled = _compiled(steps, batch, chips.chip, shape.target)
+    chip = dataclasses.asdict(chips.chip)
+    del chip["sizes"], chip["torus"]  # the slices on offer
     result = {
         "slice": chips.topology,
         "chips": chips.count,
-        "chip": _numbers(chips.chip),
-        "mesh": dict(mesh.shape),
+        "chip": chip,
+        "mesh": dict(steps.mesh.shape),
         "dtype": config.model.dtype,
         "parameters": model.count(),
         **dict(zip(VOCABULARIES, task_of(config).vocab_sizes, strict=False)),
@@ -163,41 +264,21 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
             "target": shape.target,
             "assumed": assumed,
         },
-        "memory": _memory(steps, batch, compiled, chips.chip),
-        "flops": flops | {"compiler_a_chip": compiled.flops},
-        "collectives": compiled.rows,
-        "compile_seconds": compiled.seconds,
+        **compiled,
+        "flops": step_costs.step_flops(model, config, shape) | compiled["flops"],
     }
     result["fits"] = result["memory"]["needed"] <= result["memory"]["chip"]
-    result["time"] = _time(result, chips) if compiled.rows is not None else None
+    known = result["collectives"] is not None
+    result["time"] = _time(result, chips) if known else None
     return result
 
 
-def _numbers(chip: Chip) -> dict:
-    """The chip's fields, without the slices on offer."""
-    numbers = dataclasses.asdict(chip)
-    del numbers["sizes"], numbers["torus"]
-    return numbers
-
-
-def _memory(steps: Steps, batch: dict, compiled: Compiled, chip: Chip) -> dict:
-    """Bytes on a chip, by purpose."""
-    parts = step_costs.state_bytes(steps)
-    parts["batch"] = step_costs.bytes_on_device(batch)
-    known = sum(parts.values())
-    if compiled.temporary is None:  # out of memory: only the total is known
-        parts["temporary"] = compiled.needed - known
-    else:
-        parts["temporary"] = compiled.temporary + compiled.outputs
-        parts["program"] = compiled.program
-    return {
-        "chip": chip.memory,
-        "parts": parts,
-        "needed": sum(parts.values()),
-        "arguments": compiled.arguments,
-        "gradients": parts["parameters"],  # float32; within `temporary`
-        "by": "the TPU's compiler" if chip.kind == "tpu" else "the CPU's compiler",
-    }
+def _compile_steps(config: Config, devices: Sequence) -> tuple[Model, Steps]:
+    model = build(config.model, *task_of(config).vocab_sizes)
+    check_batching(model, config)
+    frozen = step_costs.frozen_models(model, config)
+    mesh = meshes.make_mesh(config.mesh, devices)
+    return model, compile_steps(model, config, mesh, step_costs.BOS, frozen)
 
 
 def _time(result: dict, chips: Slice) -> dict:
@@ -207,22 +288,17 @@ def _time(result: dict, chips: Slice) -> dict:
     assumes that matrix units, memory and links are busy at the same time.
     """
     chip, parts = chips.chip, result["memory"]["parts"]
-    peak = chip.bfloat16 if result["dtype"] == "bfloat16" else chip.float32
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
     # The state is read and written once in a step, temporaries once per microbatch.
     # Frozen models are only read.
-    moved = (
-        2 * state
-        + parts.get("frozen", 0)
-        + 2 * parts["temporary"] * result["accumulate"]
-    )
+    moved = 2 * (state + parts["temporary"] * result["accumulate"])
+    moved += parts.get("frozen", 0)
     sent = sum(row["sent"] for row in result["collectives"])
+    peak = chip.peak(result["dtype"]) * chips_table.SHARE_OF_PEAK
     compute = result["flops"]["computed"] / chips.count / peak
-    compute /= chips_table.SHARE_OF_PEAK
     memory = moved / chip.bandwidth
-    links = 0.0
-    if sent:
-        links = sent / (chips.interconnect() * chips_table.SHARE_OF_LINKS)
+    rate = chips.interconnect() * chips_table.SHARE_OF_LINKS
+    links = sent / rate if sent else 0.0
     step = max(compute, memory) + links
     batch = result["batch"]
     tokens = batch["real_rows"] * (batch["source"] + batch["target"])
@@ -243,26 +319,16 @@ def _time(result: dict, chips: Slice) -> dict:
     }
 
 
-def measure_step(config: Config, devices: Sequence[Any], count: int = 5) -> float:
+def measure_step(config: Config, devices: Sequence, count: int = 5) -> float:
     """Measures a real step on devices of this machine: the median, in seconds."""
-    mesh = meshes.make_mesh(config.mesh, devices)
-    model = build(config.model, *task_of(config).vocab_sizes)
-    check_batching(model, config)
-    steps = compile_steps(
-        model, config, mesh, step_costs.BOS, step_costs.frozen_models(model, config)
-    )
-    shape, _ = step_costs.assumed_shape(config, mesh)
+    _, steps = _compile_steps(config, devices)
+    shape, _ = step_costs.assumed_shape(config, steps.mesh)
     batch = {
         name: jnp.ones(x.shape, x.dtype)
-        for name, x in step_costs.batch_shapes(shape, mesh).items()
+        for name, x in step_costs.batch_shapes(shape, steps.mesh).items()
     }
     frozen = jax.tree.map(  # values do not matter
         lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), steps.frozen
     )
-    state, spent = steps.init(), []
-    for _ in range(count + 1):  # the first one compiles, and is left out
-        started = time.perf_counter()
-        state, metrics = steps.train(state, batch, *frozen)
-        jax.block_until_ready((state, metrics))
-        spent.append(time.perf_counter() - started)
-    return float(np.median(spent[1:]))
+    seconds = timed_steps(steps.train, steps.init(), batch, *frozen)
+    return statistics.median(itertools.islice(seconds, 1, 1 + count))

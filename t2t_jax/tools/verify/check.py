@@ -1,6 +1,5 @@
 """Checks of the documentation's promises: what one is, and how they run."""
 
-import contextlib
 import dataclasses
 import time
 import traceback
@@ -91,17 +90,29 @@ class Check:
 
 
 def at_most(measured: float, bound: float, **numbers) -> Measured:
-    """The `Measured` of an error that may be at most `bound`. NaN is not held.
-
-    Args:
-      **numbers: more numbers for JSON.
-    """
+    """The `Measured` of an error that may be at most `bound`. NaN is not held."""
     return Measured(
         f"{measured:.2g}",
         f"<= {bound:.2g}",
         bool(measured <= bound),
         {"measured": float(measured), "bound": bound, **numbers},
     )
+
+
+def reported(figure: str, numbers: dict, details: Iterable[str] = ()) -> Measured:
+    """The `Measured` of a figure that nothing bounds."""
+    return Measured(figure, "", None, numbers, tuple(details))
+
+
+SHOWN = 5  # faults that are listed one by one
+
+
+def with_details(measured: Measured, lines: Iterable[str]) -> Measured:
+    """Adds lines to a result, the first few one by one."""
+    lines = [*lines]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"and {len(lines) - SHOWN} more"]
+    return dataclasses.replace(measured, details=(*measured.details, *lines))
 
 
 def worst(errors: Iterable[float]) -> float:
@@ -112,11 +123,7 @@ def worst(errors: Iterable[float]) -> float:
 def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:
     """The `Measured` of things that must all be equal.
 
-    Args:
-      differing: how many differ.
-      compared: how many were compared; none at all is not held.
-      what: their name, in the plural.
-      **numbers: more numbers for JSON.
+    If none at all was compared, it is not held.
     """
     return Measured(
         f"{differing} of {compared} {what} differ",
@@ -158,14 +165,7 @@ class Result:
 def chosen(
     checks: Mapping[str, Check], only: Iterable[str] = (), full: bool = False
 ) -> list[str]:
-    """Returns the names of the checks to run, in the order of the table.
-
-    Args:
-      only: names of checks or of groups; empty for all that `full` allows.
-
-    Raises:
-      UserError: there is no such check or group.
-    """
+    """Returns the names of the checks to run, in the order of the table."""
     groups = {check.group for check in checks.values()}
     only = [*only]
     for name in only:
@@ -182,39 +182,14 @@ def chosen(
     ]
 
 
-def run_checks(
-    checks: Mapping[str, Check],
-    names: Iterable[str],
-    context: Context,
-    report: Callable[[Result], None] = lambda result: None,
-    before: Callable[[str], contextlib.AbstractContextManager] = (
-        lambda name: contextlib.nullcontext()
-    ),
-) -> list[Result]:
-    """Runs checks in order.
-
-    Args:
-      names: of the checks to run.
-      report: called with each result as soon as it is there.
-      before: called with the name of a check; the check runs within what it returns.
-    """
-    results = []
-    for name in names:
-        started = time.perf_counter()
-        with before(name):
-            outcome = _run(checks[name], context)
-        seconds = time.perf_counter() - started
-        results.append(Result(name, checks[name], **outcome, seconds=seconds))
-        report(results[-1])
-    return results
-
-
-def _run(check: Check, context: Context) -> dict:
-    """The fields of a `Result` that a check determines."""
+def run_check(name: str, check: Check, context: Context) -> Result:
+    """Runs a check, whatever it raises."""
+    measured, unchecked, error = None, "", ""
+    began = time.perf_counter()
     try:
-        return {"measured": check.run(context)}
+        measured = check.run(context)
     except Unavailable as e:
-        return {"unchecked": str(e)}
+        unchecked = str(e)
     # SystemExit: of a command that a check runs in this process.
     except (Exception, SystemExit) as e:
         measured = Measured(
@@ -223,7 +198,9 @@ def _run(check: Check, context: Context) -> dict:
             False,
             {"error": f"{type(e).__name__}: {e}"},
         )
-        return {"measured": measured, "error": traceback.format_exc()}
+        error = traceback.format_exc()
+    seconds = time.perf_counter() - began
+    return Result(name, check, measured, unchecked, error, seconds)
 
 
 def left_out(checks: Mapping[str, Check], names: Iterable[str]) -> list[Result]:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -54,6 +54,16 @@ FIELDS = {
 }
 
 
+def config_flags(fields: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The flags that set fields of a config, by section."""
+    return [
+        f"--config.{section}.{name}={value}"
+        for section, values in fields.items()
+        for name, value in values.items()
+        if name != "options"  # a dict, which no single flag sets
+    ]
+
+
 class ChildRuns:
     """Runs on one text, each in a workdir of its own, and what they share.
 
@@ -73,15 +83,8 @@ class ChildRuns:
 
     def command(self, workdir: Path) -> list[str]:
         """Returns what a user would type."""
-        flags = [
-            f"--config.{section}.{name}={value}"
-            for section, values in self._fields.items()
-            for name, value in values.items()
-        ]
-        return [
-            *(sys.executable, "-m", "t2t_jax.main", "--config=tiny"),
-            *(f"--workdir={workdir}", *flags),
-        ]
+        command = [sys.executable, "-m", "t2t_jax.main", "--config=tiny"]
+        return [*command, f"--workdir={workdir}", *config_flags(self._fields)]
 
     def finished(self, name: str) -> Path:
         """Trains to the end, and returns the workdir."""
@@ -124,7 +127,7 @@ class ChildRuns:
           The workdir, and True if the group was started twice.
         """
         workdir, count = self.folder / name, len(environments)
-        where = f"--coordinator_address=127.0.0.1:{_free_port()}"
+        where = f"--coordinator_address=127.0.0.1:{free_port()}"
         commands = [
             [
                 *self.command(workdir),
@@ -186,11 +189,7 @@ class ChildRuns:
 
 
 def child_runs(context: Context) -> ChildRuns:
-    """The runs that all checks share.
-
-    Raises:
-      Unavailable: this process has the machine's TPU.
-    """
+    """The runs that all checks share."""
     if _has_tpu():
         raise Unavailable(
             "another process cannot use the TPU that this one has; run this check "
@@ -209,10 +208,7 @@ def baseline(context: Context) -> Path:
 def child_environment(cache: Path | None = None) -> dict[str, str]:
     """The environment of a process that imports this package and no other copy.
 
-    Compiled programs are shared with this process.
-
-    Args:
-      cache: a folder for prepared text; by default the user's.
+    Compiled programs are shared with this process; `cache` is for prepared text.
     """
     package = str(Path(t2t_jax.__file__).parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -278,7 +274,8 @@ def _wait_for(path: Path, process: subprocess.Popen) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that no program listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -28,7 +28,7 @@ from t2t_jax.tools.verify.check import (
     all_held,
     chosen,
     left_out,
-    run_checks,
+    run_check,
 )
 from t2t_jax.tools.verify.table import CHECKS
 
@@ -63,13 +63,11 @@ def main(_):
     machine = describe_machine()
     with tempfile.TemporaryDirectory(prefix="t2t_jax_verify_") as scratch:
         context = Context(Path(scratch), given.workdir, given.full)
-        results = run_checks(
-            CHECKS,
-            names,
-            context,
-            report=_say_result,
-            before=lambda name: waiting(f"checking {name}"),
-        )
+        results = []
+        for name in names:
+            with waiting(f"checking {name}"):
+                results.append(run_check(name, CHECKS[name], context))
+            _say_result(results[-1])
     if not given.only:
         results += left_out(CHECKS, names)
     if given.json:
@@ -201,13 +199,7 @@ def page(
     command: str,
     when: datetime.date,
 ) -> str:
-    """A section of Markdown to paste into docs/performance.md.
-
-    Args:
-      machine: as `describe_machine` returns it.
-      command: what was typed.
-      when: the day of the measurement.
-    """
+    """A section of Markdown to paste into docs/performance.md."""
     lines = [
         f"## Verified on {machine['devices']} x {machine['device']}, {when}",
         "",

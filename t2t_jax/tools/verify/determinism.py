@@ -27,6 +27,7 @@ from t2t_jax.tools.verify.check import (
     Unavailable,
     all_equal,
     at_most,
+    with_details,
     worst,
 )
 from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY
@@ -68,15 +69,8 @@ def same_workdirs(whole: Path, other: Path, *details: str) -> Measured:
     found = workdir_differences(whole, other)
     compared = sum(len(read(whole)) for read in COMPARED.values())
     listed = [f"{thing}: {name}" for thing, names in found.items() for name in names]
-    more = [f"and {len(listed) - 5} more"] if len(listed) > 5 else []
-    measured = all_equal(len(listed), compared, "values")
-    return Measured(
-        measured.figure,
-        measured.bound,
-        measured.held,
-        measured.numbers | {"differences": listed[:100]},
-        (*details, *listed[:5], *more),
-    )
+    measured = all_equal(len(listed), compared, "values", differences=listed[:100])
+    return with_details(dataclasses.replace(measured, details=details), listed)
 
 
 def processes(context: Context) -> Measured:
@@ -91,18 +85,11 @@ def processes(context: Context) -> Measured:
         loss_difference(got, want), ORDER, steps=len(want), devices=devices
     )
     said = "started twice: the machine is busy, and XLA waits 30 s for a process"
-    return dataclasses.replace(measured, details=(said,) if late else ())
+    return with_details(measured, [said] if late else [])
 
 
 def two_environments(machine: dict) -> list[dict[str, str]]:
-    """The environments of two processes on a machine that each have their own devices.
-
-    Args:
-      machine: as `describe_machine` returns it.
-
-    Raises:
-      Unavailable: they cannot share its devices.
-    """
+    """The environments of two processes on a machine, with devices of their own."""
     if machine["device"] == "cpu":
         return [{}, {}]
     if "tpu" in machine["device"].lower():
@@ -148,9 +135,7 @@ def devices(context: Context) -> Measured:
         errors[name] = loss_difference(dict(enumerate(got)), dict(enumerate(want)))
     measured = at_most(worst(errors.values()), ORDER, meshes=errors)
     said = f"{len(jax.devices())} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
-    return Measured(
-        measured.figure, measured.bound, measured.held, measured.numbers, (said,)
-    )
+    return with_details(measured, [said])
 
 
 def meshes_of(count: int, full: bool) -> dict[str, MeshConfig]:
@@ -178,14 +163,8 @@ def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
     placed_on = meshes.make_mesh(mesh, devices)
     model = build(config.model, VOCABULARY)
     steps = compile_steps(model, config, placed_on, BOS)
-    found = []
-    with numbers.exact():
-        state = steps.init()
-        placed = meshes.place_batch(placed_on, batch)
-        for _ in range(numbers.STEPS):
-            state, metrics = steps.train(state, placed)
-            found.append(float(metrics["loss"]))
-    return found
+    _, losses = numbers.trained(steps, batch)
+    return [float(loss) for loss in losses]
 
 
 def on_virtual_devices(full: bool) -> Measured:

@@ -7,7 +7,7 @@ that costs.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,19 @@ from flax import nnx
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable, at_most, worst
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    at_most,
+    reported,
+    with_details,
+    worst,
+)
 from t2t_jax.tools.verify.random_models import BOS, PAPER, SmallModel, small_models
-from t2t_jax.tools.verify.references import adam, differentiable, twin
+from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.losses import loss_sums
-from t2t_jax.training.step import compile_steps
+from t2t_jax.training.step import Steps, TrainState, compile_steps
 
 # Logits are of order 1 to 10. Rounding changed them by 5e-6 at most, over 150 random
 # models on a CPU; the bound leaves room for other machines, and none for a mistake.
@@ -76,7 +84,7 @@ def default_precision(context: Context) -> Measured:
     if jax.default_backend() == "cpu":
         raise Unavailable("a CPU computes float32 products in float32, see forward")
     error = worst(forward_error(small) for small in small_models().values())
-    return Measured(f"{error:.2g}", "", None, {"measured": error})
+    return reported(f"{error:.2g}", {"measured": error})
 
 
 # ---------------------------------------------------------------- gradients and updates
@@ -94,67 +102,33 @@ def float64_types() -> Iterator[None]:
             yield
 
 
-class Reference:
-    """The mean loss of a small model's batch in float64, and its gradient."""
+def reference(context: Context) -> Callable[[dict], dict]:
+    """The gradient of the mean loss of the paper's small model in float64.
 
-    def __init__(self, small: SmallModel):
-        batch = twin.teacher_forcing(small.batch, BOS)
-        self._of_parameters = jax.jit(
-            jax.value_and_grad(
-                lambda parameters: differentiable.mean_loss(
-                    small.config, parameters, batch, SMOOTHING
-                )
-            )
-        )
-
-    def __call__(self, parameters) -> tuple[float, dict]:
-        """Returns the loss and, as NumPy arrays, the gradient."""
-        with float64_types():
-            parameters = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), parameters)
-            loss, gradient = self._of_parameters(parameters)
-            return float(loss), jax.tree.map(np.asarray, gradient)
-
-
-def reference(context: Context) -> Reference:
-    """The reference of the paper's small model, compiled once."""
-    return context.shared("float64", lambda: Reference(models(context)[PAPER]))
-
-
-def reference_error(small: SmallModel, loss: float, gradient) -> float:
-    """The distance of the differentiable reference from the twin, in loss and slope.
-
-    The slope is that of the twin's loss in a random direction, by central differences.
+    A function of parameters, compiled once; it returns NumPy arrays.
     """
+    small = models(context)[PAPER]
     batch = twin.teacher_forcing(small.batch, BOS)
-    random = np.random.default_rng(3)
-    direction = jax.tree.map(lambda x: random.normal(size=x.shape), small.parameters)
 
-    def loss_at(distance: float) -> float:
-        moved = jax.tree.map(
-            lambda x, u: twin.float64(x) + distance * u, small.parameters, direction
-        )
-        logits_btv = twin.logits(small.config, moved, batch)
+    def mean_loss(parameters):
+        logits_btv = twin.logits(small.config, parameters, batch)
         total, _, tokens = twin.loss_sums(logits_btv, batch, SMOOTHING)
         return total / tokens
 
-    step = 1e-8  # a longer one meets ReLUs that turn
-    slope = (loss_at(step) - loss_at(-step)) / (2 * step)
-    want = sum(
-        np.sum(g * u)
-        for g, u in zip(
-            jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True
-        )
-    )
-    return worst([abs(loss_at(0.0) - loss), abs(slope - want)])
+    compiled = context.shared("float64", lambda: jax.jit(jax.grad(mean_loss)))
+
+    def gradient(parameters):
+        with float64_types():
+            parameters = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), parameters)
+            return jax.device_get(compiled(parameters))
+
+    return gradient
 
 
 def gradients(context: Context) -> Measured:
     """Compares the gradient of the mean loss with that in float64, array by array."""
     small = models(context)[PAPER]
-    loss, want = reference(context)(small.parameters)
-    error = reference_error(small, loss, want)
-    if not error <= ROUNDING:
-        raise AssertionError(f"the two references differ by {error:.2g}")
+    want = reference(context)(small.parameters)
 
     def mean_loss(parameters):
         module = nnx.merge(small.model.definition, parameters)
@@ -164,7 +138,7 @@ def gradients(context: Context) -> Measured:
     with exact():
         got = jax.device_get(jax.jit(jax.grad(mean_loss))(small.parameters))
     largest = worst(np.max(np.abs(x)) for x in jax.tree.leaves(want))
-    return at_most(_worst(got, want) / largest, GRADIENT_ROUNDING, references=error)
+    return at_most(_worst(got, want) / largest, GRADIENT_ROUNDING)
 
 
 def adam_steps(context: Context) -> Measured:
@@ -175,21 +149,18 @@ def adam_steps(context: Context) -> Measured:
     small = models(context)[PAPER]
     config = step_config()
     steps = compiled(small, config)
-    with exact():
-        state = steps.start(jax.tree.map(jnp.asarray, small.parameters))
-        placed = meshes.place_batch(steps.mesh, small.batch)
-        for _ in range(STEPS):
-            state, _ = steps.train(state, placed)
+    state = steps.start(jax.tree.map(jnp.asarray, small.parameters))
+    state, _ = trained(steps, small.batch, state)
     got = jax.device_get(state.parameters)
 
     leaves, tree = jax.tree.flatten(small.parameters)
     leaves = [twin.float64(x) for x in leaves]
     moments = [None] * len(leaves)
     for step in range(1, STEPS + 1):
-        _, gradient = reference(context)(jax.tree.unflatten(tree, leaves))
-        rate = adam.learning_rate(step, small.config.width, WARMUP)
+        gradient = reference(context)(jax.tree.unflatten(tree, leaves))
+        rate = twin.learning_rate(step, small.config.width, WARMUP)
         updated = [
-            adam.adam(x, g, m, step, rate)
+            twin.adam(x, g, m, step, rate)
             for x, g, m in zip(leaves, jax.tree.leaves(gradient), moments, strict=True)
         ]
         leaves, moments = zip(*updated, strict=True)
@@ -210,6 +181,18 @@ def compiled(small: SmallModel, config: Config):
     """The functions of a run with a small model, on one device."""
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
     return compile_steps(small.model, config, mesh, BOS)
+
+
+def trained(steps: Steps, batch, state: TrainState | None = None):
+    """Trains `STEPS` steps on one batch; returns the state and the losses, float32."""
+    losses = []
+    with exact():
+        state = steps.init() if state is None else state
+        placed = meshes.place_batch(steps.mesh, batch)
+        for _ in range(STEPS):
+            state, metrics = steps.train(state, placed)
+            losses.append(np.float32(metrics["loss"]))
+    return state, losses
 
 
 def _worst(a, b) -> float:
@@ -268,19 +251,12 @@ def golden(context: Context) -> Measured:
     equal = losses == [*map(np.float32, GOLDEN_LOSSES)]
     said = "the stored ones" if equal else "not the stored ones"
     measured = at_most(error, GOLDEN_TOLERANCE, losses=[float(x) for x in losses])
-    return dataclasses.replace(measured, details=(f"to the last bit {said}",))
+    return with_details(measured, [f"to the last bit {said}"])
 
 
 def losses_from_seed(seed: int = 1) -> list[np.float32]:
     """The losses of three steps of one layer; all that is random comes from a seed."""
     config = step_config(seed, warmup=40, layers=1, dropout=0.1)
     small = SmallModel(config.model)
-    steps = compiled(small, config)
-    losses = []
-    with exact():
-        state = steps.init()
-        placed = meshes.place_batch(steps.mesh, small.batch)
-        for _ in range(STEPS):
-            state, metrics = steps.train(state, placed)
-            losses.append(np.float32(metrics["loss"]))
+    _, losses = trained(compiled(small, config), small.batch)
     return losses

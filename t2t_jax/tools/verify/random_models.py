@@ -123,7 +123,10 @@ PAPER = "the paper's, 2 layers"
 CONFIGS = {
     PAPER: {"layers": 2},
     "pre-norm, learned positions": {
-        **{"layers": 1, "norm": "pre", "positions": "learned", "head_width": 3},
+        "layers": 1,
+        "norm": "pre",
+        "positions": "learned",
+        "head_width": 3,
     },
 }
 

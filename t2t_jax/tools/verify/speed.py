@@ -7,7 +7,6 @@ the documentation states.
 
 import dataclasses
 import functools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -22,14 +21,16 @@ from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel.machine import core_count
-from t2t_jax.parallel.mesh import make_mesh, place_batch
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable
-from t2t_jax.tools.verify.random_models import BOS, random_batch
-from t2t_jax.tools.verify.step_cost import StepCost, step_cost
-from t2t_jax.training.step import compile_steps
+from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
+from t2t_jax.tools.verify.measuring import (
+    StepCost,
+    Trainer,
+    median_seconds,
+    step_cost,
+)
+from t2t_jax.tools.verify.random_models import random_batch
 
 BIG = {"width": 1024, "heads": 16, "hidden": 4096, "dropout": 0.3}  # configs/big.py
 PIECES = 37_000  # of the vocabulary, as in configs/base.py
@@ -49,17 +50,6 @@ def check_time(context: Context) -> None:
             f"{spent:.0f} s are spent, and --full shall end within 8 minutes; it runs "
             "alone with --only"
         )
-
-
-def in_time(run: Callable[[Context], Measured]) -> Callable[[Context], Measured]:
-    """Makes a check unavailable that would begin too late."""
-
-    @functools.wraps(run)
-    def in_time(context: Context) -> Measured:
-        check_time(context)
-        return run(context)
-
-    return in_time
 
 
 class Sizes(NamedTuple):
@@ -174,12 +164,10 @@ def matrix(context: Context) -> Measured:
     for dtype, peak in peaks.items():
         if sheet := chips.peak(kind, dtype):
             details.append(f"{dtype}: {peak / sheet:.0%} of the data sheet's peak")
-    return Measured(
+    return reported(
         f"{listed}; memory {traffic / 1e9:,.0f} GB/s",
-        "",
-        None,
         {"flops": peaks, "bytes_per_second": traffic},
-        tuple(details),
+        details,
     )
 
 
@@ -215,17 +203,8 @@ def cost_of(context: Context, name: str) -> StepCost:
     return context.shared(f"step of {name}", measure)
 
 
-def base_step(context: Context) -> Measured:
-    """Measures training steps of the paper's base model."""
-    return _step(context, "base")
-
-
-def big_step(context: Context) -> Measured:
-    """Measures training steps of the paper's big model."""
-    return _step(context, "big")
-
-
-def _step(context: Context, name: str) -> Measured:
+def step(context: Context, name: str) -> Measured:
+    """Measures training steps of the paper's base or big model."""
     before = _matrix_peaks(context)
     cost = cost_of(context, name)
     # Other programs may have slowed the products down: measured once more.
@@ -243,18 +222,21 @@ def _step(context: Context, name: str) -> Measured:
             f"plan forecasts {cost.planned_seconds * 1e3:,.1f} ms: measured / forecast "
             f"{ratio:.2f}"
         )
-    return Measured(
+    return reported(
         f"{cost.seconds * 1e3:,.1f} ms, {cost.tokens_per_second:,.0f} tokens/s, MFU "
         f"{mfu:.0%}",
-        "",
-        None,
         _numbers(cost) | {"mfu": mfu, "peak": peak},
-        tuple(details),
+        details,
     )
 
 
 def _numbers(cost: StepCost) -> dict:
     return dataclasses.asdict(cost) | {"tokens_per_second": cost.tokens_per_second}
+
+
+def in_words(changes: dict) -> str:
+    """Fields of a model and their values."""
+    return ", ".join(f"{field}={value}" for field, value in changes.items())
 
 
 def _batch(cost: StepCost) -> str:
@@ -266,23 +248,15 @@ def _size(name: str, cost: StepCost) -> str:
     text = f"{cost.parameters:,} parameters"
     shrunk = sizes().shrunk[name]
     if shrunk:
-        changes = ", ".join(f"{field}={value}" for field, value in shrunk.items())
-        text += f" ({name} shrunk for a CPU: {changes})"
+        text += f" ({name} shrunk for a CPU: {in_words(shrunk)})"
     return text
 
 
-def base_memory(context: Context) -> Measured:
-    """Compares the memory of a step of base with `plan`'s forecast."""
-    return _memory(context, "base")
+def memory(context: Context, name: str) -> Measured:
+    """Compares the memory of a step of base or big with `plan`'s forecast.
 
-
-def big_memory(context: Context) -> Measured:
-    """Compares the memory of a step of big with `plan`'s forecast."""
-    return _memory(context, "big")
-
-
-def _memory(context: Context, name: str) -> Measured:
-    """A run that fits by the forecast must fit: memory may not exceed it."""
+    A run that fits by the forecast must fit: memory may not exceed it.
+    """
     cost = cost_of(context, name)
     if cost.memory is None:
         raise Unavailable(
@@ -306,9 +280,9 @@ def _small_config() -> Config:
     return with_rows(changed(Config(), "model", **sizes().small), sizes().small_rows)
 
 
-@in_time
 def dtypes(context: Context) -> Measured:
     """Compares a step in bfloat16 with one in float32."""
+    check_time(context)
     seconds = {}
     for dtype in ("float32", "bfloat16"):
         config = changed(_small_config(), "model", dtype=dtype)
@@ -318,29 +292,27 @@ def dtypes(context: Context) -> Measured:
     details = [_small_size()]
     if jax.default_backend() == "cpu":
         details.append("`auto` is float32 on a CPU")
-    return Measured(
+    return reported(
         f"{both}: bfloat16 {faster:.2f} times as fast",
-        "",
-        None,
         seconds,
-        tuple(details),
+        details,
     )
 
 
 def _small_size() -> str:
     """The model of `small_config`, in words."""
     length, tokens = sizes().small_rows
-    small = ", ".join(f"{k}={v}" for k, v in sizes().small.items())
+    small = in_words(sizes().small)
     model = f"base with {small}" if small else "base"
     return f"{model}; {tokens:,} tokens a side and device, in rows of {length}"
 
 
-@in_time
 def attention(context: Context) -> Measured:
     """Compares the fused attention kernel of this backend with dense attention.
 
     Forward and backward pass of one layer's attention, 8 heads of 64, causal.
     """
+    check_time(context)
     lengths, tokens = sizes().attention
     config = ModelConfig()
     dtype = jnp.bfloat16
@@ -355,7 +327,9 @@ def attention(context: Context) -> Measured:
                 f"{device.device_kind}): config.model.attention='fused' computes dense"
             )
         seconds = {
-            name: _seconds(_gradient(ATTENTION[name].attend, rest), arrays)
+            name: median_seconds(
+                functools.partial(_gradient(ATTENTION[name].attend, rest), *arrays), 10
+            )
             for name in ("fused", "dense")
         }
         numbers[str(length)] = seconds
@@ -369,9 +343,7 @@ def attention(context: Context) -> Measured:
         for ratio, length in zip(faster, lengths, strict=True)
     )
     about = f"forward and backward, 8 heads of 64, causal, {tokens:,} tokens, bfloat16"
-    return Measured(
-        f"fused times as fast as dense: {listed}", "", None, numbers, (about, *rows)
-    )
+    return reported(f"fused times as fast as dense: {listed}", numbers, [about, *rows])
 
 
 def _attention_inputs(rows: int, length: int, dtype) -> tuple[list, Mask]:
@@ -392,23 +364,12 @@ def _gradient(attend: Callable, rest: tuple) -> Callable:
     return jax.jit(jax.grad(total, (0, 1, 2)))
 
 
-def _seconds(function: Callable, arguments: Sequence, times: int = 10) -> float:
-    """Median seconds of a call after the first."""
-    jax.block_until_ready(function(*arguments))  # compiles
-    spent = []
-    for _ in range(times):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent)
-
-
-@in_time
 def scaling(context: Context) -> Measured:
     """Compares the rate of all devices of this process with that of one.
 
     Each device gets as many rows as the one had (weak scaling), by data parallelism.
     """
+    check_time(context)
     devices = jax.local_devices()
     if len(devices) == 1:
         raise Unavailable(
@@ -428,13 +389,11 @@ def scaling(context: Context) -> Measured:
             f"virtual devices of one CPU share its {core_count()} cores: this shows "
             "that it runs, not what more devices are worth"
         )
-    return Measured(
+    return reported(
         f"{len(devices)} devices: {every:,.0f} tokens/s, {every / one:.2f} times one "
         f"({share:.0%} each)",
-        "",
-        None,
         {"devices": len(devices), "one": one, "all": every},
-        tuple(details),
+        details,
     )
 
 
@@ -446,14 +405,12 @@ def _rows() -> int:
 
 def _step_seconds(config: Config, devices: Sequence[jax.Device]) -> float:
     """Median seconds of a training step, with as many rows on each device."""
-    mesh = make_mesh(devices=devices)
-    steps = compile_steps(build(config.model, PIECES), config, mesh, bos=BOS)
+    trainer = Trainer(config, PIECES, devices=devices)
     shape = Shape(_rows() * len(devices), *[sizes().small_rows[0]] * 2)
-    batch = place_batch(mesh, random_batch(shape, PIECES))
-    state, spent = steps.init(), []
-    for _ in range(1 + sizes().steps):
-        began = time.perf_counter()
-        state, metrics = steps.train(state, batch)
-        jax.block_until_ready((state, metrics))
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent[1:])  # the first one compiles
+    batch = random_batch(shape, PIECES)
+
+    def step() -> None:
+        trainer.step(batch)
+        trainer.finish()
+
+    return median_seconds(step, sizes().steps)

@@ -1,55 +1,49 @@
 """Checks of the speed of what surrounds a training step: input, disk, beam search."""
 
 import dataclasses
-import hashlib
-import itertools
-import os
 import tempfile
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
 from t2t_jax.config import Config, ModelConfig, changed
-from t2t_jax.data.feeding import AHEAD, feed, plan_for
-from t2t_jax.data.filling import Ragged
-from t2t_jax.data.pairs import Pairs
+from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.decoding.batches import block_rows, bucket_for
-from t2t_jax.io import sealed
-from t2t_jax.model.model import build
-from t2t_jax.parallel.mesh import make_mesh
-from t2t_jax.tools.verify import speed
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable
+from t2t_jax.tools.verify import measuring, speed
+from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
 from t2t_jax.tools.verify.random_models import (
-    BOS,
-    SPECIAL,
     random_lines,
     random_translator,
 )
-from t2t_jax.tools.verify.speed import PIECES, cost_of, in_time, sizes, with_rows
-from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.step import TrainState, compile_steps
-from t2t_jax.workdir import Workdir
+from t2t_jax.tools.verify.speed import (
+    PIECES,
+    check_time,
+    cost_of,
+    in_words,
+    sizes,
+    with_rows,
+)
 
 BEAM = 4
 
 
-@in_time
 def feeder(context: Context) -> Measured:
     """Compares the rate of filled batches with what a step of base consumes.
 
     Both in tokens a second of source and target. Without planning, which happens once
     an epoch beside training; its seconds are in the details.
     """
+    check_time(context)
     step = cost_of(context, "base").tokens_per_second
     config = with_rows(Config(), speed.ACCELERATOR.rows["base"])  # configs/base.py
     config = changed(config, "data", feeder="numpy")  # needs no TensorFlow
-    pairs = _made_up_pairs(sizes().pairs)
+    pairs = measuring.random_pairs(_lengths(sizes().pairs), PIECES)
     began = time.perf_counter()
     plan = plan_for(pairs, config.data, seed=0, epoch=0)
     planning = time.perf_counter() - began
-    rate = _fed(pairs, config, sizes().batches)
+    stream = (batch for _, batch in feed(pairs, config.data, seed=0))
+    rate = measuring.feed_rate(stream, sizes().batches)
     return Measured(
         f"{rate / 1e6:,.1f}M tokens/s, {rate / step:,.0f} times a step of base",
         ">= 1 times",
@@ -64,59 +58,42 @@ def feeder(context: Context) -> Measured:
     )
 
 
-def _made_up_pairs(count: int) -> Pairs:
-    """Random tokens, in sentences with log-normal lengths of mean 28 and 31."""
+def _lengths(count: int) -> list[np.ndarray]:
+    """Log-normal lengths of sentences, of mean 28 and 31 tokens."""
     rng = np.random.default_rng(0)
-    sides = []
-    for mean in (28, 31):
-        spread = 0.5  # of the logarithm; the mean is exp(mu + spread^2 / 2)
-        drawn = rng.lognormal(np.log(mean) - spread**2 / 2, spread, count)
-        lengths = np.clip(drawn.astype(np.int64), 2, 128)
-        offsets = np.append(0, np.cumsum(lengths))
-        tokens = rng.integers(SPECIAL, PIECES, offsets[-1], np.uint16)
-        sides.append(Ragged(tokens, offsets))
-    return Pairs(*sides, {}, sizes=(count,))
+    spread = 0.5  # of the logarithm; the mean is exp(mu + spread^2 / 2)
+    return [
+        np.clip(
+            rng.lognormal(np.log(mean) - spread**2 / 2, spread, count).astype(int),
+            2,
+            128,
+        )
+        for mean in (28, 31)
+    ]
 
 
-def _fed(pairs: Pairs, config: Config, batches: int) -> float:
-    """Real tokens/s of batches, after those that were filled ahead."""
-    stream = feed(pairs, config.data, seed=0)
-    try:
-        for _ in range(2 * AHEAD):
-            next(stream)
-        real, began = 0, time.perf_counter()
-        for _, batch in itertools.islice(stream, batches):
-            real += sum(int(np.count_nonzero(batch[s])) for s in ("source", "target"))
-        return real / (time.perf_counter() - began)
-    finally:
-        stream.close()
-
-
-@in_time
 def saving(context: Context) -> Measured:
     """Saves and restores a state; compares with one plain file of as many bytes.
 
     The file is written, fsynced and hashed. Ours has a SHA-256 of every file, which is
     compared when it is restored (docs/surviving.md).
     """
+    check_time(context)
     config = changed(Config(), "model", **sizes().state)
-    model = build(config.model, sizes().state_pieces)
-    steps = compile_steps(model, config, make_mesh(devices=jax.devices()[:1]), BOS)
-    state = _with_noise(steps.init())
+    trainer = measuring.Trainer(config, sizes().state_pieces)
+    state = measuring.with_noise(trainer.state)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     folder = context.folder("saving")
-    plain = _plain_file(folder, size)
-    ours = _saved_and_restored(folder / "run", state, steps.shapes)
+    plain = measuring.plain_file(folder, size)
+    ours = measuring.saved_and_restored(folder / "run", state, trainer.steps.shapes)
     disk = size / (plain["written"] + plain["hashed"])
-    return Measured(
+    return reported(
         f"blocks {ours['blocked']:.2f} s, complete after {ours['complete']:.2f} s "
         f"(plain file: {plain['written'] + plain['hashed']:.2f} s), restored in "
         f"{ours['restored']:.2f} s",
-        "",
-        None,
         {"bytes": size, "plain": plain, **ours},
         (
-            f"{size / 1e6:,.0f} MB of state ({model.count():,} parameters"
+            f"{size / 1e6:,.0f} MB of state ({trainer.model.count():,} parameters"
             f"{', base shrunk for a CPU' if sizes().state else ''}), "
             f"{ours['on_disk'] / 1e6:,.0f} MB on disk, in {tempfile.gettempdir()}",
             f"plain file: written and fsynced in {plain['written']:.2f} s, read and "
@@ -125,66 +102,13 @@ def saving(context: Context) -> Measured:
     )
 
 
-def _with_noise(state: TrainState) -> TrainState:
-    """A state with random moments, as after some training: zeros are compressed."""
-    random = np.random.default_rng(0)
-
-    def noise(x):
-        if not x.ndim:
-            return x
-        return jax.device_put(random.standard_normal(x.shape, np.float32), x.sharding)
-
-    noisy = jax.tree.map(noise, state.optimizer)
-    return state._replace(optimizer=noisy, step=state.step + 1)
-
-
-def _plain_file(folder: Path, size: int) -> dict[str, float]:
-    """Seconds to write and fsync a file of random bytes, and to read and hash it."""
-    file, content = folder / "plain", np.random.default_rng(0).bytes(size)
-    began = time.perf_counter()
-    with open(file, "wb") as f:
-        f.write(content)
-        f.flush()
-        os.fsync(f.fileno())
-    written = time.perf_counter()
-    with open(file, "rb") as f:
-        hashlib.file_digest(f, "sha256")
-    hashed = time.perf_counter()
-    file.unlink()
-    return {"written": written - began, "hashed": hashed - written}
-
-
-def _saved_and_restored(folder: Path, state: TrainState, shapes) -> dict[str, float]:
-    """Seconds that training waits, until all is on disk, and to restore it."""
-    checkpoints = Checkpoints(Workdir(folder), keep_parameters=1, keep_best=1)
-    try:
-        began = time.perf_counter()
-        checkpoints.save(state, RunProgress(), average=False)
-        blocked = time.perf_counter()
-        checkpoints.wait()
-        complete = time.perf_counter()
-        checkpoints.restore(shapes, save_every=1)
-        restored = time.perf_counter()
-    finally:
-        checkpoints.close()
-    place = Workdir(folder).checkpoints / "state" / str(int(state.step))
-    return {
-        "blocked": blocked - began,
-        "complete": complete - began,
-        "restored": restored - complete,
-        "on_disk": sealed.size(place),
-    }
-
-
-@in_time
 def decode(context: Context) -> Measured:
     """Translates with a random base model, to a fixed length."""
+    check_time(context)
     count, source, target = sizes().decoded
     rate, _ = _decoded("decode", sizes().decoded, batch_tokens=0)
-    return Measured(
+    return reported(
         f"{rate:,.1f} sentences/s, {rate * target:,.0f} tokens/s",
-        "",
-        None,
         {"sentences_per_second": rate, "tokens_per_second": rate * target},
         (
             f"{_model('decode')}, beam {BEAM}, {PIECES:,} pieces; {count} lines of "
@@ -193,9 +117,9 @@ def decode(context: Context) -> Measured:
     )
 
 
-@in_time
 def decode_batch(context: Context) -> Measured:
     """Compares how many lines are searched together: `config.decode.batch_tokens`."""
+    check_time(context)
     count, source, target = sizes().compared
     rates, rows = {}, []
     for batch_tokens in sizes().batch_tokens:
@@ -204,11 +128,9 @@ def decode_batch(context: Context) -> Measured:
         rows.append(f"{batch_tokens:,} ({in_block} lines): {rate:,.1f} sentences/s")
     best = max(rates, key=rates.get)
     default = 512 if jax.default_backend() == "cpu" else 16_384
-    return Measured(
+    return reported(
         f"best {best:,}; the default, {default:,}, reaches "
         f"{rates[default] / rates[best]:.0%} of it",
-        "",
-        None,
         {str(tokens): rate for tokens, rate in rates.items()},
         (
             f"{_model('decode_batch')}, beam {BEAM}; {count:,} lines of {source} "
@@ -219,7 +141,7 @@ def decode_batch(context: Context) -> Measured:
 
 
 def _model(check: str) -> str:
-    changes = ", ".join(f"{k}={v}" for k, v in sizes().decoders[check].items())
+    changes = in_words(sizes().decoders[check])
     shrunk = f" shrunk to {changes}" if changes else ""
     return f"one device, random base model{shrunk}"
 
@@ -227,11 +149,7 @@ def _model(check: str) -> str:
 def _decoded(
     check: str, lengths: tuple[int, int, int], batch_tokens: int
 ) -> tuple[float, int]:
-    """Sentences/s of the second of two calls, and the lines in a block.
-
-    Raises:
-      Unavailable: an output has another length, so a rate would mean nothing.
-    """
+    """Sentences/s of the second of two calls, and the lines in a block."""
     count, source, target = lengths
     model = dataclasses.replace(ModelConfig(), **sizes().decoders[check])
     one = jax.devices()[:1]

@@ -1,5 +1,7 @@
 """The checks of `verify`, in the order in which they run."""
 
+from functools import partial
+
 from t2t_jax.tools.verify import (
     agreement,
     determinism,
@@ -42,15 +44,28 @@ CHECKS = {
     "beam": Check("numbers", "a wide beam is exhaustive search", agreement.beam),
     # In this order: on a GPU the allocator's peak of memory only rises, so that of
     # base is known only before anything larger has run. What is last may come too late
-    # (`speed.in_time`).
+    # (`speed.check_time`).
     "matrix": Check("speed", "matrix products by dtype, and memory", speed.matrix),
-    "base_step": Check("speed", "a training step of base", speed.base_step, False),
-    "base_memory": Check(
-        "speed", "base takes no more than plan says", speed.base_memory, False
+    "base_step": Check(
+        "speed",
+        "a training step of base",
+        partial(speed.step, name="base"),
+        quick=False,
     ),
-    "big_step": Check("speed", "a training step of big", speed.big_step, False),
+    "base_memory": Check(
+        "speed",
+        "base takes no more than plan says",
+        partial(speed.memory, name="base"),
+        quick=False,
+    ),
+    "big_step": Check(
+        "speed", "a training step of big", partial(speed.step, name="big"), quick=False
+    ),
     "big_memory": Check(
-        "speed", "big takes no more than plan says", speed.big_memory, False
+        "speed",
+        "big takes no more than plan says",
+        partial(speed.memory, name="big"),
+        quick=False,
     ),
     "attention": Check("speed", "fused attention beside dense", speed.attention, False),
     "decode": Check("speed", "beam search with base", speed_around.decode, False),

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import jax
@@ -25,10 +25,16 @@ from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.step_lookup import open_text
+from t2t_jax.run.rerun import open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    all_equal,
+    with_details,
+)
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.checkpoint_folders import KINDS
@@ -40,7 +46,6 @@ from t2t_jax.workdir import IMPORTED, Workdir
 
 T = TypeVar("T")
 
-SHOWN = 5  # faults that are listed one by one
 MOST_LINES = 2_000  # of the dev text that are encoded and decoded
 # Lines in which a tokenizer could lose something.
 HARD_LINES = (
@@ -77,22 +82,10 @@ def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
 
 
 def check_here(corpus: Corpus) -> Corpus:
-    """Returns a corpus; refuses one that would be downloaded when it is read.
-
-    Raises:
-      UserError: its data set is not on this machine.
-    """
+    """Returns a corpus; refuses one that would be downloaded when it is read."""
     if not corpus.is_here():
         raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
     return corpus
-
-
-def with_details(measured: Measured, lines: Sequence[str]) -> Measured:
-    """Adds faults to a result, the first few one by one."""
-    lines = [*lines]
-    if len(lines) > SHOWN:
-        lines[SHOWN:] = [f"and {len(lines) - SHOWN} more"]
-    return dataclasses.replace(measured, details=(*measured.details, *lines))
 
 
 def checkpoints(context: Context) -> Measured:
@@ -274,7 +267,7 @@ def trains(context: Context) -> Measured:
     try:
         pairs = open_text(workdir).pairs
         model = build(config.model, *vocabulary.sizes)
-        frozen = open_frozen(config, model, vocabulary).frozen
+        frozen = open_frozen(config, model, vocabulary)
     except UserError as e:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])

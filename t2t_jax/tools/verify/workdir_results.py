@@ -22,12 +22,17 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from t2t_jax.tools.verify.check import Context, Measured, Unavailable, all_equal
+from t2t_jax.tools.verify.check import (
+    Context,
+    Measured,
+    Unavailable,
+    all_equal,
+    with_details,
+)
 from t2t_jax.tools.verify.workdir_files import (
     check_here,
     judged_by,
     opened,
-    with_details,
 )
 from t2t_jax.workdir import Workdir
 

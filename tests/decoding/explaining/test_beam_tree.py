@@ -10,7 +10,7 @@ from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import constraints_for
 from t2t_jax.decoding.search_options import beam_search_algorithm
 from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
-from t2t_jax.tools.explain.trace import trace_search
+from t2t_jax.tools.explain.trace import Explained, trace_search
 from tests.decoding.small_translator import translator
 
 LINE = "the cat sees the dog"
@@ -25,7 +25,8 @@ def traced(model, line=LINE, beam=4, nbest=2, stop=None, must=(), must_not=()):
     (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
     source = model.reader(1, False).sources([line])[0].ids
     search = model._search(algorithm)
-    steps = trace_search(search, source, constraints, vocabulary, model.phrases, decode)
+    explained = Explained(model.members, vocabulary, model.phrases, search)
+    steps = trace_search(explained, source, constraints)
     limit = longest_output(len(source), decode)
     wanted = model.translate([line], **options, must=must, must_not=must_not)[0]
     return [*steps], algorithm, limit, wanted

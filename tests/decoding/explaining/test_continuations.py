@@ -12,6 +12,7 @@ from t2t_jax.tools.explain.continuations import (
     likely_alternatives,
 )
 from t2t_jax.tools.explain.distribution import Distribution
+from t2t_jax.tools.explain.trace import Explained
 from tests.decoding.small_translator import translator, vocabulary
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -63,7 +64,7 @@ def test_the_search_goes_on_from_an_alternative():
 
     def found(constraints, ids=other.tokens, probabilities=probabilities[:limit]):
         return continuations(
-            *(one._search(algorithm), ours, one.phrases, one.config.decode),
+            Explained(one.members, ours, one.phrases, one._search(algorithm)),
             *(Source(source, 0), ids),
             predicting(ids, probabilities),
             constraints,

@@ -5,7 +5,7 @@ import pytest
 
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.tools.explain.words import cover, words_of
+from t2t_jax.tools.explain.words import cover, words_of_tokens
 from tests.decoding.small_translator import vocabulary
 
 
@@ -24,7 +24,7 @@ def covered(source, target, looks_at):
         keys_s = source_words == word
         weights[0, :, t] = keys_s / keys_s.sum()
     weights[0, :, -1, -1] = 1
-    words = [words_of(ours, ids) for ids in pair]
+    words = [words_of_tokens(ours, ids) for ids in pair]
     return (*words, cover(*words, AttentionMaps((), (), None, None, weights)))
 
 
@@ -58,7 +58,7 @@ def test_a_word_that_many_look_at_a_little_is_not_dropped():
     weights_ts[:, words[0].index(0)] += 0.7
     weights_ts[:, words[0].index(1)] += 0.2
     maps = AttentionMaps((), (), None, None, weights_ts[None, None])
-    assert cover(*(words_of(ours, ids) for ids in pair), maps).dropped == []
+    assert cover(*(words_of_tokens(ours, ids) for ids in pair), maps).dropped == []
 
 
 @pytest.mark.parametrize("text", ["القطة ترى الكلب", "a 😀 \u3000 b", "👩🏽‍🚀x", ""])
@@ -76,7 +76,7 @@ def test_where_no_spaces_are_written_pieces_are_words():
     # Characters of three bytes, since the vocabulary has none of them.
     for text in ("猫が犬を見る。", "猫 が犬を", "แมวเห็น"):
         (ids,) = ours.encode([text], end=True)
-        words = words_of(ours, ids)
+        words = words_of_tokens(ours, ids)
         assert words.texts == [*text.replace(" ", "")]
         assert sorted({*words.of_piece}) == [-1, *range(len(words.texts))]
         assert words.of_piece.count(0) == 3

@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.tools.explain import distribution
@@ -115,5 +116,5 @@ def test_the_first_layer_of_the_lens_is_a_model_without_the_second():
 def test_models_without_layers_to_read_say_so():
     (member,) = translator(1, kind="neural_gpu").members
     one = translator(1)
-    assert distribution.lenses(one.vocabulary, member, pairs_of(one)) is None
-    assert "'neural_gpu' has no decoder layers" in distribution.missing_lens(member)
+    with pytest.raises(UserError, match="'neural_gpu' has no decoder layers"):
+        distribution.lenses(one.vocabulary, member, pairs_of(one))

@@ -34,7 +34,7 @@ def start(algorithm):
 
 @functools.partial(jax.jit, static_argnames="algorithm")
 def advance(algorithm, logits_vv, state, position):
-    sentences = state.sentences
+    sentences = jax.tree.map(lambda leaf: leaf[:, 0], state.sentences)
     logits_bnv = logits_vv[sentences.token_bn]
     log_prob_bnv = extensions(logits_bnv, sentences.log_prob_bn, banned=())
     after = algorithm.advance(step_by(logits_vv), state, position, position + 1)
@@ -42,7 +42,7 @@ def advance(algorithm, logits_vv, state, position):
 
 
 def beam_of(state):
-    kept = jax.tree.map(lambda leaf: np.asarray(leaf[0]), state.sentences)
+    kept = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), state.sentences)
     return Beam(kept.tokens_bnt, kept.log_prob_bn, kept.finished, bool(kept.stopped_b))
 
 

@@ -35,14 +35,11 @@ Tokens = Sequence[Sequence[int]]
 class Logits(NamedTuple):
     """Logits of both systems, compared.
 
-    Attributes:
-      difference: the largest absolute difference.
-      largest: the largest absolute logit; rounding errors grow with it. Tokens that
-        both silence, `SILENT` below the best of their position, do not count.
+    Tokens that both silence, `SILENT` below the best of their position, do not count.
     """
 
-    difference: float
-    largest: float
+    difference: float  # the largest absolute one
+    largest: float  # absolute logit; rounding errors grow with it
 
     @property
     def agrees(self) -> bool:
@@ -58,19 +55,13 @@ class Logits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Greedy:
-    """Greedy translations of both systems, compared.
+    """Greedy translations of both systems, compared."""
 
-    Attributes:
-      lines: the number compared.
-      equal: those with the same tokens.
-      ties: those that differ first between two tokens of nearly the same probability.
-      different: (line from 0, position, our token, theirs, difference of our
-        log-probabilities) of the others.
-    """
-
-    lines: int
-    equal: int
-    ties: int
+    lines: int  # compared
+    equal: int  # with the same tokens
+    ties: int  # that differ first between two tokens of nearly the same probability
+    # Of the others: line from 0, position, our token, theirs, difference of our
+    # log-probabilities.
     different: list[tuple[int, int, int, int, float]]
 
     @property
@@ -87,15 +78,10 @@ class Greedy:
 
 
 class Texts(NamedTuple):
-    """Beam-search translations of both systems, compared.
+    """Beam-search translations of both systems, compared."""
 
-    Attributes:
-      lines: the number compared.
-      different: (line from 0, our text, theirs, our score of ours, our score of theirs)
-        of the lines whose texts differ.
-    """
-
-    lines: int
+    lines: int  # compared
+    # Whose texts differ: line from 0, our text, theirs, our scores of both.
     different: list[tuple[int, str, str, float, float]]
 
     def __str__(self) -> str:
@@ -136,12 +122,7 @@ def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int
 
 
 def check_logits(translator: Translator, script: str, **job: Any) -> Logits:
-    """Compares our logits of random pairs with those of another system.
-
-    Args:
-      script: of the other system, in `peers/`.
-      job: its arguments besides the pairs.
-    """
+    """Compares our logits of random pairs with those of a script of `peers/`."""
     sources, targets = (tokens[:8] for tokens in random_pairs(translator))
     theirs = peer_process.run(script, "logits", sources=sources, targets=targets, **job)
     return compare_logits(translator, logits(translator, sources, targets), theirs)
@@ -150,14 +131,7 @@ def check_logits(translator: Translator, script: str, **job: Any) -> Logits:
 def check_greedy(
     translator: Translator, script: str, sources: Tokens, limits: list[int], **job: Any
 ) -> Greedy:
-    """Compares our greedy translations with those of another system.
-
-    Args:
-      script: of the other system, in `peers/`.
-      sources: ids with EOS.
-      limits: the most tokens of each translation.
-      job: its other arguments.
-    """
+    """Compares our greedy translations of ids with EOS with those of a peer script."""
     theirs = peer_process.run(script, "greedy", sources=sources, limits=limits, **job)
     ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
     return compare_greedy(translator, sources, ours, theirs["tokens"], limits)
@@ -196,12 +170,7 @@ def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
 def compare_logits(
     translator: Translator, ours: Sequence, theirs: dict[str, np.ndarray]
 ) -> Logits:
-    """Compares logits of the tokens that translations may contain.
-
-    Args:
-      ours: of `logits`.
-      theirs: of a peer script: `logits_0`, `logits_1`, ...
-    """
+    """Compares `logits` with those of a peer, of tokens that translations may have."""
     vocabulary = translator.vocabulary
     kept_v = np.ones(len(vocabulary), bool)
     kept_v[[*never_generated(vocabulary)]] = False
@@ -222,12 +191,9 @@ def compare_logits(
 def compare_greedy(
     translator: Translator, sources: Tokens, ours: Tokens, theirs: Tokens, limits
 ) -> Greedy:
-    """Compares greedy translations token by token.
+    """Compares greedy translations token by token; they have EOS if they ended.
 
-    Args:
-      sources: ids with EOS.
-      ours, theirs: ids of the translations, with EOS if they ended.
-      limits: the most tokens of each; there, some systems force EOS.
+    At the limit, which is not compared, some systems force EOS.
     """
     equal, suspects = 0, []
     for line, (mine, other, limit) in enumerate(zip(ours, theirs, limits, strict=True)):
@@ -274,13 +240,7 @@ def _gaps(translator, sources, ours, suspects) -> list[float]:
 def compare_texts(
     translator: Translator, lines: Sequence[str], ours: list, theirs: Sequence[str]
 ) -> Texts:
-    """Compares beam-search translations by their texts.
-
-    Args:
-      lines: the source text.
-      ours: our `Translation`s.
-      theirs: their texts.
-    """
+    """Compares our `Translation`s of lines with the texts of a peer."""
     rows = [
         row
         for row, (mine, other) in enumerate(zip(ours, theirs, strict=True))

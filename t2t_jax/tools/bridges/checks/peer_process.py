@@ -18,6 +18,7 @@ import numpy as np
 from t2t_jax.io.errors import UserError
 
 SCRIPTS = Path(__file__).parent / "peers"
+_RUNNER = Path(__file__).with_name("peer_job.py")
 # Script -> the packages that it imports.
 NEEDS = {
     "ctranslate2_peer": ("ctranslate2", "sentencepiece"),
@@ -54,7 +55,7 @@ def run(script: str, task: str, **job: Any) -> dict[str, Any]:
         file.write_text(json.dumps({"task": task, "output": str(output), **job}))
         # Not in the current folder, whose modules could shadow installed ones.
         done = subprocess.run(
-            [sys.executable, "-P", str(SCRIPTS / f"{script}.py"), str(file)],
+            [sys.executable, "-P", _RUNNER, SCRIPTS / f"{script}.py", file],
             cwd=folder,
             capture_output=True,
             text=True,

@@ -161,9 +161,25 @@ def _search(decode: Mapping[str, Any]) -> str:
     )
 
 
-def write_tokenizers(vocabulary: Vocabulary, folder: Path) -> None:
-    """Writes our own files of a vocabulary."""
-    for name, content in own_files(vocabulary).items():
+def write_own(
+    translator: Translator,
+    file: Path,
+    about: dict[str, Any],
+    kind: str,
+    use: str,
+    options: Mapping[str, Any],
+) -> None:
+    """Writes what formats of our own have besides a model: `about`, and a card."""
+    write_json(file, about)
+    files = own_files(translator.vocabulary)
+    heading = f"{direction(translator)}: {kind}"
+    text = card(translator, heading, use, scores=options.get("scores"))
+    write_files(file.parent, files | {"README.md": text.encode()})
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes files by their names."""
+    for name, content in files.items():
         (folder / name).write_bytes(content)
 
 

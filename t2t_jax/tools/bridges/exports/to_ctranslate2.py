@@ -5,11 +5,12 @@ converters. Its Transformer has all of ours as special cases but a few, which `c
 refuses. `rules` maps the parameters; it needs no CTranslate2.
 """
 
+import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,22 +23,17 @@ from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exports.card import card, direction
-from t2t_jax.tools.bridges.formats import ExportFormat, never_generated
-from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
-from t2t_jax.tools.bridges.weights import (
-    FLAT,
-    LINEAR,
-    LINEAR_OUT,
-    SAME,
-    Form,
-    Rule,
-    listed,
+from t2t_jax.tools.bridges.exports.card import card, direction, write_files
+from t2t_jax.tools.bridges.formats import (
+    ExportFormat,
+    check_choices,
+    never_generated,
 )
+from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
+from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables, listed
 from t2t_jax.workdir import TOKENIZERS
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
@@ -59,6 +55,40 @@ _CHOICES = {
     "attention": ("fused", "dense", "chunked", "unscaled"),
     "feed_forward": tuple(_ACTIVATIONS),
 }
+# Tied tables are stored as copies.
+TABLES = Tables(
+    source="encoder/embeddings_0/weight",
+    target="decoder/embeddings/weight",
+    output="decoder/projection/weight",
+    bias="decoder/projection/bias",
+    positions={
+        side: f"{side}/position_encodings/encodings" for side in ("encoder", "decoder")
+    },
+)
+# It multiplies by the matrices of one input together.
+LAYERS = Layers(
+    layer="{side}/layer_{number}/",
+    linears={
+        "attention.query": "self_attention/linear_0/{}",
+        "attention.key": "self_attention/linear_0/{}",
+        "attention.value": "self_attention/linear_0/{}",
+        "attention.out": "self_attention/linear_1/{}",
+        "cross.query": "attention/linear_0/{}",
+        "cross.key": "attention/linear_1/{}",
+        "cross.value": "attention/linear_1/{}",
+        "cross.out": "attention/linear_2/{}",
+        "ff.inner": "ffn/linear_0/{}",
+        "ff.outer": "ffn/linear_1/{}",
+    },
+    norms={
+        "attention": "self_attention/layer_norm/{}",
+        "cross": "attention/layer_norm/{}",
+        "ff": "ffn/layer_norm/{}",
+    },
+    final_norm="{side}/layer_norm/{}",
+    norm=("gamma", "beta"),
+)
+_GATED = {"ff.gate": "ffn/linear_0/{}", "ff.inner": "ffn/linear_0_noact/{}"}
 # The bias of tokens that no search may generate. float16 ends at -65,504.
 _NEVER = -60_000.0
 # On some GPUs, CTranslate2 pads rows to a multiple of this, padding has positions too.
@@ -70,21 +100,11 @@ def write(
 ) -> dict[str, Any]:
     """Writes a model that CTranslate2 loads, its tokenizer and a README.md.
 
-    Args:
-      options: `quantization`, one of `QUANTIZATIONS`; float32 if missing or empty.
-
-    Returns:
-      Arguments for peers/ctranslate2_peer.py.
-
-    Raises:
-      UserError: CTranslate2 has no such model or quantization, or is not installed.
+    The option `quantization` is one of `QUANTIZATIONS`.
     """
     quantization = options.get("quantization") or "float32"
-    check(translator, quantization)
     files, tokenizer = sentencepiece_files(translator.vocabulary)
     save(translator, folder, quantization)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
     target = translator.vocabulary
     peer = {
         "tokenizer": tokenizer,
@@ -94,36 +114,27 @@ def write(
         "max_input_length": longest_source(translator.config, translator.model)[0],
     }
     text = readme(translator, peer, options.get("scores"))
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    write_files(folder, files | {"README.md": text.encode()})
     return peer
 
 
 def check(translator: Translator, quantization: str) -> None:
     """Raises UserError for what CTranslate2 does not compute exactly as we do."""
-    if len(translator.members) > 1:
-        raise UserError(
-            f"an ensemble of {len(translator.members)} models: CTranslate2 holds one; "
-            "export one workdir, or average its checkpoints with --checkpoint"
-        )
+    if (models := len(translator.members)) > 1:
+        raise UserError(f"an ensemble of {models} models; CTranslate2 holds one")
     if quantization not in QUANTIZATIONS:
         raise UserError(
             f"--quantization={quantization}{did_you_mean(quantization, QUANTIZATIONS)}"
         )
     config = translator.config.model
-    other = "; export such a model --to=safetensors or --to=stablehlo"
-    for name, choices in _CHOICES.items():
-        value = getattr(config, name)
-        if value not in choices:
-            raise UserError(
-                f"config.model.{name}={value!r} is not in CTranslate2, which has "
-                f"{', '.join(map(repr, choices))}{other}"
-            )
+    hint = "; --to=safetensors and --to=stablehlo hold more kinds of models"
+    check_choices(config, _CHOICES, "CTranslate2", hint)
     for side in ("encoder", "decoder"):
         sizes = config.side(side)
         if sizes.width_of_value != sizes.width_of_head:
             raise UserError(
                 f"config.model.value_width={config.value_width}: in CTranslate2, a "
-                f"head's values are as wide as its keys ({sizes.width_of_head}){other}"
+                f"head's values are as wide as its keys ({sizes.width_of_head}){hint}"
             )
 
 
@@ -165,113 +176,48 @@ def variables(
 ) -> dict[str, np.ndarray]:
     """The model's arrays by CTranslate2's names, float32.
 
-    Args:
-      rows: the most positions of a sentence.
-      banned: tokens that may not be generated. A bias bans them in every search. So
-        probabilities are among the other tokens, as with its `suppress_sequences`.
+    A sentence has at most `rows` positions. A bias bans tokens in every search, so
+    probabilities are among the other tokens, as with its `suppress_sequences`.
     """
-    config, parameters = weights.with_output_bias(config, parameters)
+    config, parameters = weights.with_biases(config, parameters, "output_bias")
     arrays = weights.write(rules(config), parameters)
-    arrays["decoder/projection/bias"][list(banned)] = _NEVER
+    arrays[TABLES.bias][list(banned)] = _NEVER
+    for copy in (TABLES.source, TABLES.output):
+        arrays.setdefault(copy, arrays[TABLES.target])
     rows = -(-rows // _MULTIPLE) * _MULTIPLE
-    table = None
-    if config.positions == "sinusoid":
-        own = config.own_options(Sinusoid)
-        layout = own.sinusoid_layout, own.sinusoid_spacing
-        table = sinusoids(rows + own.position_offset, config.width, *layout)
-        table = table[own.position_offset :]
-    elif config.positions == "none":  # without a table, it would add sinusoids
-        table = np.zeros((rows, config.width), np.float32)
-    if table is not None:
-        for side in ("encoder", "decoder"):
-            arrays[f"{side}/position_encodings/encodings"] = table
+    for name in TABLES.positions.values():
+        if config.positions == "sinusoid":
+            own = config.own_options(Sinusoid)
+            layout = own.sinusoid_layout, own.sinusoid_spacing
+            table = sinusoids(rows + own.position_offset, config.width, *layout)
+            arrays[name] = table[own.position_offset :]
+        elif config.positions == "learned":
+            # Rows before the offset are never used.
+            arrays[name] = arrays[name][config.own_options(Learned).position_offset :]
+        elif config.positions == "none":  # without a table, it would add sinusoids
+            arrays[name] = np.zeros((rows, config.width), np.float32)
     return arrays
 
 
 def rules(config: ModelConfig) -> list[Rule]:
-    """The rules between our parameters and CTranslate2's variables.
-
-    Args:
-      config: with `output_bias`.
-    """
-    inputs = "tokens" if config.tied == "all" else "source_tokens"
-    outputs = "output" if config.tied == "none" else "tokens"
-    found = [
-        Rule("encoder/embeddings_0/weight", (f"embedding.{inputs}",), SAME),
-        Rule("decoder/embeddings/weight", ("embedding.tokens",), SAME),
-        Rule("decoder/projection/weight", (f"embedding.{outputs}",), SAME),
-        Rule("decoder/projection/bias", ("embedding.output_bias",), SAME),
-    ]
-    for side in ("encoder", "decoder"):
-        for number in range(config.side(side).layers):
-            found += _layer_rules(config, side, number)
-        if config.norm in ("pre", "post_final"):
-            found += _norm_rules(config, f"{side}/layer_norm", f"{side}_norm")
-        if config.positions == "learned":
-            skipped = config.own_options(Learned).position_offset
-            name = f"{side}/position_encodings/encodings"
-            ours = f"{side}_positions.0.table"
-            found.append(Rule(name, (ours,), _without_rows(skipped)))
-    return found
-
-
-def _layer_rules(config: ModelConfig, side: str, number: int) -> Iterator[Rule]:
-    ours, theirs = f"{side}.{number}", f"{side}/layer_{number}"
-    # It multiplies by the matrices of one input together.
-    parts = {"attention": ("self_attention", ("query", "key", "value"), ("out",))}
-    if side == "decoder":
-        parts["cross"] = ("attention", ("query",), ("key", "value"), ("out",))
-    for part, (name, *fused) in parts.items():
-        for n, projections in enumerate(fused):
-            linear, form = f"{theirs}/{name}/linear_{n}", LINEAR
-            if projections == ("out",):
-                form = LINEAR_OUT
-            at = tuple(f"{ours}.{part}.{p}" for p in projections)
-            yield Rule(f"{linear}/weight", at, form)
-            if config.attention_bias:
-                yield Rule(f"{linear}/bias", tuple(f"{p}_bias" for p in at), FLAT)
-        norm = f"{theirs}/{name}/layer_norm", f"{ours}.{part}_sub.norm"
-        yield from _norm_rules(config, *norm)
+    """The rules between our parameters, with `output_bias`, and its variables."""
+    found = [*weights.table_rules(config, TABLES)]
     if config.positions == "relative":
-        own = config.own_options(Relative)
-        for part in ("key", "value") if own.relative_values else ("key",):
-            name = f"{theirs}/self_attention/relative_position_{part}s"
-            yield Rule(name, (f"{side}_positions.{number}.{part}",), SAME)
-    linears = {"inner": "linear_0", "outer": "linear_1"}
-    if _is_gated(config):
-        linears = {"gate": "linear_0", "inner": "linear_0_noact", "outer": "linear_1"}
-    for part, name in linears.items():
-        yield Rule(f"{theirs}/ffn/{name}/weight", (f"{ours}.ff.{part}",), LINEAR)
-        if not _is_gated(config):
-            yield Rule(f"{theirs}/ffn/{name}/bias", (f"{ours}.ff.{part}_bias",), SAME)
-    yield from _norm_rules(config, f"{theirs}/ffn/layer_norm", f"{ours}.ff_sub.norm")
-
-
-def _norm_rules(config: ModelConfig, theirs: str, ours: str) -> Iterator[Rule]:
-    yield Rule(f"{theirs}/gamma", (f"{ours}.scale",), SAME)
-    if config.norm_kind == "layer":
-        yield Rule(f"{theirs}/beta", (f"{ours}.bias",), SAME)
-
-
-def _without_rows(count: int) -> Form:
-    """A table without its first rows, which are never used; they come back as 0."""
-    return Form(
-        lambda x: x[count:],
-        lambda x, ours: np.pad(x, ((count, 0), (0, 0))),
-        lambda ours: (ours[0] - count, ours[1]),
-    )
-
-
-def _is_gated(config: ModelConfig) -> bool:
-    return config.variant("feed_forward").func is GatedFeedForward
+        values = config.own_options(Relative).relative_values
+        for side in ("encoder", "decoder"):
+            for number in range(config.side(side).layers):
+                at = f"{side}/layer_{number}/self_attention/relative_position_"
+                for part in ("key", "value") if values else ("key",):
+                    ours = f"{side}_positions.{number}.{part}"
+                    found.append(Rule(f"{at}{part}s", (ours,), SAME))
+    names = LAYERS
+    if weights.is_gated(config):
+        names = LAYERS._replace(linears=LAYERS.linears | _GATED)
+    return [*found, *weights.layer_rules(config, names)]
 
 
 def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
-    """The names of all tokens; those that CTranslate2 looks up are as in `tokens`.
-
-    Raises:
-      UserError: two tokens have one name, so that a text could not choose.
-    """
+    """The names of all tokens; those that CTranslate2 looks up are as in `tokens`."""
     names = [vocabulary.piece(i) for i in range(len(vocabulary))]
     # Both vocabularies need the same names of these.
     names[vocabulary.eos] = tokens["eos_token"]
@@ -286,7 +232,7 @@ def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
     return names
 
 
-def _specs() -> SimpleNamespace:
+def _specs() -> ModuleType:
     """Imports CTranslate2's specifications, but not PyTorch."""
     # They import PyTorch if it is installed, for PyTorch's own weights. It may not
     # share a process with TensorFlow, which may be loaded.
@@ -294,7 +240,7 @@ def _specs() -> SimpleNamespace:
     if hidden:
         sys.modules["torch"] = None  # an import of it fails as if it were missing
     try:
-        from ctranslate2.specs import common_spec, model_spec, transformer_spec
+        return importlib.import_module("ctranslate2.specs")
     except ImportError as e:
         raise UserError(
             f"--to=ctranslate2 needs ctranslate2, which cannot be imported ({e}); "
@@ -303,14 +249,9 @@ def _specs() -> SimpleNamespace:
     finally:
         if hidden:
             del sys.modules["torch"]
-    return SimpleNamespace(
-        common_spec=common_spec,
-        model_spec=model_spec,
-        transformer_spec=transformer_spec,
-    )
 
 
-def _empty(specs: SimpleNamespace, config: ModelConfig):
+def _empty(specs: ModuleType, config: ModelConfig):
     """A TransformerSpec of a config, without arrays."""
     module, sides = specs.transformer_spec, {}
     activation = specs.common_spec.Activation[_ACTIVATIONS[config.feed_forward]]
@@ -331,7 +272,7 @@ def _empty(specs: SimpleNamespace, config: ModelConfig):
             own.heads,
             pre_norm=config.norm in ("pre", "post_final"),  # a norm after the stack
             activation=activation,
-            ffn_glu=_is_gated(config),
+            ffn_glu=weights.is_gated(config),
             rms_norm=config.norm_kind == "rms",
             relative_position=config.positions == "relative",
             **options,
@@ -349,7 +290,7 @@ def _empty(specs: SimpleNamespace, config: ModelConfig):
     return module.TransformerSpec(sides["encoder"], decoder)
 
 
-def _set_attention(specs: SimpleNamespace, config: ModelConfig, attention) -> None:
+def _set_attention(specs: ModuleType, config: ModelConfig, attention) -> None:
     if config.attention == "unscaled":
         attention.queries_scale = 1.0  # its default is the root of the head width
     if hasattr(attention, "relative_position_values"):
@@ -367,12 +308,7 @@ def readme(
     peer: dict[str, Any],
     scores: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the text of README.md.
-
-    Args:
-      peer: as `write` returns it.
-      scores: as for `card`.
-    """
+    """Returns the text of README.md; `peer` is what `write` returns."""
     decode = translator.config.decode
     arguments = {
         "beam_size": decode.beam,

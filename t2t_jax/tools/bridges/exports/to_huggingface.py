@@ -23,11 +23,20 @@ from t2t_jax.tools.bridges.exports.card import (
     card,
     direction,
     translates,
+    write_files,
     write_json,
 )
-from t2t_jax.tools.bridges.families.huggingface import ACTIVATIONS
-from t2t_jax.tools.bridges.families.huggingface_weights import POSITIONS, weight_rules
-from t2t_jax.tools.bridges.formats import ExportFormat, never_generated
+from t2t_jax.tools.bridges.families.huggingface import (
+    ACTIVATIONS,
+    POSITIONS,
+    SIZES,
+    weight_rules,
+)
+from t2t_jax.tools.bridges.formats import (
+    ExportFormat,
+    check_choices,
+    never_generated,
+)
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first
@@ -49,30 +58,17 @@ _CLASSES = {
 EPSILON = 1e-5  # of PyTorch's LayerNorm
 LONGEST = 512  # tokens of a translation, as OPUS-MT has it
 USUAL = 20  # tokens of a usual translation
-_ELSEWHERE = "; --to=ctranslate2 and --to=safetensors hold more kinds of models"
+_HINT = "; --to=ctranslate2 and --to=safetensors hold more kinds of models"
 
 
 def write(translator: Translator, folder: Path, options: dict[str, Any]) -> dict:
-    """Writes config.json, generation_config.json, weights, tokenizer and README.md.
-
-    Args:
-      folder: exists and is empty.
-      options: `scores`, the content of the workdir's `scores/SET.json` by set.
-
-    Returns:
-      Arguments of the peer script: only what to compare.
-
-    Raises:
-      UserError: the model or its tokenizer has no counterpart there.
-    """
+    """Writes config.json, generation_config.json, weights, tokenizer and README.md."""
     vocabulary = translator.vocabulary
     check(translator.config.model)
     files = huggingface_files(vocabulary, translator.config)
     generation = generation_fields(translator)
     text = readme(translator, generation, options.get("scores"))
-    files["README.md"] = text.encode()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    write_files(folder, files | {"README.md": text.encode()})
     save(translator, folder)
     # Users write the language's token themselves, so lines of text lack it here.
     return {"checks": ["greedy"]} if vocabulary.source.encode([""])[0] else {}
@@ -90,13 +86,8 @@ def save(translator: Translator, folder: Path) -> None:
 
 def check(config: ModelConfig) -> None:
     """Raises UserError for a model that neither class computes exactly."""
-    for name, values in _COMPUTED.items():
-        if (value := getattr(config, name)) not in values:
-            raise UserError(
-                f"config.model.{name}={value!r} has no counterpart in Hugging Face's "
-                f"MarianMT and Pegasus, which have {' or '.join(map(repr, values))}"
-                f"{_ELSEWHERE}"
-            )
+    system = "Hugging Face's MarianMT and Pegasus"
+    check_choices(config, _COMPUTED, system, _HINT)
     for side in ("encoder", "decoder"):
         sizes = config.side(side)
         for name, width in (
@@ -106,12 +97,12 @@ def check(config: ModelConfig) -> None:
             if width * sizes.heads != config.width:
                 raise UserError(
                     f"config.model.{name}={width} with {sizes.heads} heads; Hugging "
-                    f"Face's heads divide the width of {config.width}{_ELSEWHERE}"
+                    f"Face's heads divide the width of {config.width}{_HINT}"
                 )
     if config.norm == "pre" and config.tied != "all":
         raise UserError(
             f"config.model.tied={config.tied!r} with config.model.norm='pre': Pegasus, "
-            f"Hugging Face's pre-norm class, has one embedding matrix{_ELSEWHERE}"
+            f"Hugging Face's pre-norm class, has one embedding matrix{_HINT}"
         )
 
 
@@ -126,14 +117,10 @@ def positions(translator: Translator) -> int:
 def tensors_of(
     config: ModelConfig, parameters: Parameters, length: int
 ) -> dict[str, np.ndarray]:
-    """The tensors of model.safetensors.
-
-    Args:
-      length: the number of positions.
-    """
+    """The tensors of model.safetensors with tables of `length` positions."""
     parameters = sines_first(config, parameters)
-    config, parameters = weights.with_attention_biases(config, parameters)
-    config, parameters = weights.with_output_bias(config, parameters)
+    biases = "attention_bias", "output_bias"
+    config, parameters = weights.with_biases(config, parameters, *biases)
     tensors = weights.write(weight_rules(config), parameters)
     own = dict(config.options)
     offset = own.get("position_offset", 0)
@@ -167,10 +154,8 @@ def config_fields(translator: Translator) -> dict[str, Any]:
         **_special_tokens(translator),
     }
     for side in ("encoder", "decoder"):
-        sizes = model.side(side)
-        fields[f"{side}_layers"] = sizes.layers
-        fields[f"{side}_attention_heads"] = sizes.heads
-        fields[f"{side}_ffn_dim"] = sizes.hidden
+        for ours, theirs in SIZES.items():
+            fields[f"{side}_{theirs}"] = getattr(model.side(side), ours)
         fields[f"{side}_layerdrop"] = 0.0
     if kind == "marian":
         fields["share_encoder_decoder_embeddings"] = model.tied == "all"
@@ -242,12 +227,7 @@ def readme(
     generation: Mapping[str, Any],
     scores: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the text of README.md.
-
-    Args:
-      generation: the content of generation_config.json.
-      scores: as for `card`.
-    """
+    """Returns the text of README.md; `generation` is that of generation_config.json."""
     heading, languages, pipeline = direction(translator), "", "text2text-generation"
     if translates(translator):
         heading, pipeline = f"{heading} translation", "translation"

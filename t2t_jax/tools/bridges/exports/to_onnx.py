@@ -24,13 +24,7 @@ from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.tools.bridges.checks.agreement import float32
-from t2t_jax.tools.bridges.exports.card import (
-    card,
-    direction,
-    origin,
-    write_json,
-    write_tokenizers,
-)
+from t2t_jax.tools.bridges.exports.card import origin, write_own
 from t2t_jax.tools.bridges.formats import ExportFormat
 from t2t_jax.workdir import TOKENIZERS
 
@@ -43,11 +37,7 @@ INPUTS = "source", "source_length", "target"
 def write(
     translator: Translator, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Writes the graph and the tokenizers; returns the length of its rows.
-
-    Raises:
-      UserError: jax2onnx is not installed, or cannot convert the model.
-    """
+    """Writes the graph and the tokenizers; returns the length of its rows."""
     if importlib.util.find_spec("jax2onnx") is None:
         raise UserError(
             "--to=onnx needs jax2onnx, which is not installed: "
@@ -57,12 +47,9 @@ def write(
     longest = translator.model.longest
     length = LENGTH if longest is None else min(LENGTH, longest)
     _convert(translator, length, folder / GRAPH)
-    write_json(folder / ABOUT, _about(translator, length))
-    write_tokenizers(translator.vocabulary, folder)
-    heading = f"{direction(translator)}: logits of t2t_jax in ONNX"
-    use = _use(translator, length)
-    text = card(translator, heading, use, scores=options.get("scores"))
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    about, use = _about(translator, length), _use(translator, length)
+    kind = "logits of t2t_jax in ONNX"
+    write_own(translator, folder / ABOUT, about, kind, use, options)
     return {"length": length}
 
 

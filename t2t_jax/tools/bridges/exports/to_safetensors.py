@@ -26,14 +26,7 @@ from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exports.card import (
-    card,
-    direction,
-    origin,
-    vocabulary_sha256,
-    write_json,
-    write_tokenizers,
-)
+from t2t_jax.tools.bridges.exports.card import origin, vocabulary_sha256, write_own
 from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     Imported,
@@ -41,6 +34,7 @@ from t2t_jax.tools.bridges.formats import (
     Request,
     load_vocabulary,
 )
+from t2t_jax.tools.bridges.model_files import recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import TOKENIZERS
 
@@ -64,11 +58,8 @@ def write(
     }
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()}
     write_safetensors(folder / WEIGHTS, tensors, texts)
-    write_json(folder / CONFIG, about)
-    write_tokenizers(translator.vocabulary, folder)
-    heading = f"{direction(translator)}: a model of t2t_jax"
-    text = card(translator, heading, _use(translator), scores=options.get("scores"))
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    use = _use(translator)
+    write_own(translator, folder / CONFIG, about, "a model of t2t_jax", use, options)
     return {
         "tensors": {
             name: {
@@ -81,22 +72,12 @@ def write(
     }
 
 
-def recognize(path: Path) -> bool:
-    """True for a folder that `write` wrote, of any version."""
-    try:
-        about = json.loads((path / CONFIG).read_bytes())
-        return isinstance(about, dict) and about.get("format") == FORMAT
-    except (OSError, ValueError, RecursionError):
-        return False
+# Of folders that `write` wrote, of any version.
+recognize = recognizer("format", FORMAT)
 
 
 def read(request: Request) -> Imported:
-    """Reads a folder that `write` wrote.
-
-    Raises:
-      UserError: a file is missing, damaged, does not belong to the others, or was
-        written by a newer version.
-    """
+    """Reads a folder that `write` wrote."""
     folder = request.path
     about = _description(folder)
     config = _config(folder, about)

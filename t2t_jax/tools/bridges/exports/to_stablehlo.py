@@ -10,9 +10,9 @@ Shape suffixes: b batch rows, s source, n hypotheses, t target.
 """
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,13 +37,7 @@ from t2t_jax.search.beam import BeamSearch
 from t2t_jax.search.rules import Rules
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks.agreement import float32
-from t2t_jax.tools.bridges.exports.card import (
-    card,
-    direction,
-    origin,
-    write_json,
-    write_tokenizers,
-)
+from t2t_jax.tools.bridges.exports.card import origin, write_own
 from t2t_jax.tools.bridges.formats import ExportFormat
 from t2t_jax.workdir import TOKENIZERS
 
@@ -53,34 +47,10 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 MONTHS = 6  # for which jax.export promises that newer versions load a program
 
 
-class Program(NamedTuple):
-    """An exported search of one shape.
-
-    Attributes:
-      file: its name in the folder.
-      beam: 1 for greedy search.
-      source: the width of the sources, in tokens.
-      target: the longest output, in tokens with the end.
-    """
-
-    file: str
-    beam: int
-    source: int
-    target: int
-
-
 def write(
     translator: Translator, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Writes programs, parameters and tokenizers; returns the options of the search.
-
-    Args:
-      options: `beam` and `alpha`; those of `config.decode` by default.
-
-    Raises:
-      UserError: the model does not generate, or has no source; an option is out of
-        its range.
-    """
+    """Writes programs, parameters and tokenizers; returns the options of the search."""
     if not translator.model.has_source:
         raise UserError(
             f"config.model.kind={translator.config.model.kind!r} has no source, and "
@@ -96,17 +66,12 @@ def write(
     chosen = {name: options[name] for name in ("beam", "alpha") if name in options}
     translator = float32(translator).with_options(**chosen)
     decode = translator.config.decode
-    programs = []
-    for program, exported in _programs(translator):
-        (folder / program.file).write_bytes(exported.serialize())
-        programs.append(program._asdict())
+    programs = _write_programs(translator, folder)
     flat = weights.flatten(translator.parameters)
     np.savez(folder / PARAMETERS, **{name: np.asarray(x) for name, x in flat.items()})
-    write_json(folder / ABOUT, _about(translator, programs))
-    write_tokenizers(translator.vocabulary, folder)
-    heading = f"{direction(translator)}: a search of t2t_jax as programs of JAX"
-    text = card(translator, heading, _use(translator), scores=options.get("scores"))
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    about, use = _about(translator, programs), _use(translator)
+    kind = "a search of t2t_jax as programs of JAX"
+    write_own(translator, folder / ABOUT, about, kind, use, options)
     job: dict[str, Any] = {"search": _search_options(decode)}
     if not _has_text(translator.vocabulary):
         job["checks"] = ["greedy"]  # ids alone
@@ -124,18 +89,26 @@ def _search_options(decode: DecodeConfig) -> dict[str, Any]:
     }
 
 
-def _programs(translator: Translator) -> Iterator[tuple[Program, export.Exported]]:
-    """Exports a program for each bucket, for the beam of `config.decode` and for 1."""
+def _write_programs(translator: Translator, folder: Path) -> list[dict[str, Any]]:
+    """Exports a program for each bucket, for the beam of `config.decode` and for 1.
+
+    Returns the file of each, its beam, the width of its sources and the longest output.
+    """
     config, model = translator.config, translator.model
     widths = [SHORTEST]
     while widths[-1] < bucket_for(longest_source(config, model)[0]):
         widths.append(2 * widths[-1])
+    programs = []
     for beam in sorted({1, config.decode.beam}):
         for width in widths:
             target = longest_output(width, config.decode)
             name = f"beam_{beam}_source_{width}.jax_export"
-            program = Program(name, beam, width, target)
-            yield program, export_search(translator, beam, width, target)
+            exported = export_search(translator, beam, width, target)
+            (folder / name).write_bytes(exported.serialize())
+            programs.append(
+                {"file": name, "beam": beam, "source": width, "target": target}
+            )
+    return programs
 
 
 def export_search(
@@ -163,11 +136,7 @@ def export_search(
 def search_function(
     model: Model, algorithm: BeamSearch, max_length: int, rules: Rules | None
 ) -> Callable[..., dict[str, Array]]:
-    """Returns the function that is exported.
-
-    Args:
-      rules: constraints of every sentence, for a batch of 1.
-    """
+    """Returns the function that is exported; `rules` are those of every sentence."""
 
     def search(
         parameters: dict[str, Array], source_bs: Array, length_b: Array, limit_b: Array

@@ -4,7 +4,7 @@ A checkpoint comes with dictionaries and codes, which `vocabularies/fairseq.py` 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
+from t2t_jax.tools.bridges.families.huggingface import open_folder
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
@@ -24,6 +24,7 @@ from t2t_jax.tools.bridges.formats import (
     check_size,
     imported_config,
     languages,
+    layerdrop_notes,
 )
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.tensor_files import read_checkpoint
@@ -31,7 +32,7 @@ from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
     fsmt_vocabulary,
 )
-from t2t_jax.tools.bridges.weights import FAIRSEQ_NAMES, SAME, Rule
+from t2t_jax.tools.bridges.weights import Rule, Tables
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
@@ -58,11 +59,19 @@ SOURCE, TARGET, OUTPUT = (
     "decoder.embed_tokens.weight",
     "decoder.output_projection.weight",
 )
+TABLES = Tables(
+    SOURCE,
+    TARGET,
+    OUTPUT,
+    bias="",
+    positions={
+        side: f"{side}.embed_positions.weight" for side in ("encoder", "decoder")
+    },
+    shared=SOURCE,
+)
 # Positions are numbered from 2, after padding, which is 1. A learned table has a row
 # for each number.
 FIRST_POSITION = 2
-# Tables that are one, by `config.model.tied`; the first name stays.
-_COPIES = {"all": (SOURCE, TARGET, OUTPUT), "target": (TARGET, OUTPUT), "none": ()}
 # Counters and devices, which are buffers of PyTorch.
 _BUFFERS = r"(en|de)coder\.(version|embed_positions\._float_tensor)"
 # Before version 0.6.1, the norms of a layer had numbers.
@@ -97,7 +106,11 @@ def read_fairseq(request: Request) -> Imported:
     check_size(str(path), tensors, SOURCE, vocabulary.source)
     check_size(str(path), tensors, TARGET, vocabulary)
     if model["positions"] == "learned":
-        model["max_positions"] = shorten_positions(tensors, str(path))
+        for table in TABLES.positions.values():
+            if table not in tensors:
+                raise UserError(f"{path} lacks {table}, its learned positions")
+        rows = weights.shorten_positions(tensors, TABLES)
+        model["max_positions"] = rows - FIRST_POSITION
     decode = {"beam": 5, "alpha": 1.0, "penalty": "length", "stop": "first"}
     config = imported_config(request, str(path), model, vocabulary, between, decode)
     ours = build(config.model, *vocabulary.sizes)
@@ -121,11 +134,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def read_options(content: Any, path: Path) -> Fields:
-    """Reads the options of a checkpoint, in either of the forms that fairseq writes.
-
-    Raises:
-      UserError: it has none, or is of another kind of model or task.
-    """
+    """Reads the options of a checkpoint, in either of the forms that fairseq writes."""
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), dict):
         raise UserError(f"{path} is not a checkpoint of fairseq: it lacks `model`")
     config = content.get("cfg")
@@ -166,9 +175,6 @@ def model_fields(options: Fields) -> dict[str, Any]:
     width = options.size("encoder_embed_dim")
     same = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
     options.only(**dict.fromkeys(same, width))
-    activation = options.get("activation_fn", "relu")
-    if activation not in ACTIVATIONS:
-        raise options.error("activation_fn", " or ".join(ACTIVATIONS))
     pre, learned = (
         _on_both_sides(options, name) for name in ("normalize_before", "learned_pos")
     )
@@ -179,7 +185,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         tied = "all"
     fields = {
         "width": width,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": options.choice("activation_fn", ACTIVATIONS, "relu"),
         "norm": "pre" if pre else "post",
         "norm_epsilon": 1e-5,
         "attention_bias": True,
@@ -213,11 +219,7 @@ def _on_both_sides(options: Fields, name: str) -> bool:
 
 
 def _notes(options: Fields) -> list[str]:
-    found = [
-        f"{name}={rate}: training here does not drop whole layers"
-        for name in ("encoder_layerdrop", "decoder_layerdrop")
-        if (rate := options.rate(name))
-    ]
+    found = layerdrop_notes(options)
     if options.get("alignment_heads"):
         found.append(
             "alignment_heads: training here does not supervise attention; translations "
@@ -229,12 +231,7 @@ def _notes(options: Fields) -> list[str]:
 def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, Any]:
     """Returns the arrays of a checkpoint under the names of fairseq's newest version.
 
-    Args:
-      tied: as `config.model.tied`; copies of a table are left out.
-      name: the file, for error messages.
-
-    Raises:
-      UserError: copies of a tied table differ, or an entry is not an array.
+    Copies of tied tables are left out.
     """
     found: dict[str, Any] = {}
     for key, array in stored.items():
@@ -248,13 +245,7 @@ def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, A
                 found[f"{packed[1]}{part}_proj.{packed[2]}"] = each
         else:
             found[_newest_name(key)] = array
-    copies = [copy for copy in _COPIES[tied] if copy in found]
-    for copy in copies[1:]:
-        if not np.array_equal(found[copies[0]], found.pop(copy)):
-            raise UserError(
-                f"{name}: {copies[0]} and {copy} differ, but its options say that they "
-                "are one table; is the file damaged?"
-            )
+    weights.merge_copies(found, TABLES, tied, name, "is the file damaged?")
     return found
 
 
@@ -267,39 +258,12 @@ def _newest_name(key: str) -> str:
     return key
 
 
-def weight_rules(config: ModelConfig) -> Iterator[Rule]:
-    """Yields the rules of a model."""
-    first = SOURCE if config.tied == "all" else TARGET
-    yield Rule(first, ("embedding.tokens",), SAME)
-    if config.tied != "all":
-        yield Rule(SOURCE, ("embedding.source_tokens",), SAME)
-    if config.tied == "none":
-        yield Rule(OUTPUT, ("embedding.output",), SAME)
-    yield from weights.layer_rules(config, FAIRSEQ_NAMES)
-    for side in ("encoder", "decoder"):
-        if config.norm == "pre":
-            yield from weights.norm_rules(f"{side}.layer_norm", f"{side}_norm")
-        if config.positions == "learned":
-            table = f"{side}_positions.0.table"
-            yield Rule(f"{side}.embed_positions.weight", (table,), SAME)
-
-
-def shorten_positions(tensors: dict[str, Any], name: str) -> int:
-    """Cuts the learned tables to the length of the shorter one; returns its positions.
-
-    Ours have as many positions for the source as for the target.
-
-    Raises:
-      UserError: a table is missing.
-    """
-    names = [f"{side}.embed_positions.weight" for side in ("encoder", "decoder")]
-    for table in names:
-        if table not in tensors:
-            raise UserError(f"{name} lacks {table}, its learned positions")
-    rows = min(len(tensors[table]) for table in names)
-    for table in names:
-        tensors[table] = tensors[table][:rows]
-    return rows - FIRST_POSITION
+def weight_rules(config: ModelConfig) -> list[Rule]:
+    """The rules of a model."""
+    return [
+        *weights.table_rules(config, TABLES),
+        *weights.layer_rules(config, weights.FAIRSEQ),
+    ]
 
 
 FAIRSEQ = ImportFormat("fairseq's transformer", recognize, read_fairseq, peer=None)
@@ -319,26 +283,16 @@ def read_fsmt(request: Request) -> Imported:
     size = config.size("src_vocab_size")
     # Its two vocabularies have a table each; no published model shares them.
     config.only(tie_word_embeddings=False)
+    options = huggingface.after_padding(config, size)
     model = huggingface.model_fields(
-        config,
-        scaled=True,
-        norm="post",
-        tied="none",
-        options={
-            **TENSOR2TENSOR,
-            "position_offset": config.token("pad_token_id", size, 1) + 1,
-        },
+        config, scaled=True, norm="post", tied="none", options=options
     )
     langs = config.get("langs", ["", ""])
     if not isinstance(langs, list) or len(langs) != 2:
         raise config.error("langs", "two languages")
     between = languages(request, (langs[0], langs[1]))
-    vocabulary, notes = fsmt_vocabulary(request.path, folder.merged())
-    return huggingface.finish(
-        request, folder, model, vocabulary, between, head=HEAD, more_notes=notes
-    )
+    vocabulary = fsmt_vocabulary(request.path, folder.merged())
+    return huggingface.finish(request, folder, model, vocabulary, between, head=HEAD)
 
 
-FSMT = ImportFormat(
-    "FSMT of Hugging Face", recognizer("fsmt"), read_fsmt, peer="huggingface"
-)
+FSMT = huggingface.class_format("FSMT of Hugging Face", "fsmt", read_fsmt)

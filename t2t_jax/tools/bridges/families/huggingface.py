@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_jax.config import from_config_dict
+import numpy as np
+
+from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.tools.bridges.families.huggingface_weights import (
-    HEAD,
-    learned_positions,
-    read_weights,
-    silence,
-)
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.layers import Parameters
+from t2t_jax.model.model import build
+from t2t_jax.model.positions import Sinusoid
+from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
@@ -25,16 +26,19 @@ from t2t_jax.tools.bridges.formats import (
     Request,
     imported_config,
     languages,
+    layerdrop_notes,
     load_vocabulary,
     never_generated,
 )
-from t2t_jax.tools.bridges.model_files import Fields
+from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     m2m100_vocabulary,
     nllb_vocabulary,
     pegasus_vocabulary,
 )
+from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, Rule, Tables
+from t2t_jax.workdir import TOKENIZERS
 
 
 class Folder(NamedTuple):
@@ -51,11 +55,7 @@ class Folder(NamedTuple):
 
 
 def open_folder(path: Path) -> Folder:
-    """Reads the JSON files of a model's folder.
-
-    Raises:
-      UserError: config.json is missing or damaged, or asks for code of its own.
-    """
+    """Reads the JSON files of a model's folder."""
     config = Fields.load(path / "config.json")
     # These change the model's class or the meaning of its weights.
     for field in ("auto_map", "quantization_config", "pruned_heads"):
@@ -68,45 +68,26 @@ def open_folder(path: Path) -> Folder:
     return Folder(path, config, generation, tokenizer)
 
 
-def recognizer(model_type: str) -> Callable[[Path], bool]:
-    """Returns a function that recognizes folders of a `model_type`."""
-
-    def recognize(path: Path) -> bool:
-        try:
-            return json.loads((path / "config.json").read_text())["model_type"] == (
-                model_type
-            )
-        except (OSError, ValueError, LookupError, TypeError):
-            return False
-
-    return recognize
-
-
 # Their names of activations that we have; theirs of `gelu` is exact, as ours is.
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
+
+# Their names of sizes, of each side.
+SIZES = {"layers": "layers", "heads": "attention_heads", "hidden": "ffn_dim"}
 
 
 def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
     """Reads the fields of `config.model` that all classes have.
 
-    Args:
-      config: of the folder.
-      scaled: the class's default of `scale_embedding`.
-      **own: the fields that the class itself decides.
-
-    Raises:
-      UserError: a field has a value that we have no counterpart of.
+    `scaled` is the class's default of `scale_embedding`; it decides its `own` fields.
     """
     config.only(is_encoder_decoder=True, is_decoder=False)
-    activation = config.get("activation_function", "")
-    if activation not in ACTIVATIONS:
-        raise config.error("activation_function", " or ".join(ACTIVATIONS))
+    activation = config.choice("activation_function", ACTIVATIONS)
     width = config.size("d_model")
     if width % 2:
         raise config.error("d_model", "an even number")
     fields = {
         "width": width,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": activation,
         "embedding_scale": config.flag("scale_embedding", scaled),
         "dropout": config.rate("dropout"),
         "attention_dropout": config.rate("attention_dropout"),
@@ -117,16 +98,9 @@ def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
         "positions": "sinusoid",
         **own,
     }
-    for ours, theirs in (
-        ("layers", "{}_layers"),
-        ("heads", "{}_attention_heads"),
-        ("hidden", "{}_ffn_dim"),
-    ):
-        encoder, decoder = (
-            config.size(theirs.format(side)) for side in ("encoder", "decoder")
-        )
-        fields[ours] = encoder
-        if decoder != encoder:
+    for ours, theirs in SIZES.items():
+        fields[ours] = config.size(f"encoder_{theirs}")
+        if (decoder := config.size(f"decoder_{theirs}")) != fields[ours]:
             fields[f"decoder_{ours}"] = decoder
     for side in ("encoder", "decoder"):
         heads = fields.get(f"{side}_heads", fields["heads"])
@@ -165,35 +139,20 @@ _NEUTRAL = {
 
 
 def search_fields(options: Fields) -> dict[str, Any]:
-    """Reads fields of `config.decode` from generation_config.json or an older config.
-
-    Raises:
-      UserError: a field that changes the search has a value that ours cannot have.
-    """
+    """Reads fields of `config.decode` from generation_config.json or older configs."""
     beam = options.size("num_beams") if options.get("num_beams") else 1
     alpha = options.get("length_penalty", 1.0)
     if not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
         raise options.error("length_penalty", "a number of at least 0")
-    stops = {False: "best", True: "first", "never": "best"}
-    stop = options.get("early_stopping", False)
-    if stop not in stops:
-        raise options.error("early_stopping", 'true, false or "never"')
-    return {
-        "beam": beam,
-        "alpha": float(alpha),
-        "penalty": "length",
-        "stop": stops[stop],
-    }
+    stops = {True: "first", False: "best", "never": "best"}
+    stop = options.choice("early_stopping", stops, False)
+    return {"beam": beam, "alpha": float(alpha), "penalty": "length", "stop": stop}
 
 
 def notes(folder: Folder) -> list[str]:
     """Lists what the original has besides, to be called after all has been read."""
     config, generation = folder.config, folder.generation
-    found = [
-        f"{side}_layerdrop={rate}: training here does not drop whole layers"
-        for side in ("encoder", "decoder")
-        if (rate := config.rate(f"{side}_layerdrop"))
-    ]
+    found = layerdrop_notes(config)
     for fields in dict.fromkeys((config, generation)):
         # Search options of a config count only without a generation_config.json.
         elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()
@@ -215,6 +174,105 @@ def notes(folder: Folder) -> list[str]:
     return found
 
 
+# ------------------- the weights, of which import and export use the same rules
+
+SHARED, SOURCE, TARGET, HEAD = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+BIAS = "final_logits_bias"
+POSITIONS = {
+    side: f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")
+}
+
+
+def _tables(head: str) -> Tables:
+    return Tables(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
+
+
+def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
+    """The rules of a model; tied tables are stored once, under their first name."""
+    return [
+        *weights.table_rules(config, _tables(head), ROW),
+        *weights.layer_rules(config, FAIRSEQ._replace(prefix="model.")),
+    ]
+
+
+def read_weights(
+    tensors: weights.Tensors,
+    config: ModelConfig,
+    sizes: Sequence[int],
+    name: str,
+    head: str = HEAD,
+) -> Parameters:
+    """Reads the parameters of a model from its file."""
+    tensors = dict(tensors)
+    if config.tied == "none" and (shared := tensors.pop(SHARED, None)) is not None:
+        # Before version 5, both sides shared it whatever the output layer did.
+        tensors.setdefault(SOURCE, shared)
+        tensors.setdefault(TARGET, shared)
+    hint = "set tie_word_embeddings=false in config.json if they are not"
+    weights.merge_copies(tensors, _tables(head), config.tied, name, hint)
+    if config.output_bias:  # a file without it means zeros
+        tensors.setdefault(BIAS, np.zeros((1, sizes[0]), np.float32))
+    if config.positions == "sinusoid":
+        _drop_sinusoids(tensors, config, name)
+    return weights.read(
+        weight_rules(config, head), tensors, build(config, *sizes), name
+    )
+
+
+def learned_positions(tensors: weights.Tensors, config: ModelConfig) -> bool:
+    """True if both sides store a table of positions that is not our sinusoids.
+
+    Marian and Pegasus add what their files store, and compute it only if it is missing.
+    """
+    return all(
+        name in tensors and not _is_sinusoids(tensors[name], config)
+        for name in POSITIONS.values()
+    )
+
+
+def _is_sinusoids(table: np.ndarray, config: ModelConfig) -> bool:
+    own = config.own_options(Sinusoid)
+    # Rows before the first position, such as that of padding, are not used.
+    return table.shape[1:] == (config.width,) and weights.is_sinusoids(
+        table, own.sinusoid_layout, own.sinusoid_spacing, own.position_offset
+    )
+
+
+def _drop_sinusoids(tensors: dict, config: ModelConfig, name: str) -> None:
+    """Removes stored tables of sinusoids; raises UserError if they are not ours."""
+    for stored in POSITIONS.values():
+        for spelled in (stored, f"{stored}s"):  # fairseq's is `weights`
+            if spelled in tensors and not _is_sinusoids(tensors.pop(spelled), config):
+                raise UserError(
+                    f"{name}: {spelled} is not the table of sinusoids that this class "
+                    "computes; such positions cannot be imported"
+                )
+
+
+# Beside other logits, exp(-100) is 0 in float32. With -1e9, the loss of a model that is
+# trained further would be that token's share of the label smoothing, and nothing else.
+SILENT = -100.0
+
+
+def silence(parameters: Parameters, tokens: Sequence[int] = ()) -> Parameters:
+    """Gives tokens a logit of about `SILENT`, and no token a lower bias than that.
+
+    The other probabilities then add up to 1, as where such a token does not exist.
+    """
+    embedding = dict(parameters["embedding"])
+    bias = np.maximum(embedding["output_bias"], SILENT)
+    bias[list(tokens)] = SILENT
+    return {**parameters, "embedding": {**embedding, "output_bias": bias}}
+
+
+# ------------------------------------------------------------ what all readers end in
+
+
 def stored_languages(folder: Folder) -> tuple[str, str]:
     """Source and target in the tokenizer's settings; empty where they do not say."""
     get = folder.tokenizer.get
@@ -234,20 +292,14 @@ def finish(
     head: str = HEAD,
     stored_positions: bool = False,
     silent: Sequence[int] = (),
-    more_notes: Sequence[str] = (),
 ) -> Imported:
     """Reads the weights and puts together what the parts of an import have found.
 
     Args:
-      model: fields of `config.model`, from `model_fields`.
+      model: from `model_fields`.
       between: the languages.
-      head: as for `weight_rules`.
       stored_positions: the class adds a stored table of positions as it is.
       silent: tokens for `silence`.
-      more_notes: of the format.
-
-    Raises:
-      UserError: as `read_weights`; or the user's fields contradict the model.
     """
     path = request.path
     tensors = read_tensors(path)
@@ -267,19 +319,21 @@ def finish(
     if config.model.output_bias:
         parameters = silence(parameters, silent)
     peer = peer_arguments(path, vocabulary)
-    all_notes = (*notes(folder), *more_notes)
-    return Imported(config, vocabulary, parameters, peer, all_notes)
+    return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
+
+
+def class_format(
+    name: str, model_type: str, read: Callable[[Request], Imported]
+) -> ImportFormat:
+    """The format of a class, whose folders name its `model_type`."""
+    return ImportFormat(
+        name, recognizer("model_type", model_type), read, peer="huggingface"
+    )
 
 
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
-    """The vocabulary of an export of ours, which stores our tokenizers as well.
-
-    Raises:
-      UserError: it does not fit the config.
-    """
-    path, of_source = (
-        folder.path / n for n in ("tokenizer.model", "source_tokenizer.model")
-    )
+    """The vocabulary of an export of ours, which stores our tokenizers as well."""
+    path, of_source = (folder.path / name for name in TOKENIZERS)
     if not path.is_file():
         return None
     vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)
@@ -294,7 +348,7 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
 
 
 def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The arguments of the peer script `py` for the folder `path`."""
+    """The arguments of the peer script for the folder `path`."""
     # A target's language token begins every line, so an empty one has nothing else.
     first = vocabulary.encode([""])[0]
     return {
@@ -307,6 +361,21 @@ def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
+def after_padding(config: Fields, size: int) -> dict[str, Any]:
+    """The options of sinusoids whose positions are numbered from after padding."""
+    padding = config.token("pad_token_id", size, 1)
+    return {**TENSOR2TENSOR, "position_offset": padding + 1}
+
+
+# Of old versions, which had these as options.
+_PRE_NORM = {
+    "normalize_before": True,
+    "normalize_embedding": False,
+    "add_final_layer_norm": True,
+    "static_position_embeddings": True,
+}
+
+
 # -------------------- M2M100 and NLLB, which are one class with two tokenizers
 
 # Their classes of tokenizers; "Fast" ones have the same files.
@@ -317,23 +386,10 @@ def read_m2m100(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
-    config.only(
-        normalize_before=True,
-        normalize_embedding=False,
-        add_final_layer_norm=True,
-        static_position_embeddings=True,
-    )
-    size = config.size("vocab_size")
-    model = model_fields(
-        config,
-        scaled=True,
-        norm="pre",
-        tied="all" if config.flag("tie_word_embeddings", True) else "none",
-        options={
-            **TENSOR2TENSOR,
-            "position_offset": config.token("pad_token_id", size, 1) + 1,
-        },
-    )
+    config.only(**_PRE_NORM)
+    options = after_padding(config, config.size("vocab_size"))
+    tied = "all" if config.flag("tie_word_embeddings", True) else "none"
+    model = model_fields(config, scaled=True, norm="pre", tied=tied, options=options)
     between = languages(request, stored_languages(folder), several=True)
     vocabulary = _reader(folder)(request.path, folder.merged(), *between)
     # The language of the target decides, whatever the folder was saved with.
@@ -354,12 +410,7 @@ def _reader(folder: Folder):
     return _TOKENIZERS[kind]
 
 
-M2M100 = ImportFormat(
-    "M2M100 or NLLB of Hugging Face",
-    recognizer("m2m_100"),
-    read_m2m100,
-    peer="huggingface",
-)
+M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)
 
 
 # ------------ Pegasus: summaries, and models of ours with normalization first
@@ -369,12 +420,7 @@ def read_pegasus(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
-    config.only(
-        normalize_before=True,
-        normalize_embedding=False,
-        add_final_layer_norm=True,
-        static_position_embeddings=True,
-    )
+    config.only(**_PRE_NORM)
     folder.generation.only(forced_bos_token_id=None)
     config.size("vocab_size")
     model = model_fields(
@@ -394,9 +440,4 @@ def read_pegasus(request: Request) -> Imported:
     return finish(request, folder, model, vocabulary, between, stored_positions=True)
 
 
-PEGASUS = ImportFormat(
-    "Pegasus of Hugging Face",
-    recognizer("pegasus"),
-    read_pegasus,
-    peer="huggingface",
-)
+PEGASUS = class_format("Pegasus of Hugging Face", "pegasus", read_pegasus)

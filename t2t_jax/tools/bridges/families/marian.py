@@ -5,7 +5,6 @@ OPUS-MT is published in both forms.
 
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.families.huggingface import open_folder, recognizer
-from t2t_jax.tools.bridges.families.huggingface_weights import silence
+from t2t_jax.tools.bridges.families.huggingface import open_folder, silence
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
@@ -36,12 +34,37 @@ from t2t_jax.tools.bridges.vocabularies.marian import (
     settings_beside,
     tags,
 )
-from t2t_jax.tools.bridges.weights import MATRIX, MATRIX_OUT, ROW, SAME, Rule
+from t2t_jax.tools.bridges.weights import MARIAN, ROW, Layers, Rule, Tables
 
 OPTIONS = "special:model.yml"
 # Names of tables: of both sides, of the source, of the target; the output layer's.
 SHARED, SOURCE, TARGET = "Wemb", "encoder_Wemb", "decoder_Wemb"
 OUTPUT, BIAS = "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"
+TABLES = Tables(SOURCE, TARGET, OUTPUT, BIAS, positions={}, shared=SHARED)
+LAYERS = Layers(
+    layer="{side}_l{nth}_",
+    linears={
+        "attention.query": "self_{}q",
+        "attention.key": "self_{}k",
+        "attention.value": "self_{}v",
+        "attention.out": "self_{}o",
+        "cross.query": "context_{}q",
+        "cross.key": "context_{}k",
+        "cross.value": "context_{}v",
+        "cross.out": "context_{}o",
+        "ff.inner": "ffn_{}1",
+        "ff.outer": "ffn_{}2",
+    },
+    norms={
+        "attention": "self_Wo_ln_{}",
+        "cross": "context_Wo_ln_{}",
+        "ff": "ffn_ffn_ln_{}",
+    },
+    final_norm="{side}_top_ln_{}",
+    forms=MARIAN,
+    linear=("W", "b"),
+    norm=("scale", "bias"),
+)
 
 # Marian's GELU is x * sigmoid(1.702 x), which we do not have.
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
@@ -176,9 +199,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
             f'{options.name} has {shown}; want "", "dan" and "" or "n" (post-norm), or '
             '"n", "da" and "n" (pre-norm)'
         )
-    activation = options.get("transformer-ffn-activation", "swish")
-    if activation not in ACTIVATIONS:
-        raise options.error("transformer-ffn-activation", " or ".join(ACTIVATIONS))
+    activation = options.choice("transformer-ffn-activation", ACTIVATIONS, "swish")
     hidden = options.size("transformer-dim-ffn")
     return {
         "width": options.size("dim-emb"),
@@ -187,7 +208,7 @@ def model_fields(options: Fields) -> dict[str, Any]:
         "heads": options.size("transformer-heads"),
         "hidden": hidden,
         "decoder_hidden": options.get("transformer-decoder-dim-ffn") or hidden,
-        "feed_forward": ACTIVATIONS[activation],
+        "feed_forward": activation,
         "norm": NORMS[operations],
         "norm_epsilon": 1e-6,
         "attention_bias": True,
@@ -217,43 +238,16 @@ def _notes(options: Fields) -> tuple[str, ...]:
     return ("guided-alignment: training here does not supervise attention",)
 
 
-def weight_rules(config: ModelConfig) -> Iterator[Rule]:
-    """Yields the rules of a model."""
-    if config.tied == "all":
-        yield Rule(SHARED, ("embedding.tokens",), SAME)
-    else:
-        yield Rule(TARGET, ("embedding.tokens",), SAME)
-        yield Rule(SOURCE, ("embedding.source_tokens",), SAME)
-    if config.tied == "none":
-        yield Rule(OUTPUT, ("embedding.output",), SAME)
-    yield Rule(BIAS, ("embedding.output_bias",), ROW)
-    suffix = "_pre" if config.norm == "pre" else ""
-    for side, parts in (
-        ("encoder", {"attention": "self"}),
-        ("decoder", {"attention": "self", "cross": "context"}),
-    ):
-        for number in range(config.side(side).layers):
-            ours, theirs = f"{side}.{number}", f"{side}_l{number + 1}"
-            for part, other in parts.items():
-                at, there = f"{ours}.{part}", f"{theirs}_{other}"
-                for letter, mine in zip(
-                    "qkvo", ("query", "key", "value", "out"), strict=True
-                ):
-                    form = MATRIX_OUT if mine == "out" else MATRIX
-                    yield Rule(f"{there}_W{letter}", (f"{at}.{mine}",), form)
-                    yield Rule(f"{there}_b{letter}", (f"{at}.{mine}_bias",), ROW)
-                yield from _norm(f"{there}_Wo", suffix, f"{at}_sub.norm")
-            for digit, mine in (("1", "inner"), ("2", "outer")):
-                yield Rule(f"{theirs}_ffn_W{digit}", (f"{ours}.ff.{mine}",), MATRIX)
-                yield Rule(f"{theirs}_ffn_b{digit}", (f"{ours}.ff.{mine}_bias",), ROW)
-            yield from _norm(f"{theirs}_ffn_ffn", suffix, f"{ours}.ff_sub.norm")
-        if config.norm != "post":
-            yield from _norm(f"{side}_top", "", f"{side}_norm")
-
-
-def _norm(theirs: str, suffix: str, ours: str) -> Iterator[Rule]:
-    yield Rule(f"{theirs}_ln_scale{suffix}", (f"{ours}.scale",), ROW)
-    yield Rule(f"{theirs}_ln_bias{suffix}", (f"{ours}.bias",), ROW)
+def weight_rules(config: ModelConfig) -> list[Rule]:
+    """The rules of a model."""
+    names = LAYERS
+    if config.norm == "pre":
+        norms = {part: f"{name}_pre" for part, name in LAYERS.norms.items()}
+        names = LAYERS._replace(norms=norms)
+    return [
+        *weights.table_rules(config, TABLES, ROW),
+        *weights.layer_rules(config, names),
+    ]
 
 
 NPZ = ImportFormat(
@@ -329,9 +323,6 @@ def _languages_of(name: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", "")
 
 
-MARIAN_MT = ImportFormat(
-    "MarianMT of Hugging Face",
-    recognizer("marian"),
-    read_marian_mt,
-    peer="huggingface",
+MARIAN_MT = huggingface.class_format(
+    "MarianMT of Hugging Face", "marian", read_marian_mt
 )

@@ -7,9 +7,9 @@ of `config.model`.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     Imported,
@@ -30,7 +29,7 @@ from t2t_jax.tools.bridges.formats import (
     never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
-from t2t_jax.tools.bridges.weights import SAME, LayerNames, Rule, Tensors, listed
+from t2t_jax.tools.bridges.weights import Layers, Rule, Tables, Tensors, listed
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 # Fields that only the user knows, and what they are in PyTorch.
@@ -50,45 +49,24 @@ RENAME = (
     "(or embedding.weight for both), output.weight and output.bias, and "
     "positions.weight"
 )
-NAMES = LayerNames(
-    attention={"attention": "self_attn", "cross": "multihead_attn"},
-    norms={"attention": "norm1", "cross": "norm2", "ff": "norm3"},
-    projections={"out": "out_proj"},
-    feed_forward={"inner": "linear1", "outer": "linear2"},
+NAMES = Layers(
+    layer="{side}.layers.{number}.",
+    linears={
+        "attention.query": "self_attn.in_proj_{}",
+        "attention.key": "self_attn.in_proj_{}",
+        "attention.value": "self_attn.in_proj_{}",
+        "attention.out": "self_attn.out_proj.{}",
+        "cross.query": "multihead_attn.in_proj_{}",
+        "cross.key": "multihead_attn.in_proj_{}",
+        "cross.value": "multihead_attn.in_proj_{}",
+        "cross.out": "multihead_attn.out_proj.{}",
+        "ff.inner": "linear1.{}",
+        "ff.outer": "linear2.{}",
+    },
+    norms=dict.fromkeys(("attention", "cross", "ff"), "norm{nth}.{}"),
+    final_norm="{side}.norm.{}",
 )
 _FIRST = "encoder.layers.0.self_attn.in_proj_weight"
-
-
-class Tables(NamedTuple):
-    """Names of the arrays around the layers.
-
-    Attributes:
-      source, target: embeddings; the same name if both are one.
-      output: the matrix of the output layer; empty if it is the target's embedding.
-      bias: of the output layer; empty if there is none.
-      positions: the table of position encodings of `encoder` and `decoder`; or none.
-    """
-
-    source: str
-    target: str
-    output: str
-    bias: str
-    positions: dict[str, str]
-
-    def tied(self, tensors: Tensors) -> str:
-        """Says which tables are equal, as `config.model.tied`."""
-
-        def equal(one: str, other: str) -> bool:
-            return one == other or np.array_equal(tensors[one], tensors[other])
-
-        if self.output and not equal(self.target, self.output):
-            return "none"
-        return "all" if equal(self.source, self.target) else "target"
-
-    def copies(self, tied: str) -> list[str]:
-        """Names of tables that repeat the target's embedding."""
-        copies = {"all": [self.source, self.output], "target": [self.output]}
-        return [name for name in copies.get(tied, []) if name and name != self.target]
 
 
 def recognize(path: Path) -> bool:
@@ -109,14 +87,13 @@ def read(request: Request) -> Imported:
     asked = _asked(request, tables, path)
     model = {**sizes, **asked, "attention_bias": True}
     model |= _read_positions(tensors, tables)
-    model |= {"tied": tables.tied(tensors), "output_bias": bool(tables.bias)}
+    model |= {"tied": _tied(tables, tensors), "output_bias": bool(tables.bias)}
     model.setdefault("norm_epsilon", 1e-5)
     _check_norm(model["norm"], tensors, prefix, name)
     check_size(name, tensors, tables.source, vocabulary.source)
     check_size(name, tensors, tables.target, vocabulary)
     config = imported_config(request, name, model, vocabulary, languages(request), {})
-    for copy in tables.copies(config.model.tied):
-        tensors.pop(copy, None)
+    weights.merge_copies(tensors, tables, config.model.tied, name, "rename them")
     if config.model.positions != "learned":
         for table in tables.positions.values():
             tensors.pop(table, None)
@@ -175,6 +152,17 @@ def _asked(request: Request, tables: Tables, path: Path) -> dict[str, Any]:
     return {field: request.model[field] for field in asked if field in request.model}
 
 
+def _tied(tables: Tables, tensors: Tensors) -> str:
+    """Says which tables are equal, as `config.model.tied`."""
+
+    def equal(one: str, other: str) -> bool:
+        return one == other or np.array_equal(tensors[one], tensors[other])
+
+    if tables.output and not equal(tables.target, tables.output):
+        return "none"
+    return "all" if equal(tables.source, tables.target) else "target"
+
+
 def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str, Any]:
     """Recognizes sinusoids among tables of positions; others are learned."""
     if not tables.positions:
@@ -186,9 +174,7 @@ def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str,
         found.append(known_sinusoids(tensors[table]))
     if all(found):
         return {"positions": "sinusoid", "options": found[0]}
-    rows = min(len(tensors[table]) for table in tables.positions.values())
-    for table in tables.positions.values():
-        tensors[table] = tensors[table][:rows]
+    rows = weights.shorten_positions(tensors, tables)
     return {"positions": "learned", "max_positions": rows}
 
 
@@ -212,25 +198,12 @@ def _vocabulary(request: Request) -> Vocabulary:
     return load_vocabulary(request.tokenizer, request.source_tokenizer)
 
 
-def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> Iterator[Rule]:
-    """Yields the rules of a model."""
-    yield Rule(tables.target, ("embedding.tokens",), SAME)
-    if config.tied != "all":
-        yield Rule(tables.source, ("embedding.source_tokens",), SAME)
-    if config.tied == "none":
-        yield Rule(tables.output, ("embedding.output",), SAME)
-    if tables.bias:
-        yield Rule(tables.bias, ("embedding.output_bias",), SAME)
-    for rule in weights.layer_rules(config, NAMES, prefix, packed="in_proj_"):
-        # An encoder's layer has no norm of cross-attention: the last one is its second.
-        second = re.sub(r"(encoder\.layers\.\d+\.)norm3", r"\1norm2", rule.theirs)
-        yield rule._replace(theirs=second)
-    for side in ("encoder", "decoder"):
-        if config.norm != "post":
-            yield from weights.norm_rules(f"{prefix}{side}.norm", f"{side}_norm")
-        if config.positions == "learned":
-            ours = f"{side}_positions.0.table"
-            yield Rule(tables.positions[side], (ours,), SAME)
+def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> list[Rule]:
+    """The rules of a model."""
+    return [
+        *weights.table_rules(config, tables),
+        *weights.layer_rules(config, NAMES._replace(prefix=prefix)),
+    ]
 
 
 def _peer(
@@ -257,14 +230,9 @@ def _peer(
 
 
 def find_tables(around: Tensors, width: int, name: str) -> Tables:
-    """Finds the tables by their shapes, their biases and words in their names.
+    """Finds the tables around the layers by their shapes, biases and words in names.
 
-    Args:
-      around: the arrays of the module outside of its layers.
-      name: the file, for error messages.
-
-    Raises:
-      UserError: a table is missing, or it is not clear which is which.
+    A table of both sides is its source and target; what is not there is empty.
     """
     positions, matrices = [], []
     for key, x in around.items():
@@ -329,15 +297,12 @@ def _by_side(tables: Sequence[str], name: str) -> tuple[str, str]:
 
 def known_sinusoids(table: np.ndarray) -> Mapping[str, Any] | None:
     """The options of `Sinusoid` that compute a table; None if none do."""
-    length, width = table.shape
-    if width % 2:
+    if table.shape[1] % 2:
         return None
     for layout, spacing in itertools.product(
         ("interleaved", "half"), ("paper", "tensor2tensor")
     ):
-        # float32 exponents are off by 1e-4 at far positions; other tables by 1.
-        ours = sinusoids(length, width, layout, spacing)
-        if np.allclose(ours, np.asarray(table, np.float32), rtol=0, atol=1e-2):
+        if weights.is_sinusoids(table, layout, spacing):
             return {"sinusoid_layout": layout, "sinusoid_spacing": spacing}
     return None
 

@@ -9,7 +9,8 @@ from t2t_jax.data.tokenizers.bpe import END, INSIDE
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.bridges.model_files import read_json, read_lines, read_pieces
+from t2t_jax.tools.bridges.model_files import read_lines, read_pieces
+from t2t_jax.tools.bridges.vocabularies.huggingface import settings
 
 BOS, PAD, EOS, UNKNOWN = SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 # fairseq's decoder starts with the end of sentence.
@@ -25,24 +26,12 @@ _KINDS = ("subword_nmt", "fastbpe", "sentencepiece")
 
 
 def fairseq_vocabulary(
-    folder: Path, options: Mapping[str, Any], joint: bool | None = None
+    folder: Path, options: Mapping[str, Any]
 ) -> tuple[Vocabulary, tuple[str, ...]]:
-    """Reads the tokenizer of a fairseq model.
+    """Reads the tokenizer of a fairseq model, and notes for the user.
 
-    Args:
-      folder: has `dict.LANGUAGE.txt` of both languages, and the codes or a
-        SentencePiece model.
-      options: fairseq's arguments; of interest are the languages, `bpe`, `bpe_codes`,
-        `bpe_separator`, `sentencepiece_model`, `tokenizer`, and those that begin with
-        `moses_`.
-      joint: True if both languages share one table of embeddings; None if that is for
-        `options` to say (`share_all_embeddings`).
-
-    Returns:
-      The vocabulary, and sentences for the user about what was assumed.
-
-    Raises:
-      UserError: a file is missing or damaged, or the text is split in another way.
+    The folder has `dict.LANGUAGE.txt` of both languages, and codes or a SentencePiece
+    model; the options are fairseq's arguments.
     """
     notes: list[str] = []
     source, target = (_option(options, f"{side}_lang") for side in ("source", "target"))
@@ -50,8 +39,7 @@ def fairseq_vocabulary(
         raise UserError(
             f"{folder}: the languages are unknown; give --source=en --target=de"
         )
-    if joint is None:
-        joint = bool(options.get("share_all_embeddings"))
+    joint = bool(options.get("share_all_embeddings"))
     kind = _bpe_kind(folder, options)
     tables = [
         read_dictionary(folder / f"dict.{language}.txt")
@@ -197,11 +185,7 @@ def _vocabulary(
 
 
 def read_dictionary(path: Path) -> list[str]:
-    """Reads a fairseq dictionary, lines of `PIECE COUNT`; special pieces come first.
-
-    Raises:
-      UserError: missing or damaged, or it has a piece twice.
-    """
+    """Reads a fairseq dictionary, lines of `PIECE COUNT`; special pieces come first."""
     numbers = dict.fromkeys(SPECIAL, 0)
     for number, line in enumerate(read_lines(path), 1):
         piece, _, count = line.rstrip().rpartition(" ")
@@ -227,9 +211,6 @@ def read_codes(path: Path) -> dict[str, Any]:
 
     A line has two symbols; in fastBPE's also their count. Codes of subword-nmt begin
     with their version, except those before 0.2.
-
-    Raises:
-      UserError: missing or damaged, or of another version.
     """
     lines = read_lines(path)
     header = lines[0].startswith("#version:")
@@ -254,27 +235,12 @@ def read_codes(path: Path) -> dict[str, Any]:
     return {"merges": [*merges], "separate_end": old}
 
 
-def fsmt_vocabulary(
-    folder: Path, config: Mapping[str, Any]
-) -> tuple[Vocabulary, tuple[str, ...]]:
-    """Reads the tokenizer of a FSMT model of Hugging Face.
-
-    Args:
-      folder: has `vocab-src.json`, `vocab-tgt.json`, `merges.txt` and
-        `tokenizer_config.json`.
-      config: of the model; has `langs` if `tokenizer_config.json` lacks it.
-
-    Returns:
-      The vocabulary, and sentences for the user: none.
-
-    Raises:
-      UserError: a file is missing or damaged.
-    """
-    path = folder / "tokenizer_config.json"
-    options = read_json(path) if path.is_file() else {}
+def fsmt_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
+    """Reads vocab-src.json, vocab-tgt.json and merges.txt of a FSMT."""
+    options = settings(folder)
     languages = options.get("langs") or config.get("langs")
     if not isinstance(languages, list) or len(languages) != 2:
-        raise UserError(f"{path} has langs={languages!r}; want two, ['en', 'de']")
+        raise UserError(f"{folder} has langs={languages!r}; want two, ['en', 'de']")
     fields = {
         "merges": _fsmt_merges(folder / "merges.txt"),
         "separate_end": False,
@@ -293,7 +259,7 @@ def fsmt_vocabulary(
     ]
     # A FSMT model has a table of embeddings for each side, equal or not.
     sides = _with_moses(fields, moses, False)
-    return _vocabulary("bpe", sides, tables, False, folder), ()
+    return _vocabulary("bpe", sides, tables, False, folder)
 
 
 def _fsmt_merges(path: Path) -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax.data.tokenizers import table
-from t2t_jax.data.tokenizers.sentencepieces import own_pieces
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tools.bridges.model_files import (
@@ -27,13 +26,9 @@ ROUNDED_TO = 64
 def m2m100_vocabulary(
     folder: Path, config: dict[str, Any], source: str, target: str
 ) -> Vocabulary:
-    """Reads vocab.json and sentencepiece.bpe.model of an M2M100.
-
-    Args:
-      source, target: languages, such as `de`.
-    """
+    """Reads vocab.json and sentencepiece.bpe.model of an M2M100; languages as `de`."""
     file = folder / "sentencepiece.bpe.model"
-    model = read_sentencepiece(file)
+    model, _ = read_sentencepiece(file)
     pieces = read_pieces(folder / "vocab.json", ("</s>", "<unk>", "<pad>"))
     wmt21 = settings(folder).get("language_codes") == "wmt21"
     tokens = [f"__{language}__" for language in (WMT21 if wmt21 else M2M100).split()]
@@ -54,14 +49,10 @@ def m2m100_vocabulary(
 def nllb_vocabulary(
     folder: Path, config: dict[str, Any], source: str, target: str
 ) -> Vocabulary:
-    """Reads sentencepiece.bpe.model of an NLLB.
-
-    Args:
-      source, target: languages, such as `deu_Latn`.
-    """
+    """Reads sentencepiece.bpe.model of an NLLB; languages as `deu_Latn`."""
     file = folder / "sentencepiece.bpe.model"
-    model = read_sentencepiece(file)
-    own = own_pieces(model, file)[3:]  # after <unk>, <s> and </s>
+    model, own = read_sentencepiece(file)
+    own = own[3:]  # after <unk>, <s> and </s>
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
     languages = [token for token in tokens if "_" in token]
@@ -81,11 +72,11 @@ def nllb_vocabulary(
 def pegasus_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
     """Reads spiece.model of a Pegasus."""
     file = folder / "spiece.model"
-    model = read_sentencepiece(file)
+    model, own = read_sentencepiece(file)
     offset = settings(folder).get("offset", 103)
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
-    pieces = special + own_pieces(model, file)[2:]  # after <pad> and </s>
+    pieces = special + own[2:]  # after <pad> and </s>
     return pack_vocabulary(
         "pegasus",
         str(file),
@@ -112,15 +103,7 @@ def pack_vocabulary(
     source: Vocabulary | None = None,
     **fields: Any,
 ) -> Vocabulary:
-    """Packs a tokenizer; checks its special tokens against the configuration.
-
-    Args:
-      kind: of `TOKENIZERS`.
-      name: the file, for error messages.
-      config: the folder's; empty if nothing is to be checked.
-      source: the vocabulary of the source, if it has its own.
-      fields: of the tokenizer.
-    """
+    """Packs the fields of a tokenizer; checks its special tokens against the config."""
     ids = {piece: i for i, piece in enumerate(fields["pieces"])}
     for key, piece in (
         ("pad_token_id", "<pad>"),
@@ -138,11 +121,7 @@ def pack_vocabulary(
 def filled(
     pieces: list[str], size: int, place: Path, rounded_to: int = ROUNDED_TO
 ) -> list[str]:
-    """Appends empty pieces up to the size of the table of embeddings.
-
-    Args:
-      rounded_to: the table may be rounded up to a multiple of this.
-    """
+    """Appends empty pieces up to the size of the table, which may be rounded up."""
     if not len(pieces) <= size < len(pieces) + rounded_to:
         raise UserError(
             f"the tokenizer in {place} has {len(pieces):,} pieces, and config.json "

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from t2t_jax.data.tokenizers.sentencepieces import own_pieces
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.formats import Request
@@ -30,13 +29,8 @@ def marian_vocabulary(
 ) -> Vocabulary:
     """Reads source.spm, target.spm, vocab.json and target_vocab.json of a MarianMT.
 
-    Args:
-      config: of config.json, with that of generation_config.json over it.
-      target: of a model of several target languages, the language `xx` of the tag
-        `>>xx<<` that every source line begins with; if empty, the lines have tags.
-
-    Raises:
-      UserError: a file is missing or damaged, or the model has no such language.
+    Of a model of several target languages, every source line begins with the tag
+    `>>xx<<` of `target`; if that is empty, the lines have tags.
     """
     joint = config.get("share_encoder_decoder_embeddings", True)
     own_file = settings(folder).get(
@@ -54,7 +48,7 @@ def marian_vocabulary(
         size = config.get("decoder_vocab_size") or size
         pieces = _table(folder / "target_vocab.json", size)
     of_target, of_source = folder / "target.spm", folder / "source.spm"
-    models = [read_sentencepiece(of_target), read_sentencepiece(of_source)]
+    models = [read_sentencepiece(file)[0] for file in (of_target, of_source)]
     tag, never = _tag(source_pieces, target), forbidden(config)
 
     def packed(file, config, pieces, first, models, never, source=None):
@@ -116,13 +110,7 @@ def settings_beside(path: Path) -> dict[str, Any]:
 def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
     """Reads the vocabularies of a model, with a token of padding added at the end.
 
-    Args:
-      request: its tokenizers, if it has any, replace those of the model's folder.
-      path: the model.
-      joint: True if source and target share a table of embeddings.
-
-    Raises:
-      UserError: they are not found, or are damaged.
+    Tokenizers of the request replace those of the model's folder.
     """
     files = _files(request, path)
     sides = [_read(file, path.parent, side) for side, file in files.items()]
@@ -172,8 +160,8 @@ def _read(file: Path, folder: Path, side: str) -> tuple[str, list[str], bytes]:
     if not file.is_file():
         raise UserError(f"{file} does not exist; it is the vocabulary of the {side}")
     if file.suffix not in (".yml", ".yaml", ".json"):
-        content = file.read_bytes()
-        return "m2m100", _padded(own_pieces(content, file), file), content
+        content, pieces = read_sentencepiece(file)
+        return "m2m100", _padded(pieces, file), content
     model = folder / f"{side}.spm"
     if not model.is_file():
         raise UserError(
@@ -181,7 +169,7 @@ def _read(file: Path, folder: Path, side: str) -> tuple[str, list[str], bytes]:
             "source.spm and target.spm is it known how text is split into them"
         )
     pieces = read_pieces(file, gaps=True)
-    return "marian", _padded(pieces, file), read_sentencepiece(model)
+    return "marian", _padded(pieces, file), read_sentencepiece(model)[0]
 
 
 def _padded(pieces: list[str], file: Path) -> list[str]:

@@ -48,11 +48,7 @@ def own_files(vocabulary: Vocabulary) -> dict[str, bytes]:
 
 
 def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
-    """The files of Hugging Face's tokenizers, by name.
-
-    Raises:
-      UserError: their tokenizers cannot read such a vocabulary.
-    """
+    """The files of Hugging Face's tokenizers, by name."""
     settings = {
         "model_max_length": config.decode.max_source,
         "clean_up_tokenization_spaces": False,
@@ -61,7 +57,8 @@ def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes
     }
     kinds = {_fields(side).get("tokenizer") for side in vocabulary.sides}
     if kinds == {"marian"}:
-        return _imported_marian(vocabulary, settings)
+        sides = [_fields(side)["pieces"] for side in (vocabulary.source, vocabulary)]
+        return _marian(sides, _models(vocabulary), vocabulary.joint, settings)
     if kinds != {None}:
         raise UserError(
             f"{vocabulary.name} is a tokenizer of kind {min(map(str, kinds))}, for "
@@ -93,7 +90,7 @@ def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes
     settings["unk_token"] = vocabulary.piece(vocabulary.unknown)
     return own | _marian(
         [[side.piece(i) for i in range(len(side))] for side in sides],
-        [side.model for side in sides],
+        _models(vocabulary),
         vocabulary.joint,
         settings,
     )
@@ -104,24 +101,21 @@ def _fields(side: Vocabulary) -> dict[str, Any]:
     return json.loads(side.model) if side.model.startswith(b"{") else {}
 
 
-def _imported_marian(
-    vocabulary: Vocabulary, settings: dict[str, Any]
-) -> dict[str, bytes]:
-    """The files that the vocabulary was imported from."""
-    sides = [_fields(side) for side in (vocabulary.source, vocabulary)]
-    models = [[*map(base64.b64decode, side["models"])] for side in sides]
-    if vocabulary.joint:
-        # One tokenizer with the model of the target, then that of the source.
-        spm = [models[0][-1], models[0][0]]
-    else:
-        spm = [models[0][0], models[1][0]]
-    pieces = [side["pieces"] for side in sides]
-    return _marian(pieces, spm, vocabulary.joint, settings)
+def _models(vocabulary: Vocabulary) -> tuple[bytes, bytes]:
+    """The SentencePiece models of source and target."""
+    source, target = vocabulary.source, vocabulary
+    if not target.model.startswith(b"{"):
+        return source.model, target.model
+    # One tokenizer of both has the model of the target, then that of the source.
+    return (
+        base64.b64decode(_fields(source)["models"][-1]),
+        base64.b64decode(_fields(target)["models"][0]),
+    )
 
 
 def _marian(
     pieces: list[list[str]],
-    models: list[bytes],
+    models: tuple[bytes, bytes],
     joint: bool,
     settings: dict[str, Any],
 ) -> dict[str, bytes]:
@@ -161,6 +155,7 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
     # The longest first: one symbol may begin another.
     symbols = sorted((p.name for p in table if p.kind == SYMBOL), key=len)[::-1]
     end = table[eos].name
+    stop = {"SpecialToken": {"id": end, "type_id": 0}}
     content = {
         "version": "1.0",
         "truncation": None,
@@ -180,12 +175,8 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
         "pre_tokenizer": _isolated(symbols) if symbols else None,
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [_text("A"), {"SpecialToken": {"id": end, "type_id": 0}}],
-            "pair": [
-                _text("A"),
-                _text("B"),
-                {"SpecialToken": {"id": end, "type_id": 0}},
-            ],
+            "single": [_text("A"), stop],
+            "pair": [_text("A"), _text("B"), stop],
             "special_tokens": {end: {"id": end, "ids": [eos], "tokens": [end]}},
         },
         "decoder": _sequence(
@@ -273,23 +264,16 @@ def sentencepiece_files(
     """
     source, target = vocabulary.source, vocabulary
     described = {"kind": "sentencepiece", "special": [], "source_prefix": []}
-    models = source.model, target.model
-    if target.model.startswith(b"{"):
-        stored = [json.loads(side.model) for side in (source, target)]
-        kind = stored[1]["tokenizer"]
-        if not issubclass(CLASSES[kind], MappedSentencePieces):
+    if stored := _fields(target):
+        if not issubclass(CLASSES[stored["tokenizer"]], MappedSentencePieces):
             return own_files(vocabulary), None
         first = source.encode([""])[0]
         described = {
-            "kind": kind,
-            "special": stored[1]["special"],
+            "kind": stored["tokenizer"],
+            "special": stored["special"],
             "source_prefix": [source.piece(token) for token in first],
         }
-        # Of one vocabulary, the model of the source is the last one.
-        models = (
-            base64.b64decode(stored[0]["models"][-1]),
-            base64.b64decode(stored[1]["models"][0]),
-        )
+    models = _models(vocabulary)
     names = ["source.spm", "target.spm"]
     if models[0] == models[1]:
         names = ["tokenizer.model"] * 2

@@ -1,10 +1,12 @@
-"""The formulas that every model of the twin needs, in NumPy float64.
+"""The formulas that every model of the twin needs, in float64.
 
 Shape suffixes: t length, d model width, v vocabulary.
 """
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 # What the options are if a config does not say: the values of their papers.
@@ -29,8 +31,17 @@ OPTIONS = {
 }
 
 
-def float64(array) -> np.ndarray:
-    return np.asarray(array, np.float64)
+def xp(array):
+    """The module of an array's functions: NumPy, or JAX's under `jax.grad`."""
+    return jnp if isinstance(array, jax.Array) else np
+
+
+def float64(arrays):
+    """All arrays as NumPy's in float64; JAX's stay where it differentiates them."""
+    return jax.tree.map(
+        lambda x: x if isinstance(x, jax.core.Tracer) else np.asarray(x, np.float64),
+        arrays,
+    )
 
 
 def option(config, name: str):
@@ -47,46 +58,36 @@ def tables(config, embedding) -> tuple:
     return of_source, of_target, of_output
 
 
-def embeddings(config, table_vd, tokens) -> np.ndarray:
-    """Embedding times sqrt(d_model) (section 3.4), [t, d]."""
-    table_vd = float64(table_vd)
-    d_model = table_vd.shape[1]
+def embeddings(config, table_vd, tokens):
+    """Embedding times sqrt(d_model) (section 3.4), [..., d]."""
     scaled = config.embedding_scale and config.kind != "conv"
-    scale = math.sqrt(d_model) if scaled else 1
-    x_td = np.zeros((len(tokens), d_model))
-    for t, token in enumerate(tokens):
-        x_td[t] = table_vd[token] * scale
-    return x_td
+    scale = math.sqrt(table_vd.shape[1]) if scaled else 1
+    return table_vd[tokens] * scale
 
 
-def norm(config, weights, x_td) -> np.ndarray:
+def norm(config, weights, x_td):
     """Ba et al. 2016, equation 4: gain * (a - mean) / deviation + bias.
 
     RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of the mean of a^2.
     """
     if config.norm_kind == "none":
         return x_td
-    y_td, epsilon = np.zeros(x_td.shape), config.norm_epsilon
-    for t, a_d in enumerate(x_td):
-        if config.norm_kind == "layer":
-            mean = sum(a_d) / len(a_d)
-            variance = sum((a - mean) ** 2 for a in a_d) / len(a_d)
-            y_td[t] = (a_d - mean) / math.sqrt(variance + epsilon)
-        else:
-            y_td[t] = a_d / math.sqrt(sum(a**2 for a in a_d) / len(a_d) + epsilon)
-    y_td *= float64(weights["scale"])
-    return y_td + float64(weights["bias"]) if config.norm_kind == "layer" else y_td
+    if config.norm_kind == "layer":
+        x_td = x_td - x_td.mean(axis=-1, keepdims=True)
+    square_t1 = (x_td**2).mean(axis=-1, keepdims=True)
+    y_td = weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
+    return y_td + weights["bias"] if config.norm_kind == "layer" else y_td
 
 
-def softmax(scores) -> list[float]:
-    highest = max(scores)
-    exponentials = [math.exp(score - highest) for score in scores]
-    return [e / sum(exponentials) for e in exponentials]
+def softmax(scores):
+    """Of the last axis."""
+    exponentials = xp(scores).exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(x) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def relu(x) -> np.ndarray:
-    return np.maximum(0, x)
+def relu(x):
+    return xp(x).maximum(0, x)

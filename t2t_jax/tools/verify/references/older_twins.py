@@ -15,7 +15,6 @@ import numpy as np
 
 from t2t_jax.tools.verify.references.formulas import (
     embeddings,
-    float64,
     norm,
     option,
     relu,
@@ -25,21 +24,21 @@ from t2t_jax.tools.verify.references.formulas import (
 )
 
 
-def outputs(config, parameters, row) -> np.ndarray:
-    """The outputs [t, d] for one row; padding has zeros."""
-    of_source, of_target, _ = tables(config, parameters["embedding"])
-    source_s, target_t = row["source_segment"], row["target_segment"]
-    y_td = np.zeros((len(target_t), np.shape(of_target)[1]))
-    for segment in {int(of) for of in target_t if of != 0}:
-        from_s = [s for s, of in enumerate(source_s) if of == segment]
-        to_t = [t for t, of in enumerate(target_t) if of == segment]
-        y_td[to_t] = MODELS[config.kind](
-            config,
-            parameters,
-            embeddings(config, of_source, [row["source"][s] for s in from_s]),
-            embeddings(config, of_target, [row["target_input"][t] for t in to_t]),
-        )
-    return y_td
+def outputs(config, parameters, batch) -> np.ndarray:
+    """The outputs [b, t, d] of a batch; padding has zeros."""
+    of_source_vd, of_target_vd, _ = tables(config, parameters["embedding"])
+    target_bt = batch["target_segment"]
+    y_btd = np.zeros((*target_bt.shape, of_target_vd.shape[1]))
+    for b, segment_t in enumerate(target_bt):
+        for segment in np.unique(segment_t[segment_t != 0]):
+            to_t, from_s = segment_t == segment, batch["source_segment"][b] == segment
+            y_btd[b, to_t] = MODELS[config.kind](
+                config,
+                parameters,
+                embeddings(config, of_source_vd, batch["source"][b, from_s]),
+                embeddings(config, of_target_vd, batch["target_input"][b, to_t]),
+            )
+    return y_btd
 
 
 # ------------------------------------------------------------------------------- LSTMs
@@ -100,7 +99,7 @@ def luong(parameters, x_sd, y_td) -> np.ndarray:
             h_d, _ = states[i]
         context_d = general_attention(attention, h_d, z_sd)
         combined_f = np.concatenate([context_d, h_d])
-        outputs_td.append(np.tanh(combined_f @ float64(attention["combine"])))  # 5
+        outputs_td.append(np.tanh(combined_f @ attention["combine"]))  # 5
     return np.array(outputs_td)
 
 
@@ -116,11 +115,11 @@ def lstm_layer(weights, x_ti, state=None):
 def lstm_cell(weights, x_i, state):
     """One step: the new (h, c). Hochreiter and Schmidhuber 1997, with forget gates."""
     h_d, c_d = state
-    input_igd, recurrent_dgd, bias_gd = (
-        float64(weights[name]) for name in ("input", "recurrent", "bias")
-    )
     i_d, f_d, g_d, o_d = (
-        x_i @ input_igd[:, g] + h_d @ recurrent_dgd[:, g] + bias_gd[g] for g in range(4)
+        x_i @ weights["input"][:, g]
+        + h_d @ weights["recurrent"][:, g]
+        + weights["bias"][g]
+        for g in range(4)
     )
     c_d = sigmoid(f_d) * c_d + sigmoid(i_d) * np.tanh(g_d)
     return sigmoid(o_d) * np.tanh(c_d), c_d
@@ -133,17 +132,13 @@ def zero_state(weights):
 
 def additive_attention(weights, q_d, z_se) -> np.ndarray:
     """Equation 4 of Wu et al. with a feed-forward network of one hidden layer."""
-    query_dd, key_ed, score_d = (
-        float64(weights[name]) for name in ("query", "key", "score")
-    )
-    scores = [score_d @ np.tanh(q_d @ query_dd + z_e @ key_ed) for z_e in z_se]
-    return weighted_sum(softmax(scores), z_se)
+    hidden_sd = np.tanh(q_d @ weights["query"] + z_se @ weights["key"])
+    return softmax(hidden_sd @ weights["score"]) @ z_se
 
 
 def general_attention(weights, h_d, z_sd) -> np.ndarray:
     """Section 3.1 of Luong et al.: h^T W z, where W is the transpose of `key`."""
-    w_dd = float64(weights["key"]).T
-    return weighted_sum(softmax([h_d @ w_dd @ z_d for z_d in z_sd]), z_sd)
+    return softmax(z_sd @ weights["key"] @ h_d) @ z_sd
 
 
 # ------------------------------------------------------------------------ convolutions
@@ -160,10 +155,7 @@ def conv(config, parameters, x_sd, y_td) -> np.ndarray:
     for weights in in_order(parameters["decoder"]):
         h_td = glu(normalised_convolution(weights["conv"], x_td, causal))
         d_td = normalised_linear(weights["query"], h_td) + g_td  # equation 1
-        c_td = np.zeros(d_td.shape)
-        for t, d_d in enumerate(d_td):
-            a_s = softmax([d_d @ z_d for z_d in z_sd])
-            c_td[t] = weighted_sum(a_s, z_sd + e_sd)  # equation 2
+        c_td = softmax(d_td @ z_sd.T) @ (z_sd + e_sd)  # equation 2
         c_td *= m * math.sqrt(1 / m)  # section 3.4
         h_td = (h_td + normalised_linear(weights["context"], c_td)) * math.sqrt(0.5)
         x_td = (x_td + h_td) * math.sqrt(0.5)
@@ -183,8 +175,8 @@ def conv_encoder(config, parameters, e_sd) -> np.ndarray:
 
 def with_positions(config, positions, x_td) -> np.ndarray:
     """Section 3.1: e = (w_1 + p_1, ..., w_m + p_m)."""
-    first, table_pd = option(config, "position_offset"), float64(positions["table"])
-    return np.array([x_d + table_pd[first + t] for t, x_d in enumerate(x_td)])
+    first = option(config, "position_offset")
+    return x_td + positions["table"][first : first + len(x_td)]
 
 
 def glu(v_tf) -> np.ndarray:
@@ -195,15 +187,13 @@ def glu(v_tf) -> np.ndarray:
 
 def normalised(weights) -> np.ndarray:
     """Salimans and Kingma 2016, equation 2: w = g v / |v|, one g for each output."""
-    w = np.zeros(np.shape(weights["direction"]))
-    for o, g in enumerate(float64(weights["norm"])):
-        v = float64(weights["direction"])[..., o]
-        w[..., o] = g * v / math.sqrt(np.sum(v**2))
-    return w
+    v = weights["direction"]
+    norm_o = np.sqrt((v**2).sum(axis=tuple(range(v.ndim - 1))))
+    return weights["norm"] * v / norm_o
 
 
 def normalised_linear(weights, x_ti) -> np.ndarray:
-    return x_ti @ normalised(weights) + float64(weights["bias"])
+    return x_ti @ normalised(weights) + weights["bias"]
 
 
 def normalised_convolution(weights, x_ti, offsets) -> np.ndarray:
@@ -212,8 +202,7 @@ def normalised_convolution(weights, x_ti, offsets) -> np.ndarray:
 
 def convolution(kernel_kio, bias_o, x_ti, offsets) -> np.ndarray:
     """y_t = bias + sum over taps k of x_{t + offset of k} kernel_k; no x is zero."""
-    kernel_kio = float64(kernel_kio)
-    y_to = np.array([float64(bias_o) for _ in x_ti])
+    y_to = np.tile(np.asarray(bias_o, np.float64), (len(x_ti), 1))
     for t in range(len(x_ti)):
         for kernel_io, offset in zip(kernel_kio, offsets, strict=True):
             if 0 <= t + offset < len(x_ti):
@@ -242,17 +231,17 @@ def bytenet(config, parameters, x_sd, y_td) -> np.ndarray:
         offsets = [(j - (k - 1)) * rate for j in range(k)]
         z_td = residual_block(config, weights, z_td, offsets)
     z_td = relu(norm(config, parameters.get("final_norm"), z_td))
-    return z_td @ float64(parameters["final"]) + float64(parameters["final_bias"])
+    return z_td @ parameters["final"] + parameters["final_bias"]
 
 
 def residual_block(config, weights, x_td, offsets) -> np.ndarray:
     """Figure 3, left: three times normalization, ReLU, (masked) convolution."""
     h_td = relu(norm(config, weights.get("norm1"), x_td))
-    h_th = h_td @ float64(weights["inner"]) + float64(weights["inner_bias"])
+    h_th = h_td @ weights["inner"] + weights["inner_bias"]
     h_th = relu(norm(config, weights.get("norm2"), h_th))
     h_th = convolution(weights["conv"], weights["conv_bias"], h_th, offsets)
     h_th = relu(norm(config, weights.get("norm3"), h_th))
-    return x_td + h_th @ float64(weights["outer"]) + float64(weights["outer_bias"])
+    return x_td + h_th @ weights["outer"] + weights["outer_bias"]
 
 
 # -------------------------------------------------------------------------- Neural GPU
@@ -289,12 +278,12 @@ def cgru(weights, s_rcd, tape_rcd=None) -> np.ndarray:
     u = sigmoid(U' * s + W' * p + B'), r = sigmoid(U'' * s + W'' * p + B''),
     u s + (1 - u) tanh(U * (r s) + W * p + B).
     """
-    gates, biases = float64(weights["gates"]), float64(weights["gates_bias"])
+    gates, biases = weights["gates"], weights["gates_bias"]
 
     def of_tape(part: int):
         if tape_rcd is None:
             return 0
-        return convolution_3x3(float64(weights["tape"])[..., part, :], tape_rcd)
+        return convolution_3x3(weights["tape"][..., part, :], tape_rcd)
 
     u_rcd, r_rcd = (
         sigmoid(
@@ -303,9 +292,9 @@ def cgru(weights, s_rcd, tape_rcd=None) -> np.ndarray:
         for part in range(2)
     )
     candidate_rcd = np.tanh(
-        convolution_3x3(float64(weights["candidate"]), r_rcd * s_rcd)
+        convolution_3x3(weights["candidate"], r_rcd * s_rcd)
         + of_tape(2)
-        + float64(weights["candidate_bias"])
+        + weights["candidate_bias"]
     )
     return u_rcd * s_rcd + (1 - u_rcd) * candidate_rcd
 
@@ -330,10 +319,6 @@ def convolution_3x3(kernel_33io, x_rci) -> np.ndarray:
 def in_order(layers) -> list:
     """Layers under integer keys."""
     return [layers[i] for i in range(len(layers))]
-
-
-def weighted_sum(weights_s, x_sd) -> np.ndarray:
-    return sum(weight * x_d for weight, x_d in zip(weights_s, x_sd, strict=True))
 
 
 MODELS = {"lstm": lstm, "conv": conv, "bytenet": bytenet, "neural_gpu": neural_gpu}

@@ -1,19 +1,20 @@
-"""The whole model a second time: NumPy, float64, from the papers' formulas alone.
+"""The whole model a second time, in float64, from the papers' formulas alone.
 
-Written to be checked against the printed papers and not to be fast: loops over rows,
-heads, queries and keys; masks are dense tables made of plain comparisons; a softmax is
-taken over a list of just the keys that may be seen. It shares no line with `t2t_jax`;
-it only reads its parameters (nested dicts of arrays, layers under integer keys) and the
-fields of a model config. All sizes are those of the parameters.
+Written to be checked against the printed papers and not to be fast: head by head, with
+dense masks made of plain comparisons. It shares no line with `t2t_jax`; it only reads
+its parameters (nested dicts of arrays, layers under integer keys) and the fields of a
+model config. All sizes are those of the parameters.
 
-Here are the Transformer and its halves, the loss and greedy search; `older_twins.py`
-has the models of other papers.
+Arrays are NumPy's; under `jax.grad`, with 64-bit types on, those of the parameters are
+JAX's, and gradients follow from the same formulas.
+
+Here are the Transformer and its halves, the loss, Adam and greedy search;
+`older_twins.py` has the models of other papers.
 
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
-k head width, f feed-forward width, v vocabulary.
+k head width, f feed-forward width, v vocabulary, n real tokens of a batch.
 """
 
-import cmath
 import math
 from fractions import Fraction
 
@@ -28,12 +29,16 @@ from t2t_jax.tools.verify.references.formulas import (
     relu,
     softmax,
     tables,
+    xp,
 )
 
 # The entries of the tables that have a formula here.
 KNOWN = {
     "kind": {
-        *("transformer", "encoder_only", "decoder_only", "classifier"),
+        "transformer",
+        "encoder_only",
+        "decoder_only",
+        "classifier",
         *older_twins.MODELS,
     },
     "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
@@ -43,113 +48,99 @@ KNOWN = {
 }
 
 
-def logits(config, parameters, batch) -> np.ndarray:
+def logits(config, parameters, batch):
     """float64 [b, t, v] of a batch that has `target_input`.
 
-    Padding (segment 0) sees nothing and is seen by nothing; its logits mean nothing.
+    Padding (segment 0) is seen by nothing; its logits mean nothing.
     """
-    rows = len(batch["source"])
-    return np.stack(
-        [
-            _row(config, parameters, {name: batch[name][b] for name in batch})
-            for b in range(rows)
-        ]
-    )
-
-
-def _row(config, parameters, row):
-    """The logits of one row, [t, v]."""
+    parameters = float64(parameters)
     if config.kind == "classifier":
         head = parameters["head"]
-        logits_tv = classifier(config, parameters, row) @ float64(head["labels"]).T
-        return logits_tv + float64(head["labels_bias"])
+        x_btd = classifier(config, parameters, batch)
+        return x_btd @ head["labels"].T + head["labels_bias"]
     # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
-    *_, of_output = tables(config, parameters["embedding"])
+    *_, of_output_vd = tables(config, parameters["embedding"])
     outputs = OUTPUTS.get(config.kind, older_twins.outputs)
-    logits_tv = outputs(config, parameters, row) @ float64(of_output).T
-    if config.output_bias:
-        logits_tv += float64(parameters["embedding"]["output_bias"])
-    return logits_tv
+    bias_v = parameters["embedding"]["output_bias"] if config.output_bias else 0
+    return outputs(config, parameters, batch) @ of_output_vd.T + bias_v
 
 
-def transformer(config, parameters, row) -> np.ndarray:
-    """Figure 1, for one row: [t, d]."""
-    return decoder(config, parameters, row, encoder(config, parameters, row))
+def transformer(config, parameters, batch):
+    """Figure 1, [b, t, d]."""
+    return decoder(config, parameters, batch, encoder(config, parameters, batch))
 
 
-def encoder(config, parameters, row) -> np.ndarray:
-    """The left half of figure 1, [s, d]."""
-    of_source, *_ = tables(config, parameters["embedding"])
-    source = tokens_of(row, "source")
-    among_source = allowed(config, source, source)
-    schemes = parameters.get("encoder_positions", {})
-    x_sd = embed(config, of_source, schemes, row["source"], source["position"])
-    for i in range(len(parameters["encoder"])):
-        layer = parameters["encoder"][i]
-        scheme = Scheme(config, schemes, i, source["position"], causal=False)
+def encoder(config, parameters, batch):
+    """The left half of figure 1, [b, s, d]."""
+    of_source_vd, *_ = tables(config, parameters["embedding"])
+    source = Side(batch, "source")
+    return stack(config, parameters, "encoder", of_source_vd, batch["source"], source)
 
-        def attend(x_sd, layer=layer, scheme=scheme):
-            weights = layer["attention"]
-            return attention(config, weights, x_sd, x_sd, among_source, scheme)
 
-        def forward(x_sd, layer=layer):
-            return feed_forward(config, layer["ff"], x_sd)
+def decoder(config, parameters, batch, x_bsd=None):
+    """The right half, [b, t, d]; without `x_bsd` it has no attention to a source."""
+    _, of_target_vd, _ = tables(config, parameters["embedding"])
+    tokens_bt, target = batch["target_input"], Side(batch, "target")
+    across = None if x_bsd is None else (x_bsd, Side(batch, "source"))
+    return stack(config, parameters, "decoder", of_target_vd, tokens_bt, target, across)
 
-        x_sd = residual(config, layer.get("attention_sub", {}), x_sd, attend)
-        x_sd = residual(config, layer.get("ff_sub", {}), x_sd, forward)
+
+class Side:
+    """The sentences and positions of the tokens of one side of a batch."""
+
+    def __init__(self, batch, side: str):
+        self.segment_bt = np.asarray(batch[f"{side}_segment"])
+        self.position_bt = np.asarray(batch[f"{side}_position"])
+
+    def mask(self, keys: "Side") -> np.ndarray:
+        """True where a query may see a key, [b, t, s]: in the same sentence."""
+        query_bt1, key_b1s = self.segment_bt[:, :, None], keys.segment_bt[:, None]
+        return (query_bt1 == key_b1s) & (query_bt1 != 0)
+
+
+def stack(config, parameters, half: str, table_vd, tokens_bt, side: Side, across=None):
+    """The layers of one half; they also attend to outputs and side of `across`."""
+    schemes = parameters.get(f"{half}_positions", {})
+    x_btd = embed(config, table_vd, schemes, tokens_bt, side.position_bt)
+    for i in range(len(parameters[half])):
+        scheme = Scheme(config, schemes, i, side, causal=half == "decoder")
+        x_btd = layer(config, parameters[half][i], scheme, x_btd, across)
     if config.norm in ("pre", "post_final"):
-        x_sd = norm(config, parameters.get("encoder_norm"), x_sd)
-    return x_sd
+        x_btd = norm(config, parameters.get(f"{half}_norm"), x_btd)
+    return x_btd
 
 
-def decoder(config, parameters, row, x_sd=None) -> np.ndarray:
-    """The right half, [t, d]; without `x_sd` it has no attention to a source."""
-    _, of_target, _ = tables(config, parameters["embedding"])
-    source, target = tokens_of(row, "source"), tokens_of(row, "target")
-    among_target = allowed(config, target, target, causal=True)
-    from_target_to_source = allowed(config, target, source, cross=True)
-    schemes = parameters.get("decoder_positions", {})
-    x_td = embed(config, of_target, schemes, row["target_input"], target["position"])
-    for i in range(len(parameters["decoder"])):
-        layer = parameters["decoder"][i]
-        scheme = Scheme(config, schemes, i, target["position"], causal=True)
+def layer(config, weights, scheme: "Scheme", x_btd, across):
+    """Section 3.1: two sub-layers, or three."""
 
-        def attend(x_td, layer=layer, scheme=scheme):
-            weights = layer["attention"]
-            return attention(config, weights, x_td, x_td, among_target, scheme)
+    def attend(x_btd):
+        return attention(
+            config, weights["attention"], x_btd, x_btd, scheme.mask(), scheme
+        )
 
-        def attend_to_source(x_td, layer=layer):
-            weights = layer["cross"]
-            return attention(config, weights, x_td, x_sd, from_target_to_source)
+    def attend_to_source(x_btd):
+        x_bsd, source = across
+        mask_bts = scheme.side.mask(source)
+        return attention(config, weights["cross"], x_btd, x_bsd, mask_bts)
 
-        def forward(x_td, layer=layer):
-            return feed_forward(config, layer["ff"], x_td)
+    def forward(x_btd):
+        return feed_forward(config, weights["ff"], x_btd)
 
-        x_td = residual(config, layer.get("attention_sub", {}), x_td, attend)
-        if x_sd is not None:
-            x_td = residual(config, layer.get("cross_sub", {}), x_td, attend_to_source)
-        x_td = residual(config, layer.get("ff_sub", {}), x_td, forward)
-    if config.norm in ("pre", "post_final"):
-        x_td = norm(config, parameters.get("decoder_norm"), x_td)
-    return x_td
+    x_btd = residual(config, weights.get("attention_sub", {}), x_btd, attend)
+    if across:
+        x_btd = residual(config, weights.get("cross_sub", {}), x_btd, attend_to_source)
+    return residual(config, weights.get("ff_sub", {}), x_btd, forward)
 
 
-def classifier(config, parameters, row) -> np.ndarray:
-    """tanh(pooled W + b), [t, d]: pooled are the tokens of the label's sentence."""
-    x_sd, head = encoder(config, parameters, row), parameters["head"]
-    pooled_td = np.zeros((len(row["target_segment"]), x_sd.shape[1]))
-    for t, segment in enumerate(row["target_segment"]):
-        if segment == 0:
-            continue
-        places = enumerate(row["source_segment"])
-        mine = [x_sd[s] for s, its_segment in places if its_segment == segment]
-        if option(config, "pooling") == "first":
-            pooled_td[t] = mine[0]
-        elif option(config, "pooling") == "max":
-            pooled_td[t] = [max(feature) for feature in zip(*mine, strict=True)]
-        else:
-            pooled_td[t] = sum(mine) / len(mine)
-    return np.tanh(pooled_td @ float64(head["dense"]) + float64(head["dense_bias"]))
+def classifier(config, parameters, batch) -> np.ndarray:
+    """tanh(pooled W + b), [b, t, d]: pooled are the tokens of the label's sentence."""
+    x_bsd, head = encoder(config, parameters, batch), parameters["head"]
+    pool = {"first": lambda x_sd, axis: x_sd[0], "max": np.max, "mean": np.mean}
+    pooled_btd = np.zeros((*batch["target_segment"].shape, x_bsd.shape[2]))
+    for b, t in np.argwhere(batch["target_segment"]):
+        mine_sd = x_bsd[b, batch["source_segment"][b] == batch["target_segment"][b, t]]
+        pooled_btd[b, t] = pool[option(config, "pooling")](mine_sd, axis=0)
+    return np.tanh(pooled_btd @ head["dense"] + head["dense_bias"])
 
 
 OUTPUTS = {
@@ -159,47 +150,21 @@ OUTPUTS = {
 }
 
 
-def tokens_of(row, side: str) -> dict:
-    """Where the tokens of a side stand."""
-    return {"segment": row[f"{side}_segment"], "position": row[f"{side}_position"]}
-
-
-def allowed(config, query, key, causal=False, cross=False) -> list[list[bool]]:
-    """Which query (row) may see which key (column)."""
-    # Section 4: "considering only a neighborhood of size r", r / 2 on each side.
-    restricted = config.attention == "restricted" and not cross
-    reach = option(config, "neighbourhood") // 2 if restricted else math.inf
-    table = []
-    for t in range(len(query["segment"])):
-        line = []
-        for s in range(len(key["segment"])):
-            both_real = query["segment"][t] != 0 and key["segment"][s] != 0
-            same_sentence = query["segment"][t] == key["segment"][s]
-            from_the_future = causal and s > t
-            near = abs(key["position"][s] - query["position"][t]) <= reach
-            line.append(
-                bool(both_real and same_sentence and near and not from_the_future)
-            )
-        table.append(line)
-    return table
-
-
-def embed(config, table_vd, schemes, tokens, positions) -> np.ndarray:
-    """Embedding plus position (section 3.5)."""
-    x_td = embeddings(config, table_vd, tokens)
-    d_model = x_td.shape[1]
-    for t, position in enumerate(positions):
-        place = int(position) + option(config, "position_offset")
-        if config.positions == "learned":
-            x_td[t] += float64(schemes[0]["table"])[place]
-        elif config.positions == "sinusoid":
-            x_td[t] += sinusoid(
-                place,
-                d_model,
-                option(config, "sinusoid_layout"),
-                option(config, "sinusoid_spacing"),
-            )
-    return x_td
+def embed(config, table_vd, schemes, tokens_bt, position_bt):
+    """Embedding plus position (section 3.5), [b, t, d]."""
+    x_btd = embeddings(config, table_vd, tokens_bt)
+    places_bt = position_bt + option(config, "position_offset")
+    if config.positions == "learned":
+        return x_btd + schemes[0]["table"][places_bt]
+    if config.positions == "sinusoid":
+        layout = option(config, "sinusoid_layout")
+        spacing = option(config, "sinusoid_spacing")
+        table = [
+            sinusoid(place, x_btd.shape[-1], layout, spacing)
+            for place in range(places_bt.max(initial=0) + 1)
+        ]
+        return x_btd + np.array(table)[places_bt]
+    return x_btd
 
 
 def sinusoid(pos: int, d_model: int, layout="interleaved", spacing="paper"):
@@ -225,54 +190,70 @@ class Scheme:
     Distances are j - i for a query at i and a key at j.
     """
 
-    def __init__(self, config, schemes, layer: int, position, causal: bool):
-        self.config, self.position, self.causal = config, position, causal
+    def __init__(self, config, schemes, layer: int, side: Side, causal: bool):
+        self.config, self.side, self.causal = config, side, causal
+        position_bt = side.position_bt
+        self.distance_bts = position_bt[:, None, :] - position_bt[:, :, None]
         # Shaw et al. have vectors for each layer, T5 has numbers for all (section 2.1).
         self.weights = schemes.get(layer if config.positions == "relative" else 0, {})
 
-    def turn(self, x_k, t: int) -> np.ndarray:
+    def mask(self) -> np.ndarray:
+        """True where a query may see a key, [b, t, s]."""
+        seen_bts = self.side.mask(self.side)
+        if self.causal:
+            seen_bts &= np.tri(seen_bts.shape[1], dtype=bool)
+        if self.config.attention == "restricted":
+            # Section 4: "considering only a neighborhood of size r", r / 2 on each
+            # side.
+            reach = option(self.config, "neighbourhood") // 2
+            seen_bts &= np.abs(self.distance_bts) <= reach
+        return seen_bts
+
+    def turn(self, x_btk):
         """Su et al. 2021, section 3.2.2: pairs as complex numbers times e^(i m theta).
 
         theta_i = 10000^(-2 (i - 1) / d), i from 1.
         """
         if self.config.positions != "rotary":
-            return x_k
-        y_k = np.zeros(len(x_k))
-        for i in range(1, len(x_k) // 2 + 1):
-            theta = option(self.config, "rotary_base") ** (-2 * (i - 1) / len(x_k))
-            pair = complex(x_k[2 * i - 2], x_k[2 * i - 1])
-            pair *= cmath.exp(1j * int(self.position[t]) * theta)
-            y_k[2 * i - 2], y_k[2 * i - 1] = pair.real, pair.imag
-        return y_k
+            return x_btk
+        d = x_btk.shape[-1]
+        theta = option(self.config, "rotary_base") ** (-2.0 * np.arange(d // 2) / d)
+        pairs = x_btk[..., 0::2] + 1j * x_btk[..., 1::2]
+        pairs = pairs * np.exp(1j * self.side.position_bt[..., None] * theta)
+        return xp(x_btk).stack([pairs.real, pairs.imag], axis=-1).reshape(x_btk.shape)
 
-    def score(self, q_k, t: int, s: int, head: int, heads: int) -> float:
-        """What is added to q k / sqrt(d_k)."""
-        distance = int(self.position[s]) - int(self.position[t])
+    def score(self, q_btk, head: int, heads: int):
+        """What is added to q k / sqrt(d_k), [b, t, s]."""
         if self.config.positions == "alibi":
             # Press et al. 2022, section 3: the geometric sequence that starts at
             # 2^(-8/n) and uses that same value as its ratio.
-            return -math.pow(2 ** (-8 / heads), head + 1) * abs(distance)
+            return -math.pow(2 ** (-8 / heads), head + 1) * np.abs(self.distance_bts)
         if self.config.positions == "t5":
-            buckets = option(self.config, "t5_buckets")
-            farthest = option(self.config, "t5_distance")
-            bucket = t5_bucket(distance, not self.causal, buckets, farthest)
-            return float64(self.weights["table"])[bucket, head]
+            bucket_bts = np.vectorize(t5_bucket, otypes=[int])(
+                self.distance_bts,
+                not self.causal,
+                option(self.config, "t5_buckets"),
+                option(self.config, "t5_distance"),
+            )
+            return self.weights["table"][bucket_bts, head]
         if self.config.positions == "relative":  # Shaw et al. 2018, equation 4
-            return q_k @ self._clipped("key", distance) / divisor(self.config, len(q_k))
+            keys_btsk = self._clipped("key")
+            score_bts = xp(q_btk).einsum("btk,btsk->bts", q_btk, keys_btsk)
+            return score_bts / divisor(self.config, q_btk.shape[-1])
         return 0.0
 
-    def value(self, t: int, s: int) -> np.ndarray | float:
-        """What is added to the value (Shaw et al. 2018, equation 3)."""
+    def value(self, p_bts):
+        """What is added to the values (Shaw et al. 2018, equation 3), [b, t, k]."""
         if self.config.positions != "relative":
             return 0.0
         if not option(self.config, "relative_values"):
             return 0.0
-        return self._clipped("value", int(self.position[s]) - int(self.position[t]))
+        return xp(p_bts).einsum("bts,btsk->btk", p_bts, self._clipped("value"))
 
-    def _clipped(self, name: str, distance: int) -> np.ndarray:
-        """w_clip(j - i, k) of w = (w_-k, ..., w_k)."""
+    def _clipped(self, name: str):
+        """w_clip(j - i, k) of w = (w_-k, ..., w_k), [b, t, s, k]."""
         k = option(self.config, "relative_clip")
-        return float64(self.weights[name])[max(-k, min(k, distance)) + k]
+        return self.weights[name][np.clip(self.distance_bts, -k, k) + k]
 
 
 def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> int:
@@ -295,12 +276,12 @@ def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> i
     return min(half + j, buckets - 1)
 
 
-def residual(config, sub, x_td, sublayer) -> np.ndarray:
+def residual(config, sub, x_btd, sublayer):
     """Section 3.1: LayerNorm(x + Sublayer(x)); pre-norm: x + Sublayer(LayerNorm(x))."""
-    added_td, weights = x_td if config.residual else 0, sub.get("norm")
+    added_btd, weights = x_btd if config.residual else 0, sub.get("norm")
     if config.norm == "pre":
-        return added_td + sublayer(norm(config, weights, x_td))
-    return norm(config, weights, added_td + sublayer(x_td))
+        return added_btd + sublayer(norm(config, weights, x_btd))
+    return norm(config, weights, added_btd + sublayer(x_btd))
 
 
 def divisor(config, d_k: int) -> float:
@@ -308,59 +289,47 @@ def divisor(config, d_k: int) -> float:
     return 1.0 if config.attention == "unscaled" else math.sqrt(d_k)
 
 
-def attention(
-    config, weights, queries_td, keys_sd, allowed_ts, scheme=None
-) -> np.ndarray:
+def attention(config, weights, queries_btd, keys_bsd, mask_bts, scheme=None):
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), where (section 3.2.1)
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V; here values are the keys.
     """
     _, heads, d_k = weights["query"].shape
-    d_v = weights["value"].shape[2]
 
-    def projected(x_d, name, h):
+    def projected(x_btd, name, h):
         bias_k = weights[f"{name}_bias"][h] if f"{name}_bias" in weights else 0
-        return x_d @ float64(weights[name])[:, h, :] + float64(bias_k)
+        return x_btd @ weights[name][:, h] + bias_k
 
-    concat = np.zeros((len(queries_td), heads * d_v))
+    outputs = []
     for h in range(heads):
-        q_tk = projected(queries_td, "query", h)
-        k_sk = projected(keys_sd, "key", h)
-        v_sk = projected(keys_sd, "value", h)
+        q_btk = projected(queries_btd, "query", h)
+        k_bsk = projected(keys_bsd, "key", h)
+        v_bsk = projected(keys_bsd, "value", h)
         if scheme:
-            q_tk = [scheme.turn(q_k, t) for t, q_k in enumerate(q_tk)]
-            k_sk = [scheme.turn(k_k, s) for s, k_k in enumerate(k_sk)]
-        for t in range(len(queries_td)):
-            seen = [s for s in range(len(keys_sd)) if allowed_ts[t][s]]
-            if not seen:  # padding
-                continue
-            scores = [q_tk[t] @ k_sk[s] / divisor(config, d_k) for s in seen]
-            if scheme:
-                for i, s in enumerate(seen):
-                    scores[i] += scheme.score(q_tk[t], t, s, h, heads)
-            head_k = np.zeros(d_v)
-            for s, probability in zip(seen, softmax(scores), strict=True):
-                head_k += probability * v_sk[s]
-                if scheme:
-                    head_k += probability * scheme.value(t, s)
-            concat[t, h * d_v : (h + 1) * d_v] = head_k
-    w_o = float64(weights["out"]).reshape(heads * d_v, -1)
-    return concat @ w_o + float64(weights.get("out_bias", 0))
+            q_btk, k_bsk = scheme.turn(q_btk), scheme.turn(k_bsk)
+        score_bts = q_btk @ k_bsk.swapaxes(1, 2) / divisor(config, d_k)
+        if scheme:
+            score_bts = score_bts + scheme.score(q_btk, h, heads)
+        # Not minus infinity: padding sees nothing, and a softmax of nothing is NaN.
+        p_bts = softmax(xp(score_bts).where(mask_bts, score_bts, -1e30))
+        outputs.append(p_bts @ v_bsk + (scheme.value(p_bts) if scheme else 0))
+    concat = xp(queries_btd).concatenate(outputs, axis=2)
+    w_o = weights["out"].reshape(concat.shape[2], -1)
+    return concat @ w_o + weights.get("out_bias", 0)
 
 
-def feed_forward(config, weights, x_td) -> np.ndarray:
+def feed_forward(config, weights, x_btd):
     """Equation 2: max(0, x W1 + b1) W2 + b2, or with another function than max(0, .).
 
     Gated (Shazeer 2020, equation 6): (f(x W) * x V) W2.
     """
     f = ACTIVATIONS[config.feed_forward]
-    inner_tf = x_td @ float64(weights["inner"])
+    inner_btf = x_btd @ weights["inner"]
     if "glu" in config.feed_forward:
-        gate_tf = x_td @ float64(weights["gate"])
-        return (f(gate_tf) * inner_tf) @ float64(weights["outer"])
-    inner_tf = f(inner_tf + float64(weights["inner_bias"]))
-    return inner_tf @ float64(weights["outer"]) + float64(weights["outer_bias"])
+        return (f(x_btd @ weights["gate"]) * inner_btf) @ weights["outer"]
+    inner_btf = f(inner_btf + weights["inner_bias"])
+    return inner_btf @ weights["outer"] + weights["outer_bias"]
 
 
 @np.vectorize
@@ -376,9 +345,15 @@ def silu(x: float) -> float:
 
 
 ACTIVATIONS = {
-    **{"relu": relu, "gelu": gelu, "silu": silu},
-    **{"swiglu": silu, "geglu": gelu},
+    "relu": relu,
+    "gelu": gelu,
+    "silu": silu,
+    "swiglu": silu,
+    "geglu": gelu,
 }
+
+
+# ------------------------------------------------------------------- training, search
 
 
 def teacher_forcing(batch, bos: int) -> dict:
@@ -391,25 +366,40 @@ def teacher_forcing(batch, bos: int) -> dict:
     return {**batch, "target_input": target_input}
 
 
-def loss_sums(logits_btv, batch, smoothing: float) -> tuple[float, float, int]:
+def loss_sums(logits_btv, batch, smoothing: float) -> tuple:
     """Sums over the real target tokens: (smoothed loss, -log p, number of tokens).
 
     Szegedy et al. 2015, section 7: the cross-entropy with the distribution
     q'(v) = (1 - smoothing) [v is the target] + smoothing / vocabulary.
     """
-    vocabulary = logits_btv.shape[2]
-    loss, nll, tokens = 0.0, 0.0, 0
-    for b, segment_t in enumerate(batch["target_segment"]):
-        for t, segment in enumerate(segment_t):
-            if segment == 0:
-                continue
-            wanted_v = np.full(vocabulary, smoothing / vocabulary)
-            wanted_v[batch["target"][b, t]] += 1 - smoothing
-            log_p_v = np.log(softmax(logits_btv[b, t]))
-            loss -= wanted_v @ log_p_v
-            nll -= log_p_v[batch["target"][b, t]]
-            tokens += 1
-    return loss, nll, tokens
+    real_bt = batch["target_segment"] != 0
+    log_p_nv = xp(logits_btv).log(softmax(logits_btv[real_bt]))
+    tokens, vocabulary = log_p_nv.shape
+    target_nv = np.eye(vocabulary)[batch["target"][real_bt]]
+    wanted_nv = (1 - smoothing) * target_nv + smoothing / vocabulary
+    return -(wanted_nv * log_p_nv).sum(), -(target_nv * log_p_nv).sum(), tokens
+
+
+def learning_rate(step: int, width: int, warmup: int) -> float:
+    """Equation 3: d^-0.5 min(step^-0.5, step warmup^-1.5); `step` is from 1."""
+    return width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+def adam(parameter, gradient, moments, step: int, rate, b1=0.9, b2=0.98, epsilon=1e-9):
+    """One update of an array, in float64 (Kingma and Ba 2015, algorithm 1).
+
+    `step` is from 1; b1, b2 and epsilon are those of section 5.3.
+
+    Returns:
+      The array, and its moments for the next step; None before the first.
+    """
+    first, second = moments or (0.0, 0.0)
+    first = b1 * first + (1 - b1) * gradient
+    second = b2 * second + (1 - b2) * gradient**2
+    unbiased_first = first / (1 - b1**step)
+    unbiased_second = second / (1 - b2**step)
+    update = rate * unbiased_first / (np.sqrt(unbiased_second) + epsilon)
+    return parameter - update, (first, second)
 
 
 def greedy(config, parameters, source, length: int, bos: int, eos: int, never=()):
@@ -420,15 +410,15 @@ def greedy(config, parameters, source, length: int, bos: int, eos: int, never=()
     """
     written, log_probability = [], 0.0
     while len(written) < length and eos not in written:
-        row = {
-            "source": source,
-            "source_segment": [1] * len(source),
-            "source_position": range(len(source)),
-            "target_input": [bos, *written],
-            "target_segment": [1] * (len(written) + 1),
-            "target_position": range(len(written) + 1),
-        }
-        probability_v = softmax(_row(config, parameters, row)[-1])
+        batch = {}
+        for side, name, tokens in (
+            ("source", "source", source),
+            ("target", "target_input", [bos, *written]),
+        ):
+            batch[name] = np.array([tokens])
+            batch[f"{side}_segment"] = np.ones((1, len(tokens)), int)
+            batch[f"{side}_position"] = np.arange(len(tokens))[None]
+        probability_v = softmax(logits(config, parameters, batch)[0, -1])
         ranked = sorted(range(len(probability_v)), key=lambda v: -probability_v[v])
         best = next(token for token in ranked if token not in never)
         written.append(best)

@@ -1,10 +1,7 @@
 """Runs an exported CTranslate2 model; needs ctranslate2 and sentencepiece alone.
 
-    python ctranslate2_peer.py JOB.json
-
 The job names a `model` folder, its `tokenizer` (what its own pieces.py takes, if any),
-`target_prefix` (pieces that every translation begins with), `threads`, a `task` and an
-`output` file, which gets a JSON object:
+`target_prefix` (pieces that every translation begins with) and `threads`. Its tasks:
 
   greedy: the `tokens` of translations of `sources` (ids with EOS), EOS included, at
     most as many as `limits` says.
@@ -18,7 +15,6 @@ chose for the weights on this CPU.
 
 import json
 import runpy
-import sys
 import time
 from pathlib import Path
 
@@ -119,15 +115,15 @@ class Model:
         return {"log_probs": [result.log_probs for result in found]}
 
 
-def main():
-    job = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+def run(job):
     model = Model(job)
     began = time.perf_counter()
     result = getattr(model, job["task"])(job)
-    result["seconds"] = time.perf_counter() - began
-    result["compute_type"] = model.translator.compute_type
-    Path(job["output"]).write_text(json.dumps(result), "utf-8")
+    seconds = time.perf_counter() - began
+    return result | {
+        "seconds": seconds,
+        "compute_type": model.translator.compute_type,
+    }
 
 
-if __name__ == "__main__":
-    main()
+TASKS = dict.fromkeys(("greedy", "beam", "log_probs"), run)

@@ -1,25 +1,19 @@
-"""Runs a Hugging Face model, as a stand-alone script that needs torch and transformers.
+"""Runs a Hugging Face model; needs torch and transformers.
 
-    python huggingface.py JOB.json
+The job names a `model` folder. Its tasks:
 
-The job names a `model` folder, a `task` and an `output` file:
-
-  logits: float32 arrays `logits_0`, ... [target, vocabulary] of each of `sources` and
-    `targets` (the decoder's inputs), as .npz.
+  logits: float32 [target, vocabulary] of each of `sources` and `targets` (the decoder's
+    inputs).
   greedy: the `tokens` that follow each source, at most as many as `limits` says.
-  beam: the same with `beam` and `alpha`, and `texts` and `scores`. `lines` are
-    tokenized by the folder's own tokenizer; `tokenizer_differs` numbers those whose ids
-    are not the `sources`, which may be left out.
+  beam: the same with `beam` and `alpha`, and `texts` and `scores`. `tokenizer_differs`
+    numbers the `lines` whose ids of the folder's own tokenizer are not the `sources`.
 
 `start`, `forced_bos` and `never` (tokens that are not generated) replace those of
 generation_config.json.
 """
 
-import json
-import sys
 import time
 
-import numpy as np
 import torch
 import transformers
 
@@ -45,20 +39,18 @@ def load(job):
     return model
 
 
-def logits(model, job):
+@torch.inference_mode()
+def logits(job):
     """Teacher-forced logits, one sentence at a time: nothing is padded."""
-    found = {}
-    with torch.inference_mode():
-        for i, (source, target) in enumerate(
-            zip(job["sources"], job["targets"], strict=True)
-        ):
-            made = model(
-                input_ids=torch.tensor([source]),
-                attention_mask=torch.ones(1, len(source), dtype=torch.long),
-                decoder_input_ids=torch.tensor([target]),
-                use_cache=False,  # FSMT masks later positions only without a cache
-            ).logits[0]
-            found[f"logits_{i}"] = made.numpy()
+    model, found = load(job), []
+    for source, target in zip(job["sources"], job["targets"], strict=True):
+        made = model(
+            input_ids=torch.tensor([source]),
+            attention_mask=torch.ones(1, len(source), dtype=torch.long),
+            decoder_input_ids=torch.tensor([target]),
+            use_cache=False,  # FSMT masks later positions only without a cache
+        )
+        found.append(made.logits[0].numpy())
     return found
 
 
@@ -96,46 +88,30 @@ def ended(tokens, eos):
     return tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
 
 
-def generate(model, job):
-    """The tasks `greedy` and `beam`."""
-    tokenizer, sources = None, job.get("sources")
-    if job["task"] == "beam":
-        tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"])
-    found = {}
-    if tokenizer and "lines" in job:
-        encoded = [tokenizer(line).input_ids for line in job["lines"]]
-        if sources is not None:
-            pairs = enumerate(zip(encoded, sources, strict=True))
-            found["tokenizer_differs"] = [i for i, (a, b) in pairs if a != list(b)]
-        sources = sources or encoded
-    options = {"num_beams": 1}
-    if job["task"] == "beam":
-        options = {"num_beams": job["beam"], "length_penalty": job["alpha"]}
-    begun = time.perf_counter()
-    tokens, scores = search(model, sources, job["limits"], **options)
-    found["seconds"] = time.perf_counter() - begun
+def greedy(job):
+    """Greedy search from ids."""
+    tokens, _ = search(load(job), job["sources"], job["limits"], num_beams=1)
     # A batch goes on until its longest limit; greedy search is the same up to each.
-    if job["task"] == "greedy":
-        tokens = [row[:n] for row, n in zip(tokens, job["limits"], strict=True)]
-    else:
-        found["scores"] = scores
-        found["texts"] = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return found | {"tokens": tokens}
+    return {"tokens": [row[:n] for row, n in zip(tokens, job["limits"], strict=True)]}
 
 
-def main(path):
-    """Does the job of a file."""
-    with open(path) as file:
-        job = json.load(file)
-    model = load(job)
-    if job["task"] == "logits":
-        np.savez(job["output"], **logits(model, job))
-    elif job["task"] in ("greedy", "beam"):
-        with open(job["output"], "w") as file:
-            json.dump(generate(model, job), file)
-    else:
-        sys.exit(f"no such task: {job['task']!r}")
+def beam(job):
+    """Beam search from ids to text."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(job["model"])
+    pairs = enumerate(zip(job["lines"], job["sources"], strict=True))
+    differs = [i for i, (line, ids) in pairs if tokenizer(line).input_ids != ids]
+    options = {"num_beams": job["beam"], "length_penalty": job["alpha"]}
+    model, begun = load(job), time.perf_counter()
+    tokens, scores = search(model, job["sources"], job["limits"], **options)
+    seconds = time.perf_counter() - begun
+    texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    return {
+        "tokenizer_differs": differs,
+        "seconds": seconds,
+        "scores": scores,
+        "texts": texts,
+        "tokens": tokens,
+    }
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+TASKS = {"logits": logits, "greedy": greedy, "beam": beam}

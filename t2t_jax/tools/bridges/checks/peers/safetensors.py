@@ -1,11 +1,6 @@
-"""Reads an exported .safetensors file with the library of that name.
-
-python -P safetensors.py JOB.json
-"""
+"""Reads an exported .safetensors file with the library of that name."""
 
 import hashlib
-import json
-import sys
 from pathlib import Path
 
 from safetensors import safe_open
@@ -39,7 +34,3 @@ def values(job: dict) -> dict:
 
 
 TASKS = {"values": values}
-
-if __name__ == "__main__":
-    job = json.loads(Path(sys.argv[1]).read_bytes())
-    Path(job["output"]).write_text(json.dumps(TASKS[job["task"]](job)))

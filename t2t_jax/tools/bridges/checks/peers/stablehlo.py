@@ -1,11 +1,7 @@
-"""Translates with an exported search; needs jax, numpy and sentencepiece.
-
-python -P stablehlo.py JOB.json
-"""
+"""Translates with an exported search; needs jax, numpy and sentencepiece."""
 
 import json
-import re
-import sys
+import runpy
 import time
 from pathlib import Path
 
@@ -19,8 +15,9 @@ ROWS = 16  # sentences at a time
 class Searches:
     """The exported programs of one beam width."""
 
-    def __init__(self, folder: Path, about: dict, beam: int):
+    def __init__(self, folder: Path, beam: int):
         self.folder = folder
+        self.about = about = json.loads((folder / "export.json").read_bytes())
         self.parameters = jax.device_put(dict(np.load(folder / about["parameters"])))
         self.files = {
             program["source"]: program["file"]
@@ -28,94 +25,73 @@ class Searches:
             if program["beam"] == beam
         }
         self.longest = max(self.files)
-        self.compiled: dict[int, jax.stages.Compiled] = {}
 
     def program(self, width: int) -> jax.stages.Compiled:
         """The program for sources of a width, compiled for `ROWS` of them."""
-        if width not in self.compiled:
-            content = (self.folder / self.files[width]).read_bytes()
-            search = jax.jit(jax.export.deserialize(content).call)
-            ints = jax.ShapeDtypeStruct((ROWS,), np.int32)
-            source = jax.ShapeDtypeStruct((ROWS, width), np.int32)
-            lowered = search.lower(self.parameters, source, ints, ints)
-            self.compiled[width] = lowered.compile()
-        return self.compiled[width]
+        content = (self.folder / self.files[width]).read_bytes()
+        search = jax.jit(jax.export.deserialize(content).call)
+        ints = jax.ShapeDtypeStruct((ROWS,), np.int32)
+        source = jax.ShapeDtypeStruct((ROWS, width), np.int32)
+        return search.lower(self.parameters, source, ints, ints).compile()
 
     def run(self, sources: list, limits: list) -> dict:
         """Searches for all sources; lines of similar length together."""
-        found: list[tuple] = [()] * len(sources)
-        order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
-        widths = [self.width(len(sources[row])) for row in order]
-        for width in set(widths):
-            self.program(width)
+        tokens, scores = [[]] * len(sources), [0.0] * len(sources)
+        rows_of: dict[int, list[int]] = {}
+        for row in sorted(range(len(sources)), key=lambda row: len(sources[row])):
+            narrowest = min(width for width in self.files if width >= len(sources[row]))
+            rows_of.setdefault(narrowest, []).append(row)
+        programs = {width: self.program(width) for width in rows_of}
         began = time.perf_counter()
-        for width in sorted(set(widths)):
-            same = [row for row, w in zip(order, widths, strict=True) if w == width]
-            for first in range(0, len(same), ROWS):
-                rows = same[first : first + ROWS]
-                of_rows = self.batch(
-                    width, [sources[row] for row in rows], limits, rows
-                )
-                for row, result in zip(rows, of_rows, strict=False):
-                    found[row] = result
+        for width, all_rows in rows_of.items():
+            for first in range(0, len(all_rows), ROWS):
+                rows = all_rows[first : first + ROWS]
+                # Rows without a source are empty.
+                ids = np.zeros((ROWS, width), np.int32)
+                length, limit = np.zeros(ROWS, np.int32), np.ones(ROWS, np.int32)
+                for place, row in enumerate(rows):
+                    ids[place, : len(sources[row])] = sources[row]
+                    length[place], limit[place] = len(sources[row]), limits[row]
+                found = programs[width](self.parameters, ids, length, limit)
+                found = {name: np.asarray(x) for name, x in found.items()}
+                for place, row in enumerate(rows):
+                    end = found["length"][place]
+                    tokens[row] = found["tokens"][place, :end].tolist()
+                    scores[row] = float(found["score"][place])
         seconds = time.perf_counter() - began
-        return {
-            "tokens": [tokens for tokens, _ in found],
-            "scores": [score for _, score in found],
-            "seconds": seconds,
-        }
-
-    def width(self, length: int) -> int:
-        """The narrowest program for a source of a length."""
-        return min(width for width in self.files if width >= length)
-
-    def batch(self, width: int, sources: list, limits: list, rows: list) -> list[tuple]:
-        """Returns tokens and score of each source; rows without a source are empty."""
-        ids = np.zeros((ROWS, width), np.int32)
-        length, limit = np.zeros(ROWS, np.int32), np.ones(ROWS, np.int32)
-        for place, (row, source) in enumerate(zip(rows, sources, strict=True)):
-            ids[place, : len(source)] = source
-            length[place], limit[place] = len(source), limits[row]
-        found = self.program(width)(self.parameters, ids, length, limit)
-        found = {name: np.asarray(x) for name, x in found.items()}
-        return [
-            (tokens[:n].tolist(), float(score))
-            for tokens, n, score in zip(
-                *(found[name] for name in ("tokens", "length", "score")), strict=True
-            )
-        ]
+        return {"tokens": tokens, "scores": scores, "seconds": seconds}
 
 
-def greedy(folder: Path, about: dict, job: dict) -> dict:
+def greedy(job: dict) -> dict:
     """Greedy search from ids."""
-    return Searches(folder, about, 1).run(job["sources"], job["limits"])
+    return Searches(Path(job["model"]), 1).run(job["sources"], job["limits"])
 
 
-def beam(folder: Path, about: dict, job: dict) -> dict:
+def beam(job: dict) -> dict:
     """Beam search from text to text; the ids of the job are not used."""
-    import sentencepiece
-
-    source, target = (
-        sentencepiece.SentencePieceProcessor(
-            model_file=str(folder / about[side]["tokenizer"])
-        )
-        for side in ("source", "target")
-    )
-    searches = Searches(folder, about, job["beam"])
+    folder = Path(job["model"])
+    searches = Searches(folder, job["beam"])
+    about = searches.about
+    described = {
+        "kind": "sentencepiece",
+        "special": [],
+        "source_prefix": [],
+        **{side: about[side]["tokenizer"] for side in ("source", "target")},
+    }
+    pieces = runpy.run_path(str(Path(__file__).with_name("pieces.py")))["Pieces"]
+    text = pieces(folder, described)
     first, eos = about["source"]["first"], about["source"]["eos"]
-    lines = [line.replace("\uf8fe", "\uf8fe" * 2) for line in job["lines"]]
-    lines = [line.replace("\u2581", "\uf8fe\uf8fd") for line in lines]
-    encoded = [[*first, *ids] for ids in source.encode(lines)]
+    find = text.source.piece_to_id
+    encoded = [[*first, *map(find, text.encode(line))] for line in job["lines"]]
     sources = [[*ids[: searches.longest - 1], eos] for ids in encoded]
     limits = [len(ids) + about["extra_length"] for ids in sources]
     found = searches.run(sources, limits)
     special = set(about["target"]["special"])
-    texts = target.decode(
-        [[i for i in tokens if i not in special] for tokens in found["tokens"]]
-    )
-    spaces = {"\uf8fe\uf8fe": "\uf8fe", "\uf8fe\uf8fd": "\u2581"}
-    unescape = re.compile("|".join(spaces))
-    texts = [unescape.sub(lambda found: spaces[found[0]], text) for text in texts]
+    name = text.target.id_to_piece
+    texts = [
+        text.decode([name(i) for i in tokens if i not in special])
+        for tokens in found["tokens"]
+    ]
     # A line without a visible character has no translation.
     texts = [
         " ".join(text.splitlines()) if line.strip() else ""
@@ -125,10 +101,3 @@ def beam(folder: Path, about: dict, job: dict) -> dict:
 
 
 TASKS = {"greedy": greedy, "beam": beam}
-
-if __name__ == "__main__":
-    job = json.loads(Path(sys.argv[1]).read_bytes())
-    folder = Path(job["model"])
-    about = json.loads((folder / "export.json").read_bytes())
-    result = TASKS[job["task"]](folder, about, job)
-    Path(job["output"]).write_text(json.dumps(result))

@@ -1,23 +1,17 @@
-"""Runs a `torch.nn.Transformer` from a state dict, as a stand-alone script.
+"""Runs a `torch.nn.Transformer` from a state dict.
 
-    python torch_transformer.py JOB.json
+The job names a `model` file. Its tasks:
 
-The job names a `model` file, a `task` and an `output` file:
-
-  logits: float32 arrays `logits_0`, ... [target, vocabulary] of each of `sources` and
-    `targets` (the decoder's inputs), as .npz.
+  logits: float32 [target, vocabulary] of each of `sources` and `targets` (the decoder's
+    inputs).
   greedy: the `tokens` that follow each source, at most as many as `limits` says.
 
 `tables` has the names of embeddings, output layer and positions; the other arguments
 are those of `torch.nn.Transformer`, and what the module around it does.
 """
 
-import json
 import math
-import sys
-import time
 
-import numpy as np
 import torch
 
 
@@ -121,20 +115,20 @@ class Model:
         return torch.nn.functional.linear(outputs, self.output, self.bias)
 
 
-def logits(model, job):
+@torch.inference_mode()
+def logits(job):
     """Teacher-forced logits, one sentence at a time: nothing is padded."""
-    found = {}
-    for i, (source, target) in enumerate(
-        zip(job["sources"], job["targets"], strict=True)
-    ):
+    model, found = Model(job), []
+    for source, target in zip(job["sources"], job["targets"], strict=True):
         memory = model.encode(torch.tensor([source]), None)
-        found[f"logits_{i}"] = model.decode(torch.tensor([target]), memory, None)[0]
-    return {name: x.numpy() for name, x in found.items()}
+        found.append(model.decode(torch.tensor([target]), memory, None)[0].numpy())
+    return found
 
 
-def greedy(model, job, rows=32):
+@torch.inference_mode()
+def greedy(job, rows=32):
     """The most probable token after each prefix, until the end of sentence."""
-    tokens = []
+    model, tokens = Model(job), []
     for first in range(0, len(job["sources"]), rows):
         part = job["sources"][first : first + rows]
         limits = job["limits"][first : first + rows]
@@ -154,26 +148,7 @@ def greedy(model, job, rows=32):
         for row, limit in zip(made[:, 1:].tolist(), limits, strict=True):
             end = row.index(job["eos"]) + 1 if job["eos"] in row else len(row)
             tokens.append(row[: min(end, limit)])
-    return tokens
+    return {"tokens": tokens}
 
 
-def main(path):
-    """Does the job of a file."""
-    with open(path) as file:
-        job = json.load(file)
-    model = Model(job)
-    with torch.inference_mode():
-        if job["task"] == "logits":
-            np.savez(job["output"], **logits(model, job))
-        elif job["task"] == "greedy":
-            begun = time.perf_counter()
-            found = {"tokens": greedy(model, job)}
-            found["seconds"] = time.perf_counter() - begun
-            with open(job["output"], "w") as file:
-                json.dump(found, file)
-        else:
-            sys.exit(f"no such task: {job['task']!r}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+TASKS = {"logits": logits, "greedy": greedy}

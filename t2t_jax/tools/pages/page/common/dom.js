@@ -35,6 +35,23 @@ function setStyle(element, style) {
       element.style.setProperty(name, value);
 }
 
+/** Makes a section with its heading; links lead to its `id`, if it has one. */
+export function section({ id, title, about }, ...children) {
+  const heading = id && `${id}-title`;
+  return el(
+    "section",
+    { id, "aria-labelledby": heading },
+    el("h2", { id: heading }, title),
+    about && el("p", { class: "about" }, about),
+    children,
+  );
+}
+
+/** Says a sentence to a screen reader. */
+export function announce(text) {
+  document.getElementById("announcements").textContent = text;
+}
+
 /** Makes a label with a <select>; `change` gets the index of the chosen option. */
 export function chooser(label, options, chosen, change) {
   const select = el(
@@ -62,4 +79,17 @@ export function choice(label, options, chosen, change) {
   }
   show(chosen);
   return el("div", { class: "choice", role: "group", "aria-label": label }, buttons);
+}
+
+/** Makes a button that hides or shows `key`: it is pressed while `hidden` lacks it. */
+export function visibilityButton(hidden, key, attributes, change, ...children) {
+  const show = () => button.setAttribute("aria-pressed", String(!hidden.has(key)));
+  const onclick = () => {
+    if (!hidden.delete(key)) hidden.add(key);
+    show();
+    change();
+  };
+  const button = el("button", { type: "button", onclick, ...attributes }, children);
+  show();
+  return button;
 }

@@ -121,18 +121,22 @@ function walkWithPointer(box, rows, columns, { at, go, choose, leave }) {
   });
 }
 
-function walkWithKeys(frame, rows, columns, { at, go, choose }) {
-  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+/**
+ * Lets the arrow keys, Home and End walk over a grid from the cell `at`: {row, column}.
+ *
+ * `up` is what the arrow up adds to the row; `choose(row, column)` is called on Enter.
+ */
+export function walkWithKeys(frame, rows, columns, { at, go, choose, up = -1 }) {
+  const steps = { ArrowUp: [up, 0], ArrowDown: [-up, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const inside = (value, count) => Math.min(count - 1, Math.max(0, value));
   frame.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key === "Enter" || event.key === " ") choose?.(at.row, at.column);
     else if (event.key === "Home") go(at.row, 0);
     else if (event.key === "End") go(at.row, columns - 1);
     else if (event.key in steps) {
       const [down, right] = steps[event.key];
-      go(
-        Math.min(rows - 1, Math.max(0, at.row + down)),
-        Math.min(columns - 1, Math.max(0, at.column + right)),
-      );
+      go(inside(at.row + down, rows), inside(at.column + right, columns));
     } else return;
     event.preventDefault();
   });

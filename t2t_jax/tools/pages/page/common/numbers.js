@@ -1,6 +1,7 @@
 // Numbers as text: a table behind a line that opens it.
 
 import { el } from "./dom.js";
+import { numberCell, row, table } from "./table.js";
 import { number } from "./text.js";
 
 /**
@@ -17,32 +18,13 @@ export function numbersAsText(title, columns, rows) {
   );
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
-    const table = tableOf(title, columns, typeof rows === "function" ? rows() : rows);
-    details.append(el("div", { class: "scroll", tabindex: 0 }, table));
+    const lists = typeof rows === "function" ? rows() : rows;
+    details.append(table(title, columns, lists.map(([first, ...others]) => row(first, others.map(cellOf)))));
   });
   return details;
 }
 
-function tableOf(title, columns, rows) {
-  return el(
-    "table",
-    {},
-    el("caption", { class: "unseen" }, title),
-    el("thead", {}, el("tr", {}, columns.map(heading("col")))),
-    el("tbody", {}, rows.map(rowOf)),
-  );
-}
-
-function rowOf([first, ...others]) {
-  return el("tr", {}, heading("row")(first), others.map(cellOf));
-}
-
-function heading(scope) {
-  return (text) => el("th", { scope }, el("bdi", {}, String(text)));
-}
-
 function cellOf(value) {
-  if (typeof value === "number")
-    return el("td", { class: "number" }, Number.isInteger(value) ? String(value) : number(value));
-  return el("td", {}, el("bdi", {}, value ?? "–"));
+  if (typeof value !== "number") return value;
+  return numberCell(Number.isInteger(value) ? String(value) : number(value));
 }

@@ -1,13 +1,12 @@
 // The page of the compare command: several systems' translations of the same lines.
 
-import { choice, chooser, el } from "../common/dom.js";
+import { announce, choice, chooser, el, section } from "../common/dom.js";
 import { contents } from "../shell/contents.js";
 import { helpButton, isShortcut, openHelp } from "../shell/keys.js";
 import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
-import { histogram } from "./histogram.js";
 import { lines } from "./lines.js";
-import { scores } from "./scores.js";
+import { gains, scores } from "./scores.js";
 import { signs } from "./signs.js";
 import { systemName } from "./names.js";
 import { where } from "./where.js";
@@ -28,7 +27,7 @@ const KEYS = [
 // A part is a function (body, context) and a line here; it may return functions by key.
 const PARTS = [
   ["scores", "Scores", "Each system, and its difference to the first, the baseline. Intervals hold 95% of a bootstrap's samples; p is how often chance alone makes a difference as large.", scores],
-  ["histogram", "Line by line", "Differences of sentence chrF: how many lines gained or lost how much.", histogram],
+  ["histogram", "Line by line", "Differences of sentence chrF: how many lines gained or lost how much.", gains],
   ["where", "Where", "The same comparison in parts of the test set. An interval that does not reach 0 is unlikely to be chance; of twenty such intervals, one is expected to miss 0 by chance.", where],
   ["words", "Words", "Words of the references that only one of the two systems gets. Choose a word to see its lines.", words],
   ["signs", "Signs of hallucination and omission", "Indications from the text alone, not proofs. The references show some of them, too, so their column stands beside those of the systems. A line is listed if it shows a sign more often than its reference does.", signs],
@@ -44,7 +43,10 @@ start(open);
 
 function open(found) {
   page = found;
-  const parts = PARTS.map(([id, title, about, part]) => ({ id, title, part, ...frame(id, title, about) }));
+  const parts = PARTS.map(([id, title, about, part]) => {
+    const body = el("div", { class: "part" });
+    return { id, title, part, body, element: section({ id, title, about }, body) };
+  });
   const main = document.getElementById("main");
   main.before(contents(parts, [themeButton(), helpButton(KEYS)]));
   main.replaceChildren(...parts.map(({ element }) => element));
@@ -88,22 +90,6 @@ function open(found) {
       keys[key]();
     }
   }
-}
-
-function announce(text) {
-  document.getElementById("announcements").textContent = text;
-}
-
-function frame(id, title, about) {
-  const body = el("div", { class: "part" });
-  const element = el(
-    "section",
-    { id, "aria-labelledby": `${id}-title` },
-    el("h2", { id: `${id}-title` }, title),
-    el("p", { class: "about" }, about),
-    body,
-  );
-  return { element, body };
 }
 
 // Which test set, and which system is compared with the baseline.

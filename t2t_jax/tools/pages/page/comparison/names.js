@@ -1,6 +1,7 @@
 // What systems and numbers are called.
 
 import { el } from "../common/dom.js";
+import { numberCell, row } from "../common/table.js";
 
 /** Returns the letter of a system: A is the baseline. */
 export function letter(index) {
@@ -26,31 +27,7 @@ export function signed(value, digits) {
   return value > 0 && /[1-9]/.test(text) ? `+${text}` : text;
 }
 
-/** Makes a table: headings, and rows whose first cell is a heading. */
-export function table(caption, headings, rows) {
-  // A heading stands where the numbers below it do.
-  const numeric = [...(rows[0]?.cells ?? [])].map((cell) => cell.className || null);
-  return el(
-    "div",
-    { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
-    el(
-      "table",
-      {},
-      el("caption", { class: "unseen" }, caption),
-      el("thead", {}, el("tr", {}, headings.map((text, i) => el("th", { scope: "col", class: numeric[i] }, text)))),
-      el("tbody", {}, rows),
-    ),
-  );
-}
-
-/** Makes a row of a table; numbers' cells are aligned at their end. */
-export function row(first, cells) {
-  return el(
-    "tr",
-    {},
-    el("th", { scope: "row" }, first),
-    cells.map((cell) =>
-      typeof cell === "string" ? el("td", { class: "number" }, cell) : el("td", {}, cell),
-    ),
-  );
+/** Makes a row of a table whose texts are numbers. */
+export function scoreRow(first, cells) {
+  return row(first, cells.map((cell) => (typeof cell === "string" ? numberCell(cell) : cell)));
 }

@@ -1,8 +1,9 @@
 // Signs of hallucination and omission.
 
 import { el } from "../common/dom.js";
+import { table } from "../common/table.js";
 import { interval, isClear, reach } from "./intervals.js";
-import { fixed, letter, row, signed, systemName, table } from "./names.js";
+import { fixed, letter, scoreRow, signed, systemName } from "./names.js";
 
 /** Shows how often each system, and the reference, has each sign. */
 export function signs(body, { set, pair, show }) {
@@ -15,7 +16,7 @@ export function signs(body, { set, pair, show }) {
   const most = reach(shown.map(([, sign]) => inPoints(sign)));
   const rows = shown.map(([name, sign]) => {
     const points = inPoints(sign);
-    return row(
+    return scoreRow(
       [
         el("b", {}, sign.title),
         el("span", { class: "sign-about" }, sign.about),

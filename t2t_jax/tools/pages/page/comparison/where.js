@@ -1,8 +1,9 @@
 // Scores by bucket: of lines by length, of words by frequency, numbers, names, ...
 
 import { choice, el, svg } from "../common/dom.js";
+import { table } from "../common/table.js";
 import { interval, isClear, reach } from "./intervals.js";
-import { fixed, letter, row, signed, table } from "./names.js";
+import { fixed, letter, scoreRow, signed } from "./names.js";
 
 const TITLES = { chrf: "chrF", bleu: "BLEU", f1: "F1", recall: "recall", precision: "precision" };
 const chosen = { lines: "chrf", words: "f1" }; // stays when another system is chosen
@@ -34,7 +35,7 @@ function ofAspect(aspect, pair) {
   const rows = aspect.buckets.map((bucket, i) => {
     const values = [bucket.systems[0][score], bucket.systems[pair][score]];
     const each = differences[i];
-    return row(bucket.name, [
+    return scoreRow(bucket.name, [
       bucket.count.toLocaleString("en"),
       bars(values),
       ...values.map((value) => fixed(value, 1)),

@@ -1,8 +1,9 @@
 // Words that only one of two systems gets.
 
 import { el } from "../common/dom.js";
+import { table } from "../common/table.js";
 import { numberedLine } from "./lines.js";
-import { row, systemName, table } from "./names.js";
+import { scoreRow, systemName } from "./names.js";
 
 const FEW = 15; // words of a list before the reader asks for all
 
@@ -22,7 +23,7 @@ export function words(body, { set, pair, show }) {
 
 function list(title, found, show, about) {
   const rows = found.map(({ word, count, reverse, in_references: all, lines }) =>
-    row(
+    scoreRow(
       el("button", { type: "button", class: "word", title: "Show the lines", onclick: () => show({ search: word, whole: true }) }, el("bdi", {}, word)),
       [
         count.toLocaleString("en"),

@@ -1,9 +1,10 @@
 // The page of the doctor command: what is wrong with a text, and where.
 
-import { el } from "../common/dom.js";
+import { el, section } from "../common/dom.js";
+import { histogram } from "../common/histogram.js";
+import { row, table } from "../common/table.js";
 import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
-import { histogram } from "./histogram.js";
 import { ruleEntry } from "./rule.js";
 
 start(open);
@@ -14,17 +15,13 @@ function open(content) {
     el("div", { class: "controls" }, openAll(), themeButton()),
   );
   document.getElementById("main").replaceChildren(
-    section("Verdict", el("ul", { class: "verdict" }, content.verdict.map((text) => el("li", {}, text)))),
-    section("Rules", about(content), ...groups(content)),
-    content.stretches.length ? section("Misaligned stretches", stretches(content)) : "",
-    section("The text", el("div", { class: "histograms" }, content.histograms.map(histogram)), figures(content)),
-    content.references.length ? section("Dev and test", coverage(content)) : "",
+    section({ title: "Verdict" }, el("ul", { class: "verdict" }, content.verdict.map((text) => el("li", {}, text)))),
+    section({ title: "Rules" }, about(content), ...groups(content)),
+    content.stretches.length ? section({ title: "Misaligned stretches" }, stretches(content)) : "",
+    section({ title: "The text" }, el("div", { class: "histograms" }, content.histograms.map((each) => histogram(each, { unit: "pairs" }))), figures(content)),
+    content.references.length ? section({ title: "Dev and test" }, coverage(content)) : "",
   );
   followTheme();
-}
-
-function section(title, ...children) {
-  return el("section", {}, el("h2", {}, title), children);
 }
 
 function placeLine({ place, pairs, weight }) {
@@ -81,12 +78,12 @@ function stretches(content) {
     stretch.here.toFixed(1).replace("-", "−"),
     stretch.there.toFixed(1).replace("-", "−"),
   ]);
-  return table(["Text", "Lines", "Its targets", "Log-odds here", "There"], rows);
+  return table("Misaligned stretches", ["Text", "Lines", "Its targets", "Log-odds here", "There"], rows.map(rowOf));
 }
 
 function figures(content) {
   const rows = content.statistics.map(({ name, value, unit }) => [name, `${value.toFixed(2)}${unit}`]);
-  return table(["Figure", "Value"], rows);
+  return table("Figures", ["Figure", "Value"], rows.map(rowOf));
 }
 
 function coverage(content) {
@@ -99,26 +96,10 @@ function coverage(content) {
       side.examples.join(", "),
     ]),
   );
-  return table(["Set", "Words", "Unseen in training", "Of different ones", "Such as"], rows);
+  return table("Dev and test", ["Set", "Words", "Unseen in training", "Of different ones", "Such as"], rows.map(rowOf));
 }
 
-function table(titles, rows) {
-  return el(
-    "div",
-    { class: "scroll", tabindex: 0 },
-    el(
-      "table",
-      {},
-      el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))),
-      el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell)))),
-    ),
-  );
-}
-
-function cell(text, index) {
-  const tag = index ? "td" : "th";
-  return el(tag, index ? {} : { scope: "row" }, el("bdi", {}, text));
-}
+const rowOf = ([first, ...cells]) => row(first, cells);
 
 function count(number) {
   return number.toLocaleString("en");

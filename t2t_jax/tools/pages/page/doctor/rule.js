@@ -1,6 +1,7 @@
 // One rule: how many pairs break it, and its worst pairs between their neighbours.
 
 import { el } from "../common/dom.js";
+import { row, table } from "../common/table.js";
 
 // As `visible` of common/text.js, but spaces stay spaces: these are whole lines.
 const UNSEEN =
@@ -36,25 +37,18 @@ export function ruleEntry(rule, widest, languages) {
 
 function exampleTable(example, languages) {
   const rows = example.lines.map(([line, source, target]) =>
-    el(
-      "tr",
+    row(
+      `${line === example.line ? "▶ " : ""}${line.toLocaleString("en")}`,
+      [lineText(source), lineText(target)],
       { class: line === example.line ? "accused" : null },
-      el("th", { scope: "row" }, line === example.line ? "▶ " : "", line.toLocaleString("en")),
-      el("td", {}, lineText(source)),
-      el("td", {}, lineText(target)),
     ),
   );
+  const place = `${example.corpus}, line ${example.line.toLocaleString("en")}`;
   return el(
     "div",
-    { class: "scroll example", tabindex: 0 },
-    el(
-      "table",
-      {},
-      el("caption", {}, el("bdi", {}, example.corpus), ", line ",
-        example.line.toLocaleString("en"), ": ", lineText(example.note)),
-      el("thead", {}, el("tr", {}, ["Line", ...languages].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, rows),
-    ),
+    { class: "example" },
+    el("p", { class: "kept" }, el("bdi", {}, place), ": ", lineText(example.note)),
+    table(place, ["Line", ...languages], rows),
   );
 }
 

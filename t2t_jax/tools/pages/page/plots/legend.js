@@ -1,74 +1,36 @@
 // What the lines are: the runs, each of which can be hidden, and the kinds of line.
 
-import { el } from "../common/dom.js";
+import { el, section, visibilityButton } from "../common/dom.js";
+import { numberCell, row, table } from "../common/table.js";
 import { swatch } from "./look.js";
-
-const MARKS = {
-  restart: "dotted line in the loss: the run was continued here",
-  rollback: "dashed line in the loss: the run went back here; faint: what it discarded",
-  alarm: "cross: a step whose gradient was large or not finite",
-};
 
 /** Makes the legend; a press on a run hides or shows it. */
 export function legend(content, view, changed) {
   const buttons = content.runs.map((run, index) => {
-    const button = el(
-      "button",
-      {
-        type: "button",
-        "aria-pressed": "true",
-        title: run.path,
-        onclick: () => {
-          if (!view.hidden.delete(index)) view.hidden.add(index);
-          button.setAttribute("aria-pressed", String(!view.hidden.has(index)));
-          changed();
-        },
-      },
-      swatch(run),
-      el("bdi", {}, run.name),
-    );
-    return el("li", {}, button);
+    const name = [swatch(run), el("bdi", {}, run.name)];
+    return el("li", {}, visibilityButton(view.hidden, index, { title: run.path }, changed, name));
   });
-  const happened = new Set(content.runs.flatMap((run) => run.events.map(({ kind }) => kind)));
-  const kinds = [
-    "line: training, smoothed as chosen above; faint: each logged value",
-    "line with points: dev set",
-    ...Object.keys(MARKS).filter((kind) => happened.has(kind)).map((kind) => MARKS[kind]),
-  ];
+  const kinds = [["line", "training, smoothed as chosen above (faint: each logged value)"], ...content.legend];
   return el(
     "div",
     { class: "legend" },
     el("ul", { class: "runs", "aria-label": "Runs; press one to hide it" }, buttons),
-    el("p", { class: "kinds" }, kinds.join(" · ")),
+    el("p", { class: "kinds" }, kinds.map((each) => each.join(": ")).join(" · ")),
   );
 }
 
 /** Makes the table of runs: where they are, how far they came, what happened. */
 export function runsTable(content) {
   const rows = content.runs.map((run) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, swatch(run), el("bdi", {}, run.name)),
-      el("td", { class: "path" }, el("bdi", {}, run.path)),
-      el("td", { class: "number" }, run.last_step.toLocaleString("en")),
-      el("td", {}, el("ul", { class: "events" }, run.events.map(({ text }) => el("li", {}, text)))),
+    row(
+      [swatch(run), el("bdi", {}, run.name)],
+      [
+        el("td", { class: "path" }, el("bdi", {}, run.path)),
+        numberCell(run.last_step.toLocaleString("en")),
+        el("ul", { class: "events" }, run.events.map(({ text }) => el("li", {}, text))),
+      ],
     ),
   );
-  const titles = ["Run", "Workdir", "Last step", "What happened"];
-  return el(
-    "section",
-    { class: "all-runs" },
-    el("h2", {}, "Runs"),
-    el(
-      "div",
-      { class: "scroll", tabindex: 0 },
-      el(
-        "table",
-        {},
-        el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))),
-        el("tbody", {}, rows),
-      ),
-    ),
-  );
+  const all = table("Runs", ["Run", "Workdir", "Last step", "What happened"], rows);
+  return el("div", { class: "all-runs" }, section({ title: "Runs" }, all));
 }

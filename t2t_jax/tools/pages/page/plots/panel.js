@@ -5,7 +5,7 @@ import { numbersAsText } from "../common/numbers.js";
 import { number } from "../common/text.js";
 import { nearest, pathOf, smoothed } from "./curves.js";
 import { colours, dashes, swatch } from "./look.js";
-import { domainOf, place, scale, short, ticks } from "./scales.js";
+import { domainOf, place, scale, short, ticks } from "../common/scales.js";
 
 const HEIGHT = 230;
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
@@ -62,21 +62,21 @@ export function makePanel(content, panel, view, change) {
   return { element, draw, drawCursor };
 }
 
-/** Returns the stretches of visible runs that hold a metric, each with its run. */
-export function stretchesOf(content, metric, view) {
-  return content.runs.flatMap((run, index) =>
-    view.hidden.has(index)
-      ? []
-      : run.stretches
-          .filter((stretch) => metric in stretch.values)
-          .map((stretch) => ({ run, stretch, xs: stretch.x[view.x], ys: stretch.values[metric] })),
-  );
+// The curves of visible runs, each with its run and its points.
+function curvesOf(content, panel, view) {
+  return panel.curves
+    .filter(({ run }) => !view.hidden.has(run))
+    .map((curve) => {
+      const run = content.runs[curve.run];
+      const { kind, x, values } = run.stretches[curve.stretch];
+      return { ...curve, run, kind, xs: x[view.x], ys: values[panel.metric] };
+    });
 }
 
 function drawAll(content, own, view) {
   const { panel, drawing } = own;
   const width = drawing.clientWidth || 320;
-  const curves = stretchesOf(content, panel.metric, view);
+  const curves = curvesOf(content, panel, view);
   const seen = curves.flatMap(({ xs, ys }) =>
     ys.filter((_, i) => xs[i] >= view.range[0] && xs[i] <= view.range[1]),
   );
@@ -95,7 +95,11 @@ function drawAll(content, own, view) {
       { "clip-path": `url(#${clip})` },
       curves.map((curve) => drawCurve(curve, own, view)),
       content.runs.map((run, index) =>
-        view.hidden.has(index) ? [] : run.events.map((event) => drawEvent(run, event, own, view)),
+        view.hidden.has(index)
+          ? []
+          : run.events
+              .filter(({ metric }) => metric === panel.metric)
+              .map((event) => drawEvent(run, event, own, view)),
       ),
     ),
     svg("rect", { class: "chosen-range", y: MARGIN.top, height: box(width).height, hidden: true }),
@@ -124,19 +128,19 @@ function axisLines(own, view, domain, width) {
   return [svg("g", { class: "axes", "aria-hidden": "true" }, across, up)];
 }
 
-function drawCurve({ run, stretch, xs, ys }, own, view) {
+function drawCurve({ run, xs, ys, ...curve }, own, view) {
   const path = (values, kind) =>
     svg("path", {
       class: `curve ${kind}`,
       d: pathOf(xs, values, own.across, own.up),
       "stroke-dasharray": dashes(run),
     });
-  const faint = stretch.undone ? "faint" : "";
+  const faint = curve.faint ? "faint" : "";
   const parts = [];
-  if (stretch.kind === "dev") {
+  if (curve.points) {
     parts.push(path(ys, `dev ${faint}`), ...points(xs, ys, own, faint));
   } else {
-    const count = own.panel.smooth && !stretch.undone ? view.smooth : 1;
+    const count = curve.smooth ? view.smooth : 1;
     if (count > 1) parts.push(path(ys, "faint"));
     parts.push(path(smoothed(ys, count), faint));
   }
@@ -151,32 +155,28 @@ function points(xs, ys, own, faint) {
   });
 }
 
-// Restarts and rollbacks are marked in the loss, alarms where the norm is.
 function drawEvent(run, event, own, view) {
   const x = own.across(event.x[view.x]);
   const title = svg("title", {}, `${run.name}: ${event.text}`);
   const look = { class: `run event ${event.kind}`, style: colours(run) };
-  if (event.kind !== "alarm") {
-    if (own.panel.metric !== "loss") return [];
-    return [svg("line", { ...look, x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }, title)];
-  }
-  if (own.panel.metric !== "gradient_norm") return [];
+  if (event.kind !== "alarm")
+    return svg("line", { ...look, x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }, title);
   // A norm that is not finite is marked at the upper edge.
   const y = (event.value === null ? null : own.up(event.value)) ?? MARGIN.top + 5;
-  return [svg("path", { ...look, d: `M${x - 4} ${y - 4}l8 8m0-8l-8 8` }, title)];
+  return svg("path", { ...look, d: `M${x - 4} ${y - 4}l8 8m0-8l-8 8` }, title);
 }
 
 function valuesAt(content, panel, view) {
   const byRun = new Map();
-  for (const { run, stretch, xs, ys } of stretchesOf(content, panel.metric, view)) {
-    if (stretch.undone) continue;
+  for (const { run, kind, faint, xs, ys } of curvesOf(content, panel, view)) {
+    if (faint) continue;
     const line = byRun.get(run) ?? { run, texts: [], dots: [] };
     byRun.set(run, line);
     const cursor = view.cursor ?? xs.at(-1);
     if (cursor > endOf(run, view)) continue;
     const i = nearest(xs, cursor);
     const elsewhere = xs[i] === view.cursor ? "" : ` (at ${place(view.x, xs[i])})`;
-    line.texts.push(`${stretch.kind} ${number(ys[i], 4)}${elsewhere}`);
+    line.texts.push(`${kind} ${number(ys[i], 4)}${elsewhere}`);
     line.dots.push([xs[i], ys[i]]);
   }
   return [...byRun.values()].map((line) =>
@@ -220,10 +220,10 @@ function showCursor(own, view, lines) {
 }
 
 function table(content, panel, view) {
-  return stretchesOf(content, panel.metric, view).flatMap(({ run, stretch, xs, ys }) =>
+  return curvesOf(content, panel, view).flatMap(({ run, kind, faint, xs, ys }) =>
     ys.map((y, i) => [
       run.name,
-      stretch.kind + (stretch.undone ? ", discarded" : ""),
+      kind + (faint ? ", discarded" : ""),
       place(view.x, xs[i]),
       y === null ? "not finite" : String(y),
     ]),

@@ -1,6 +1,6 @@
 // The sections of the page, each drawn when it first comes near the screen.
 
-import { el } from "../common/dom.js";
+import { el, section } from "../common/dom.js";
 import { array } from "../common/payload.js";
 
 const NEAR = "600px"; // drawn this far ahead of the screen
@@ -8,13 +8,7 @@ const NEAR = "600px"; // drawn this far ahead of the screen
 /** Makes a view's section; `renew(contexts)` shows it anew, a column for each model. */
 export function sectionOf({ id, title, about, view }) {
   const columns = el("div", { class: "columns" });
-  const element = el(
-    "section",
-    { id, "aria-labelledby": `${id}-title` },
-    el("h2", { id: `${id}-title` }, title),
-    el("p", { class: "about" }, about),
-    columns,
-  );
+  const element = section({ id, title, about }, columns);
   const observer = new IntersectionObserver(drawNear, { rootMargin: `${NEAR} 0px` });
   let pending = new Map(); // the columns that are yet to be drawn, and their contexts
   window.addEventListener("beforeprint", () => [...pending.keys()].forEach(draw));

@@ -1,17 +1,12 @@
 // The frame around the views: what is looked at, and the controls that change it.
 
+import { announce, el } from "../common/dom.js";
+import { row, table } from "../common/table.js";
 import { contents } from "./contents.js";
 import { fillHeader } from "./header.js";
 import { listenToKeys } from "./keys.js";
-import { passport } from "./passport.js";
 import { sectionOf } from "./sections.js";
-import { Selection } from "./selection.js";
 import { followTheme } from "./theme.js";
-
-/** Says a sentence to a screen reader. */
-export function announce(text) {
-  document.getElementById("announcements").textContent = text;
-}
 
 /** Fills the page with the views of a document. */
 export function openShell(page, views) {
@@ -50,4 +45,44 @@ function contexts(page, state) {
     const first = reading.difference ? reading.difference.position : 0;
     return { page, model, sentence, entry, reading, announce, selection: new Selection(first) };
   });
+}
+
+// ------------------------------------------------------------
+// The foot of the page: where each model comes from.
+
+/** Makes the table of the models' passports, a column for each. */
+function passport(models) {
+  const of = models.map(({ passport: pairs }) => new Map(pairs));
+  const names = [...new Set(of.flatMap((pairs) => [...pairs.keys()]))];
+  const rows = names.map((name) => row(name, of.map((pairs) => pairs.get(name))));
+  const headings = models.length > 1 ? ["", ...models.map(({ name }) => name)] : null;
+  return el(
+    "div",
+    { class: "passport" },
+    el("h2", {}, "Passport"),
+    table("Where the model comes from", headings, rows),
+  );
+}
+
+// ------------------------------------------------------------
+// The piece of the target that all views of a model look at.
+
+/** A position in the target, and who wants to know when it changes. */
+class Selection {
+  constructor(position) {
+    this.position = position;
+    this.listeners = new Set();
+  }
+
+  /** Selects another piece. */
+  set(position) {
+    if (position === this.position) return;
+    this.position = position;
+    for (const listener of this.listeners) listener(position);
+  }
+
+  /** Calls `listener` with the position after each change. */
+  listen(listener) {
+    this.listeners.add(listener);
+  }
 }

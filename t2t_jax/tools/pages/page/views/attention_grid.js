@@ -2,6 +2,7 @@
 
 import { el } from "../common/dom.js";
 import { thumbnail } from "../common/heatmap.js";
+import { row, table } from "../common/table.js";
 import { number } from "../common/text.js";
 import { cellOfMap, colourShare, largestOf, pauses, pooledMap } from "./attention_maps.js";
 import { rove } from "./roving.js";
@@ -34,7 +35,11 @@ export function headGrid({ attention, title, checked, enlarge, check }) {
   const element = el(
     "div",
     { class: "head-grid" },
-    el("div", { class: "scroll" }, tableOfHeads(title, heads, layers)),
+    table(
+      `Heads of the ${title}`,
+      [null, ...heads[0].map((_, h) => `head ${h + 1}`)],
+      heads.map((ofLayer, l) => row(layers[l].element, ofLayer.map(({ element }) => element))),
+    ),
     el(
       "div",
       { class: "controls" },
@@ -60,31 +65,6 @@ function checkButton(text, heads, onclick) {
 /** Returns the name of a head in the set of checked heads. */
 export function nameOfHead(layer, head) {
   return `${layer}.${head}`;
-}
-
-function tableOfHeads(title, heads, layers) {
-  return el(
-    "table",
-    {},
-    el("caption", { class: "unseen" }, `Heads of the ${title}`),
-    el(
-      "thead",
-      {},
-      el("tr", {}, el("td"), heads[0].map((_, h) => el("th", { scope: "col" }, `head ${h + 1}`))),
-    ),
-    el(
-      "tbody",
-      {},
-      heads.map((row, l) =>
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, layers[l].element),
-          row.map((head) => el("td", {}, head.element)),
-        ),
-      ),
-    ),
-  );
 }
 
 function headCell(attention, layer, head, { checked, enlarge, check }) {

@@ -1,6 +1,6 @@
 // What becomes of a hypothesis: a name, a shape and a sentence for each fate.
 
-import { el, svg } from "../common/dom.js";
+import { el, svg, visibilityButton } from "../common/dom.js";
 
 /** The fates, as {name, glyph: a path in a box of 12 by 12, filled, about}. */
 export const FATES = {
@@ -66,26 +66,17 @@ export function fateReason({ fate, why }) {
 export function fateFilter(counts, hidden, change) {
   const buttons = Object.keys(FATES)
     .filter((fate) => counts[fate])
-    .map((fate) => {
-      const button = el(
-        "button",
-        {
-          type: "button",
-          "data-fate": fate,
-          "aria-pressed": String(!hidden.has(fate)),
-          title: FATES[fate].about,
-          onclick: () => {
-            if (!hidden.delete(fate)) hidden.add(fate);
-            button.setAttribute("aria-pressed", String(!hidden.has(fate)));
-            change();
-          },
-        },
+    .map((fate) =>
+      visibilityButton(
+        hidden,
+        fate,
+        { "data-fate": fate, title: FATES[fate].about },
+        change,
         fateGlyph(fate),
         ` ${FATES[fate].name} `,
         el("span", { class: "count" }, String(counts[fate])),
-      );
-      return button;
-    });
+      ),
+    );
   return el(
     "div",
     { class: "beam-filter", role: "group", "aria-label": "Show hypotheses by fate" },

@@ -2,6 +2,7 @@
 
 import { el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
+import { numberCell, row, table } from "../common/table.js";
 import { number, visible } from "../common/text.js";
 import { nodeLink } from "./beam_details.js";
 import { FATES, fateGlyph, fateReason } from "./beam_fates.js";
@@ -42,20 +43,21 @@ function finishedTable(tree, go) {
     .flatMap(({ fate }, id) => (fate === "lost" && !search.finished.includes(id) ? [id] : []))
     .sort((a, b) => nodes[b].score - nodes[a].score);
   const rows = [...search.finished, ...dropped];
-  const row = (id, index) => {
+  const rowOf = (id, index) => {
     // What no hypothesis above begins with, and a piece before it.
     const common = rows.slice(0, index).map((above) => tree.inCommon(id, above));
     const from = Math.max(1, ...common) - 1;
     const { step, log_prob, score, fate } = nodes[id];
-    return el(
-      "tr",
+    return row(
+      index < search.finished.length ? index + 1 : "–",
+      [
+        nodeLink(tree, id, go, { from }),
+        numberCell(String(step)),
+        numberCell(number(log_prob, 4), { "data-field": "log-prob" }),
+        numberCell(number(score, 4), { "data-field": "score" }),
+        [fateGlyph(fate), " ", el("bdi", {}, fateReason(nodes[id]))],
+      ],
       { "data-finished": id },
-      el("th", { scope: "row" }, index < search.finished.length ? String(index + 1) : "–"),
-      el("td", {}, nodeLink(tree, id, go, { from })),
-      el("td", { class: "number" }, String(step)),
-      el("td", { class: "number", "data-field": "log-prob" }, number(log_prob, 4)),
-      el("td", { class: "number", "data-field": "score" }, number(score, 4)),
-      el("td", {}, fateGlyph(fate), " ", el("bdi", {}, fateReason(nodes[id]))),
     );
   };
   const columns =
@@ -64,21 +66,7 @@ function finishedTable(tree, go) {
     "div",
     { "data-part": "finished" },
     el("h3", {}, "Finished hypotheses"),
-    el(
-      "div",
-      {
-        class: "scroll",
-        tabindex: 0,
-        role: "region",
-        "aria-label": "Finished hypotheses, best first",
-      },
-      el(
-        "table",
-        {},
-        el("thead", {}, el("tr", {}, columns.map((text) => el("th", { scope: "col" }, text)))),
-        el("tbody", {}, rows.map(row)),
-      ),
-    ),
+    table("Finished hypotheses, best first", columns, rows.map(rowOf)),
   );
 }
 

@@ -1,7 +1,9 @@
 // The decoder's view by layer: what each layer would have said, had it been the last.
 
 import { el, svg } from "../common/dom.js";
+import { walkWithKeys } from "../common/heatmap.js";
 import { numbersAsText } from "../common/numbers.js";
+import { row, table } from "../common/table.js";
 import { number, percent, shownPieces, visible } from "../common/text.js";
 
 const ABOUT_LENS =
@@ -29,15 +31,15 @@ export function layersView(root, context) {
     pieces.map((_, position) => lensCell(lens, pieces, layer, position)),
   );
   const last = lens.names.length - 1;
-  const at = { layer: last, position: context.selection.position };
+  const at = { row: last, column: context.selection.position };
 
   function show(layer, position) {
     detail.replaceChildren(...lensDetails(lens, shown, layer, position));
   }
   function go(layer, position) {
-    cells[at.layer][at.position].tabIndex = -1;
+    cells[at.row][at.column].tabIndex = -1;
     grid.querySelector(".current")?.classList.remove("current");
-    Object.assign(at, { layer, position });
+    Object.assign(at, { row: layer, column: position });
     const cell = cells[layer][position];
     cell.tabIndex = 0;
     cell.classList.add("current");
@@ -48,16 +50,15 @@ export function layersView(root, context) {
     el("thead", {}, el("tr", {}, el("td"), shown.map((text) => pieceHeading(text)))),
     el("tbody", {}, cells.map((row, layer) => layerRow(lens.names[layer], row)).reverse()),
   );
-  listenToGrid(grid, at, [last, pieces.length - 1], {
-    show,
-    go: (layer, position) => {
-      go(layer, position).focus();
-      context.selection.set(position);
-    },
-  });
+  const choose = (layer, position) => {
+    go(layer, position).focus();
+    context.selection.set(position);
+  };
+  listenToPointer(grid, at, show, choose);
+  walkWithKeys(grid, lens.names.length, pieces.length, { at, go: choose, up: 1 });
   context.selection.listen((position) => {
-    if (position === at.position) return;
-    bringIntoSight(go(at.layer, position));
+    if (position === at.column) return;
+    bringIntoSight(go(at.row, position));
   });
   const scroll = el("div", { class: "scroll lens-scroll" }, grid);
   root.append(
@@ -67,7 +68,7 @@ export function layersView(root, context) {
     el("p", { class: "about" }, ABOUT_LENS),
     lensTable(lens, shown),
   );
-  bringIntoSight(go(at.layer, at.position));
+  bringIntoSight(go(at.row, at.column));
 }
 
 function pieceHeading(text) {
@@ -107,29 +108,17 @@ function lensLegend() {
   );
 }
 
-// The pointer shows a cell; a click or a key moves the focus.
-function listenToGrid(grid, at, [lastLayer, lastPosition], { show, go }) {
+// The pointer shows a cell; a click moves the focus.
+function listenToPointer(grid, at, show, go) {
   const cellOf = ({ target }) => target.closest("[data-layer]")?.dataset;
   grid.addEventListener("pointerover", (event) => {
     const cell = cellOf(event);
     if (cell) show(Number(cell.layer), Number(cell.position));
   });
-  grid.addEventListener("pointerleave", () => show(at.layer, at.position));
+  grid.addEventListener("pointerleave", () => show(at.row, at.column));
   grid.addEventListener("click", (event) => {
     const cell = cellOf(event);
     if (cell) go(Number(cell.layer), Number(cell.position));
-  });
-  const steps = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-  const inside = (value, most) => Math.min(most, Math.max(0, value));
-  grid.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key === "Home") go(at.layer, 0);
-    else if (event.key === "End") go(at.layer, lastPosition);
-    else if (event.key in steps) {
-      const [up, right] = steps[event.key];
-      go(inside(at.layer + up, lastLayer), inside(at.position + right, lastPosition));
-    } else return;
-    event.preventDefault();
   });
 }
 
@@ -149,16 +138,7 @@ function lensDetails(lens, shown, layer, position) {
       "div",
       { "data-layer": layer, "data-position": position },
       el("h3", {}, `${lens.names[layer]}, in place of `, piece()),
-      el(
-        "table",
-        { class: "lens-top" },
-        el(
-          "thead",
-          {},
-          el("tr", {}, el("th", { scope: "col" }, "Its best five"), el("th", { scope: "col" }, "Probability")),
-        ),
-        el("tbody", {}, lens.top[layer][position].map(([text, p]) => topRow(text, p))),
-      ),
+      el("div", { class: "lens-top" }, table("Its best five", ["Its best five", "Probability"], lens.top[layer][position].map(topRow))),
     ),
     el(
       "figure",
@@ -169,13 +149,11 @@ function lensDetails(lens, shown, layer, position) {
   ];
 }
 
-function topRow(text, probability) {
-  return el(
-    "tr",
-    {},
-    el("th", { scope: "row" }, el("bdi", { dir: "auto" }, visible(text))),
-    el("td", { class: "number bar-cell", style: { "--share": probability } }, percent(probability)),
-  );
+function topRow([text, probability]) {
+  const style = { "--share": probability };
+  return row(el("bdi", { dir: "auto" }, visible(text)), [
+    el("td", { class: "number bar-cell", style }, percent(probability)),
+  ]);
 }
 
 const CHART = { layer: 44, height: 170, left: 40, right: 16, top: 24, bottom: 26 };
