@@ -14,11 +14,11 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.training.checkpoint_folders import (
-    SINGLE_PROCESS,
     best_steps,
     check_names,
     damage,
     sealed_steps,
+    single_process,
     steps_in,
 )
 from t2t_jax.workdir import Workdir
@@ -189,9 +189,9 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     # By default Orbax restores arrays to the devices that they were saved from.
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
-        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=SINGLE_PROCESS)
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=single_process())
         with ocp.Checkpointer(
-            handler, multiprocessing_options=SINGLE_PROCESS
+            handler, multiprocessing_options=single_process()
         ) as reader:
             tree = reader.restore(
                 folder / "parameters",

@@ -26,14 +26,14 @@ from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.training import checkpoint_folders as folders
-from t2t_jax.training.checkpoint_folders import KINDS, SINGLE_PROCESS
+from t2t_jax.training.checkpoint_folders import KINDS, single_process
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
 
-def handler() -> ocp.CompositeCheckpointHandler:
+def handler(barriers: str = "first") -> ocp.CompositeCheckpointHandler:
     """Creates an Orbax handler that does not wait for other processes."""
-    options = ocp.CompositeOptions(multiprocessing_options=SINGLE_PROCESS)
+    options = ocp.CompositeOptions(multiprocessing_options=single_process(barriers))
     return ocp.CompositeCheckpointHandler(composite_options=options)
 
 
@@ -68,7 +68,9 @@ def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunPro
     args = ocp.args.Composite(
         state=ocp.args.StandardRestore(arrays._asdict()), reached=ocp.args.JsonRestore()
     )
-    with ocp.Checkpointer(handler(), multiprocessing_options=SINGLE_PROCESS) as reader:
+    with ocp.Checkpointer(
+        handler(), multiprocessing_options=single_process()
+    ) as reader:
         try:
             restored = reader.restore(path, args=args)
         except ValueError:
@@ -97,7 +99,7 @@ class Checkpoints:
         # One writer for each kind, so that a save can write two at the same time.
         self._writers = {
             kind: ocp.AsyncCheckpointer(
-                handler(), multiprocessing_options=SINGLE_PROCESS
+                handler(kind), multiprocessing_options=single_process(kind)
             )
             for kind in KINDS
         }
@@ -321,13 +323,16 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore or the file system
             self._make_room()
+            reason = first_line(e)
+            if e.__cause__:  # Orbax calls every error of a barrier a timeout
+                reason += f" ({first_line(e.__cause__)})"
             saved = folders.sealed_steps(self._folder / "state")
             safe = "No earlier checkpoint exists"
             if saved:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
             raise UserError(
                 f"the checkpoint of step {step:,} could not be written to "
-                f"{self._folder}: {first_line(e)}\n"
+                f"{self._folder}: {reason}\n"
                 f"{safe}. Fix the cause, and run the same command again to continue"
             ) from e
 

@@ -17,14 +17,20 @@ from t2t_jax.io import locations, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 
-# Only process 0 reads and writes checkpoints. Without this Orbax would wait at barriers
-# that the other processes never reach.
-SINGLE_PROCESS = ocp.options.MultiprocessingOptions(
-    primary_host=0, active_processes={0}, barrier_sync_key_prefix="first"
-)
-
-
 KINDS = ("parameters", "state", "best")
+
+
+def single_process(barriers: str = "first") -> ocp.options.MultiprocessingOptions:
+    """Orbax's options with which process 0 alone reads and writes checkpoints.
+
+    Without them Orbax waits at barriers that the other processes never reach. With them
+    process 0 still passes barriers of its own, whose names begin with `barriers`. JAX
+    refuses one whose name another thread is waiting at ("is already ongoing"), which
+    Orbax reports as a timeout: writers that work at the same time need different names.
+    """
+    return ocp.options.MultiprocessingOptions(
+        primary_host=0, active_processes={0}, barrier_sync_key_prefix=barriers
+    )
 
 
 def steps_in(folder: epath.Path) -> list[int]:
@@ -64,7 +70,7 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
       folder: written by Orbax, in a checkpoint.
       part: the name of the parameters in what is stored; empty: all of it.
     """
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=SINGLE_PROCESS)
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=single_process())
     stored = handler.metadata(folder).tree
     got, want = (
         {

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from t2t_jax.config import Config, ModelConfig, TrainConfig
@@ -20,6 +21,7 @@ from t2t_jax.training.averaging import (
     parameter_steps,
 )
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
 from tests.small_run import parameters_of
@@ -55,6 +57,18 @@ def save(workdir, steps, numbers, keep=3, average=True):
     for n in numbers:
         checkpoints.save(state_at(steps, n), progress_at(n), average)
     checkpoints.close()
+
+
+def test_writers_that_work_at_the_same_time_share_no_barrier(tmp_path, monkeypatch):
+    """JAX refuses a barrier that is already ongoing, and the save would fail."""
+    prefixes = []
+
+    def writer(handler, multiprocessing_options):
+        prefixes.append(multiprocessing_options.barrier_sync_key_prefix)
+
+    monkeypatch.setattr(ocp, "AsyncCheckpointer", writer)
+    Checkpoints(Workdir(tmp_path), 1, 1)
+    assert len({*prefixes}) == len(KINDS)
 
 
 @pytest.mark.parametrize("devices", [1, 8])
