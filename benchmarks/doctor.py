@@ -98,10 +98,11 @@ def main() -> None:
     if given.fix:
         write_fix(examination, Path(given.fix), LANGUAGES)
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
+    peak = megabytes("VmHWM")  # None without /proc
     row = {
         "pairs": made,
-        "peak_megabytes": round(megabytes("VmHWM")),
-        "megabytes_before": round(before),
+        "peak_megabytes": peak and round(peak),
+        "megabytes_before": before and round(before),
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu, 1),
         "cpu_seconds_to_make_the_text_once": round(making, 1),

@@ -175,6 +175,7 @@ def measure(
             "s",
             seconds,
             peer_seconds,
+            more_is_better=False,
         ),
     ]
 

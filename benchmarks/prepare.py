@@ -129,9 +129,18 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
         )
     rows = []
     for what, mine, alone in zip(UNITS, *medians.values(), strict=True):
-        share = None if what == "peak MB" else mine / alone
-        work = f"{part}, {what}"
-        rows.append(Row(work, what, mine, alone, "SentencePiece alone", share))
+        is_rate = what != "peak MB"
+        rows.append(
+            Row(
+                f"{part}, {what}",
+                what,
+                mine,
+                alone,
+                "SentencePiece alone",
+                floor_share=mine / alone if is_rate else None,
+                more_is_better=is_rate,
+            )
+        )
     print(
         f"{part:9} ours / SentencePiece alone: lines/s {rows[0].ratio:.2f}, "
         f"lines a processor second {rows[1].ratio:.2f}"

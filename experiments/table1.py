@@ -159,7 +159,7 @@ def report(results):
         "## Path lengths",
         "Layers that the gradient of the last output needs to reach the first input, "
         "times the sequential operations in a layer.",
-        _table(
+        *markdown_table(
             ["row", *(f"n = {n}" for n in PATHS)],
             [
                 [name, *map("{:,.0f}".format, path["paths"])]
@@ -186,7 +186,7 @@ def _exponents(costs):
             low, high = cost[f"{key}_low"], cost[f"{key}_high"]
             cells.append(f"{cost[key]:.2f} [{low:.2f}, {high:.2f}]")
         rows.append([row, *cells])
-    return _table(["row", *head], rows)
+    return "\n".join(markdown_table(["row", *head], rows))
 
 
 def _crossings(costs):
@@ -227,7 +227,3 @@ def _crossings(costs):
 def _range(cost, sweep):
     sizes = [point[sweep[:-1]] for point in larger_half(cost[sweep])]
     return f"{sizes[0]} to {sizes[-1]}"
-
-
-def _table(head, rows):
-    return "\n".join(markdown_table(head, rows))

@@ -248,7 +248,9 @@ class TrainConfig(Section):
     freeze: str = field("")
     # The learning rate of a layer is multiplied by this once for each layer above it,
     # and once more for the output layer; the embeddings are below all. 1: one rate.
-    layer_decay: float = field(1.0, low=0, high=1)
+    layer_decay: float = field(
+        1.0, low=0, high=1, hint="lower layers learn more slowly, never faster"
+    )
     # What training minimizes; evaluation always measures -log p of the target.
     loss: str = field("cross_entropy", table="training.losses.LOSSES")
     # epsilon_ls: the probability spread over the vocabulary (section 5.4).

@@ -34,6 +34,7 @@ def field(
     safe: bool = False,
     table: str = "",
     help: str = "",
+    hint: str = "",
 ):
     """A dataclass field with its constraints.
 
@@ -48,6 +49,7 @@ def field(
         entries may be added, and so that this module imports none of the tables.
       help: The text for --help of a field that is a flag, too. Other fields have a
         comment above them.
+      hint: What to write instead of a value outside the limits; ends the error.
     """
     limits = {
         words: limit
@@ -60,6 +62,7 @@ def field(
         "safe": safe,
         "table": table,
         "help": help,
+        "hint": hint,
     }
     return dataclasses.field(default=default, metadata=notes)
 
@@ -187,7 +190,8 @@ def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
             f"want {wanted.__name__}, such as {known.default!r}"
         )
     # The fields of an entry's `Options` may be plain ones, without constraints.
-    notes = {"choices": (), "limits": {}, "table": ""} | dict(known.metadata)
+    notes = {"choices": (), "limits": {}, "table": "", "hint": ""}
+    notes |= dict(known.metadata)
     choices, limits = notes["choices"], notes["limits"]
     if choices and value not in choices:
         raise UserError(f"{name}={value!r}{did_you_mean(value, choices)}")
@@ -201,6 +205,7 @@ def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
             raise UserError(
                 f"{name}={value!r} is too {size}; want "
                 + " and ".join(f"{words} {limit:,}" for words, limit in limits.items())
+                + (f"; {notes['hint']}" if notes["hint"] else "")
             )
     return value
 

@@ -1,11 +1,13 @@
 """The site: what is changed of a page for it, its notebooks, explorer and build."""
 
+import dataclasses
 import re
 import subprocess
 import sys
 
 import pytest
 
+from t2t_jax.config import ModelConfig
 from tests.small_run import ROOT
 
 LOADED = r'<(?:script|link|img|iframe)[^>]*(?:src|href)="([^"]+)"'
@@ -58,6 +60,14 @@ def test_a_notebook_becomes_a_page(site):
     )
     assert site[2].page(script) == "# Title\n\nA line.\n$x$\n\n```python\nx = 1\n```\n"
     assert site[2].listing().count("](_notebooks/") >= 3
+
+
+def test_a_field_comes_with_all_its_limits(site):
+    import generated
+
+    limits = {f.name: generated._values(f) for f in dataclasses.fields(ModelConfig)}
+    assert limits["layers"] == "int, at least 1"
+    assert limits["dropout"] == "float, at least 0, below 1"
 
 
 def test_the_explorer_is_stored_and_made_again(site, tmp_path, monkeypatch):

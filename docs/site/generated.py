@@ -76,7 +76,7 @@ def comments(section: type) -> dict[str, str]:
 
 def _values(known: dataclasses.Field) -> str:
     """The values that a field may have."""
-    notes = {"choices": (), "low": None, "table": ""} | dict(known.metadata)
+    notes = {"choices": (), "limits": {}, "table": ""} | dict(known.metadata)
     if notes["table"]:
         name = notes["table"].rpartition(".")[2]
         if notes["table"] not in _listed_tables():
@@ -84,8 +84,8 @@ def _values(known: dataclasses.Field) -> str:
         return f"[`{name}`](tables.md#{name.lower()})"
     if notes["choices"]:
         return ", ".join(map(_value, notes["choices"]))
-    kind = type(known.default).__name__
-    return kind if notes["low"] is None else f"{kind} ≥ {notes['low']:g}"
+    limits = [f"{words} {limit:,}" for words, limit in notes["limits"].items()]
+    return ", ".join([type(known.default).__name__, *limits])
 
 
 # ----------------------------------------------------------------------------- tables

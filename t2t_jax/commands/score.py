@@ -53,11 +53,7 @@ def main(_):
                 scores = translator.score(chunk, first_line=pairs + 1)
                 if processes.is_first():
                     for number, score in enumerate(scores, pairs + 1):
-                        row = (
-                            f"{score.log_prob:.6f}\t{len(score.pieces)}\t"
-                            f"{score.perplexity:.4f}"
-                        )
-                        print(_json(number, score) if given.tokens else row)
+                        print(_json(number, score) if given.tokens else _row(score))
                     sys.stdout.flush()
                 pairs += len(chunk)
                 pieces += sum(len(score.pieces) for score in scores)
@@ -68,6 +64,10 @@ def main(_):
             f"{log_prob:.2f}, perplexity {perplexity(-log_prob / pieces):.3f} per piece"
             + (", ends of sentences included" if ends else "")
         )
+
+
+def _row(score: Score) -> str:
+    return f"{score.log_prob:.6f}\t{len(score.pieces)}\t{score.perplexity:.4f}"
 
 
 def _json(number: int, score: Score) -> str:

@@ -129,7 +129,8 @@ def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
         if remats and microbatches:
             yield mesh | microbatches[-1] | remats[-1]
     for share in (2, 4, 8):
-        yield {"data.batch_tokens": tokens // share}
+        if tokens // share:
+            yield {"data.batch_tokens": tokens // share}
 
 
 def apply_change(config: Config, change: dict[str, object]) -> Config:

@@ -12,7 +12,6 @@ largest pair of each window). Lengths are in tokens, including EOS.
 """
 
 import operator
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from t2t_jax.data.shapes import (
     sizes_and_weights,
     static_shapes,
 )
+from t2t_jax.io.cores import core_count
 from t2t_jax.io.errors import UserError
 
 # Pairs that are packed together. Larger windows fill rows better but cost more time a
@@ -254,7 +254,7 @@ def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
         )
 
     # NumPy releases the interpreter's lock in most of the work.
-    with ThreadPoolExecutor(os.cpu_count(), "packing") as threads:
+    with ThreadPoolExecutor(core_count(), "packing") as threads:
         for _ in threads.map(pack, range(0, windows, group)):
             pass  # fetching a result re-raises its thread's exception
     # Each window counts its rows from 0; renumber them across windows.

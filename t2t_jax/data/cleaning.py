@@ -14,7 +14,6 @@ text that the tokenizer is trained on. Dev and test sets are never cleaned.
 import collections
 import hashlib
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
+from t2t_jax.io.cores import core_count
 from t2t_jax.io.messages import Progress
 
 T, Made = TypeVar("T"), TypeVar("Made")
@@ -116,9 +116,7 @@ def in_order(
       ahead: The most items that are drawn ahead of the results; 0: two a thread.
       name: That of the threads.
     """
-    if not threads and hasattr(os, "sched_getaffinity"):
-        threads = len(os.sched_getaffinity(0))  # of this process, e.g. in Slurm
-    threads = threads or os.cpu_count() or 1
+    threads = threads or core_count()
     pending = collections.deque()
     with ThreadPoolExecutor(threads, name) as pool:
         try:
@@ -129,7 +127,7 @@ def in_order(
             while pending:
                 yield pending.popleft().result()
         finally:
-            # After an error, do not encode what nobody will read.
+            # After an error or an early end, nobody will read what is not begun yet.
             for future in pending:
                 future.cancel()
 

@@ -45,23 +45,37 @@ Pair = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Pairs of lines in a fixed order, which can be read again and again."""
+    """Pairs of lines in a fixed order, which can be read again and again.
 
-    place: str  # names it
-    name: str  # part of the names of its score files
-    source: str  # what the source is, such as a language
-    target: str  # the same for the target; ends the name of the file of answers
-    pairs: Callable[[], Iterator[Pair]]  # (source line, target line), without line ends
-    # A hash that changes whenever a line changes; it excludes the weight.
+    Attributes:
+      place: The string that names it.
+      name: Part of the names of its score files.
+      source: What the source is, such as a language.
+      target: The same for the target; ends the name of the file of answers.
+      pairs: Yields (source line, target line), without line ends.
+      fingerprint: Returns a hash that changes whenever a line changes; it excludes the
+        weight.
+      weight: How many times an epoch of training reads it.
+      made_of: The corpus that it is made of, if it is `derived`.
+      prefix: That of its two text files, if it is stored so.
+      subtask, tag: In a mixture of tasks, its task and what begins its sources.
+      compare_with: Says in one line what its scores compare with, if they are
+        particular, such as those of damaged text.
+      is_here: False if reading it downloads it first.
+    """
+
+    place: str
+    name: str
+    source: str
+    target: str
+    pairs: Callable[[], Iterator[Pair]]
     fingerprint: Callable[[], str]
-    weight: float = 1.0  # how many times an epoch of training reads it
-    made_of: "Corpus | None" = None  # the other corpus, if it is `derived`
-    prefix: Path | None = None  # that of its two text files, if it is stored so
-    subtask: str = ""  # in a mixture of tasks, its task
-    tag: str = ""  # and what begins its sources
-    # In one line, if its scores are particular, such as those of damaged text.
+    weight: float = 1.0
+    made_of: "Corpus | None" = None
+    prefix: Path | None = None
+    subtask: str = ""
+    tag: str = ""
     compare_with: str = ""
-    # False if reading it downloads it first.
     is_here: Callable[[], bool] = lambda: True
 
 
@@ -108,14 +122,17 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
         )
     grammar.check_split(split, place)
 
-    step = 1 if source == "en" else -1
+    def both() -> Iterator[Pair]:
+        for english, german in grammar.pairs(split):
+            yield (english, german) if source == "en" else (german, english)
+
     direction = f"{source}-{target}".encode()
     return Corpus(
         place,
         split,
         source,
         target,
-        pairs=lambda: (pair[::step] for pair in grammar.pairs(split)),
+        pairs=both,
         fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
     )
 

@@ -130,7 +130,7 @@ def feed(
 
     Yields:
       The position after a batch, and the batch: int32 arrays [rows, length] as
-      `data/batching.py:fill` returns them.
+      `data/filling.py:fill` returns them.
     """
     batches = FEEDERS[feeder_name(config)]
 
@@ -191,13 +191,18 @@ def feeder_name(config: DataConfig) -> str:
 def numpy_batches(
     make: Make, layouts: Iterator[Placed]
 ) -> Iterator[tuple[Position, HostBatch]]:
-    """Yields the batch of each layout, in order, filled ahead by a thread."""
+    """Yields the batch of each layout, in order, filled ahead by a thread.
 
-    def filled(placed: Placed) -> tuple[Position, HostBatch]:
-        position, planned = placed
+    The thread draws the layouts, too: while it waits for the plan of the next epoch,
+    the batches that it has filled can be trained on.
+    """
+
+    def next_filled(_) -> tuple[Position, HostBatch]:
+        position, planned = next(layouts)
         return position, make(planned)
 
-    return in_order(filled, layouts, threads=1, ahead=AHEAD, name="feeder")
+    endless = itertools.repeat(None)
+    return in_order(next_filled, endless, threads=1, ahead=AHEAD, name="feeder")
 
 
 def tfdata_batches(

@@ -45,7 +45,7 @@ class Pairs:
     block: int = 0  # the most tokens of a target, if longer ones were cut into blocks
     # The `variation.Variation` that makes the tokens of an epoch from the text of the
     # pairs; None if they are the same in every epoch.
-    variation: Any | None = None
+    variation: Any = None
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1

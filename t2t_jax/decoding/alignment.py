@@ -182,7 +182,7 @@ def traces(
     """Yields the number of each pair and its weights, without padding.
 
     The weights of encoder, decoder and cross-attention are arrays [layers, heads,
-    queries, keys]. `divided` is as for `devices.computed`.
+    queries, keys]. `divided` is as for `batches.compute_blocks`.
     """
     compute = partial(
         programs.attention_trace,
@@ -207,23 +207,32 @@ def traces(
 
 
 class HeadSummary(NamedTuple):
-    """The heads of one attention, averaged over the queries of a pair; float [l, h]."""
+    """The heads of one attention, averaged over the queries of a pair; float [l, h].
 
-    # Of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
+    Attributes:
+      entropy: of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
+      offset: mean key position - query position, in pieces; None for cross-attention.
+      peak: the place of the largest weight, from 0 (first key) to 1 (last); None for
+        self-attention.
+    """
+
     entropy: np.ndarray
-    # Mean key position - query position, in pieces; None for cross-attention.
     offset: np.ndarray | None
-    # The place of the largest weight, 0 (first key) to 1 (last); None for
-    # self-attention.
     peak: np.ndarray | None
 
 
 class Rollout(NamedTuple):
-    """The input positions that each position's state is made of; rows sum to 1."""
+    """The input positions that each position's state is made of; rows sum to 1.
 
-    encoder: np.ndarray  # float64 [s, s], a source position's output over source pieces
-    decoder: np.ndarray  # float64 [t, t], row t predicts piece t, over the pieces read
-    cross: np.ndarray  # float64 [t, s], row t predicts piece t, over source pieces
+    Attributes:
+      encoder: float64 [s, s], a source position's output over source pieces.
+      decoder: float64 [t, t], row t predicts piece t, over the pieces read.
+      cross: float64 [t, s], row t predicts piece t, over source pieces.
+    """
+
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
 
 
 def entropies(weights_lhts: np.ndarray) -> np.ndarray:

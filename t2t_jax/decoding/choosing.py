@@ -213,7 +213,9 @@ class MinimumBayesRiskOptions:
     # Hypotheses that are drawn; one of them alone has nothing to agree with.
     samples: int = field(32, low=2, safe=True)
     # Pieces of a smaller probability are not drawn, but for the most probable one.
-    epsilon: float = field(0.02, low=0, below=1, safe=True)
+    epsilon: float = field(
+        0.02, low=0, below=1, safe=True, hint="such as 0.02, or 0 to draw from all"
+    )
     # Seed of the samples.
     seed: int = field(0, low=0, below=1 << 32, safe=True)
     # Hypotheses of the beam to choose from.

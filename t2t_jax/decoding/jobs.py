@@ -12,7 +12,6 @@ from t2t_jax.decoding.results import Alignment, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress, say
 from t2t_jax.io.output_files import OutputFile, PrintedOutput
-from t2t_jax.io.output_files import check_output as check_output
 from t2t_jax.parallel import processes
 
 

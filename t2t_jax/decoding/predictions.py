@@ -89,11 +89,16 @@ class Restored(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A line with its masks filled in; `str(filled)` is its text."""
+    """A line with its masks filled in; `str(filled)` is its text.
+
+    Attributes:
+      text: the line.
+      pieces: the piece in each mask, without the space before a word.
+      probabilities: theirs, each as if the other masks were still there.
+    """
 
     text: str
-    pieces: tuple[str, ...]  # the piece in each mask, without the space before a word
-    # Theirs, each as if the other masks were still there.
+    pieces: tuple[str, ...]
     probabilities: tuple[float, ...]
 
     def __str__(self) -> str:

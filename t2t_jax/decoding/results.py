@@ -84,6 +84,7 @@ class Prediction:
     """The label of a sentence; `str(prediction)` is the label.
 
     Attributes:
+      label: the most probable one.
       probabilities: of all labels; they sum to 1.
     """
 

@@ -36,15 +36,15 @@ class SamplingOptions:
         help="Sampling: no tokens of a smaller probability, but for the most probable "
         "one.",
     )
-    seed: int = field(0, help="Sampling: seed of the random numbers.")
+    seed: int = field(
+        0, low=0, below=1 << 32, help="Sampling: seed of the random numbers."
+    )
 
     def __post_init__(self):
         try:
             check_sampling(self.temperature, self.top_k, self.top_p, self.epsilon)
         except ValueError as e:
             raise UserError(str(e)) from None
-        if not 0 <= self.seed < 1 << 32:
-            raise UserError(f"seed={self.seed}; want 0 <= seed < 2^32")
 
 
 def option_names(kind: type) -> tuple[str, ...]:

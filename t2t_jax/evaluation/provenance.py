@@ -25,8 +25,16 @@ from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.task import Task
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
-PACKAGES += ("sentencepiece", "sacrebleu", "sacremoses")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "numpy",
+    "sentencepiece",
+    "sacrebleu",
+    "sacremoses",
+)
 
 
 def score_provenance(

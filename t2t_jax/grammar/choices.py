@@ -83,8 +83,9 @@ PLACES = [noun for noun in lexicon.nouns if "place" in noun.groups]
 # Determiners. "-" is none, "number" a numeral, "name" a name as the owner (Anna's dog),
 # "of" a noun as the owner (the man's dog).
 SINGULAR = "the 44 a 24 my 5 his 6 her 6 our 4 their 4 this 6 name 5 of 7"
-PLURAL = "the 34 number 20 - 12 my 4 his 5 her 5 our 4 their 4 these 7"
-PLURAL += " many 6 all 5 some 6"
+PLURAL = (
+    "the 34 number 20 - 12 my 4 his 5 her 5 our 4 their 4 these 7 many 6 all 5 some 6"
+)
 # Determiners in a negated clause, and wherever else a plain phrase is wanted.
 PLAIN = {
     "singular": "the 44 a 24 my 5 his 6 her 6 our 4 their 4 this 6",

@@ -100,15 +100,18 @@ def single_head(scores_bts: Array, values_bsd: Array) -> tuple[Array, Array]:
 
 
 class LayerTrace(NamedTuple):
-    """Lists that collect what the layers of a model compute."""
+    """Lists that collect what the layers of a model compute.
 
-    # encoder, decoder, cross: attention weights, an array [b, h, t, s] of each layer.
+    Attributes:
+      encoder, decoder, cross: attention weights, an array [b, h, t, s] of each layer.
+      outputs: for each decoder layer, what `Architecture.outputs` would return if it
+        were the last one, [b, t, d]; None if they are not wanted. It stays empty for a
+        model without such layers.
+    """
+
     encoder: list[Array]
     decoder: list[Array]
     cross: list[Array]
-    # For each decoder layer, what `Architecture.outputs` would return if it were the
-    # last one, [b, t, d]; None if they are not wanted. It stays empty for a model
-    # without such layers.
     outputs: list[Array] | None = None
 
     def add_output(self, x_btd: Array) -> None:

@@ -49,11 +49,15 @@ def linear(
 
 
 class DropoutRng(NamedTuple):
-    """The randomness of dropout."""
+    """The randomness of dropout.
 
-    key: Array  # a `jax.random` key
-    # int32, the number of each row in the global batch, so that a row gets the same
-    # dropout in any microbatch and on any device.
+    Attributes:
+      key: a `jax.random` key.
+      row_b: int32, the number of each row in the global batch, so that a row gets the
+        same dropout in any microbatch and on any device.
+    """
+
+    key: Array
     row_b: Array
 
 
@@ -97,10 +101,15 @@ def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
 
 
 class Dropout(NamedTuple):
-    """Dropout with its rate and randomness; called on an array, it drops."""
+    """Dropout with its rate and randomness; called on an array, it drops.
 
-    rate: float  # 0 <= rate < 1
-    rng: DropoutRng | None  # None turns it off
+    Attributes:
+      rate: 0 <= rate < 1.
+      rng: None turns it off.
+    """
+
+    rate: float
+    rng: DropoutRng | None
 
     @property
     def active(self) -> bool:

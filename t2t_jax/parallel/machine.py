@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 
 from t2t_jax import __version__
+from t2t_jax.io.cores import core_count
 
 
 def describe_machine() -> dict[str, str | int]:
@@ -73,14 +74,6 @@ def processor_name() -> str:
                 return value.strip()
     # Not Linux, or a processor whose /proc/cpuinfo has no model name (ARM).
     return platform.processor() or platform.machine()
-
-
-def core_count() -> int:
-    """The number of cores that this process may use."""
-    # The affinity mask knows of taskset and Slurm; `cpu_count` counts all cores.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # Flags with which XLA computes the same bytes twice on a GPU.

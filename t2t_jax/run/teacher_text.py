@@ -226,8 +226,9 @@ class TeacherText:
         else:
             then = json.loads(next(read_lines(made), "{}")).get("made_from", {})
         now = json.loads(json.dumps(made_from))  # as it is stored: tuples are lists
-        # Any version of t2t_jax may have made it.
-        if changed := changes({**then, "t2t_jax": now["t2t_jax"]}, now):
+        # Any version of t2t_jax may have made it, also one that recorded more.
+        then = {name: then.get(name) for name in now} | {"t2t_jax": now["t2t_jax"]}
+        if changed := changes(then, now):
             raise UserError(
                 f"{made} is of another text of a teacher:{changed}\n"
                 "Give the same options again, another --text, or remove the files of "

@@ -153,7 +153,12 @@ class WarmupStableDecay:
     """Options of `warmup_stable_decay`."""
 
     # The last share of `train.steps`, in which the rate falls linearly to 0.
-    decay_share: float = field(0.2, above=0, high=1)
+    decay_share: float = field(
+        0.2,
+        above=0,
+        high=1,
+        hint="for a rate that never falls, config.train.schedule='constant'",
+    )
 
 
 def decay_steps(config: Config) -> int:

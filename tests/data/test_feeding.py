@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import itertools
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -158,6 +159,27 @@ def test_the_next_epoch_is_planned_when_half_of_one_is_left(pairs, monkeypatch):
         assert planned == ([0] if number + 1 < half else [0, 1])
 
 
+def test_filled_batches_do_not_wait_for_the_plan_of_the_next_epoch(pairs, monkeypatch):
+    ready, epoch_for = threading.Event(), feeding.epoch_for
+    waited = []  # whether the test got all batches of the first epoch first
+
+    def late(pairs, config, seed, epoch):
+        if epoch:
+            waited.append(ready.wait(20))
+        return epoch_for(pairs, config, seed, epoch)
+
+    monkeypatch.setattr(feeding, "epoch_for", late)
+    count = len(epoch_for(pairs, config(), 1, 0).plan)
+    stream = feed(pairs, config("numpy"), 1)
+    try:
+        *_, (position, _) = itertools.islice(stream, count)
+        assert position == Position(1, 0)
+    finally:
+        ready.set()  # the planner's thread ends
+    assert next(stream)[0] == Position(1, 1)
+    assert waited[0]
+
+
 def test_an_error_while_planning_reaches_the_user(pairs, monkeypatch):
     def broken(*_):
         raise OSError("the disk is gone")
@@ -174,8 +196,6 @@ def test_a_position_past_the_end_is_the_next_epoch(pairs, feeder):
 
 
 def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
-    import threading
-
     def feeders():
         return [t for t in threading.enumerate() if t.name.startswith("feeder")]
 

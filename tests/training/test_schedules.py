@@ -94,4 +94,6 @@ def test_an_option_of_another_schedule_or_out_of_range_is_told():
         config_of("linear", decay_share=0.5)
     with pytest.raises(UserError, match="want above 0 and at most 1"):
         config_of("warmup_stable_decay", decay_share=1.5)
+    with pytest.raises(UserError, match="train.schedule='constant'"):
+        config_of("warmup_stable_decay", decay_share=0.0)
     assert Config().train.schedule == "paper"

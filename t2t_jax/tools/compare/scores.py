@@ -118,7 +118,7 @@ class Comet:
         self.measure = Measure(
             f"COMET, {file.name}",
             self._no_statistics,
-            lambda sums: sums[..., 0] / sums[..., 1],
+            measures.mean,
             digits=4,
         )
 
@@ -132,7 +132,7 @@ class Comet:
         ]
         with waiting("scoring with COMET"):
             scores = self._model.predict(rows, batch_size=BATCH).scores
-        return np.stack([np.array(scores, np.float64), np.ones(len(rows))], axis=1)
+        return measures.with_count(scores)
 
     @staticmethod
     def _no_statistics(answers, pairs):

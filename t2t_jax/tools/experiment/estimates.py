@@ -33,9 +33,12 @@ def dry_run(rows: Sequence[Row], slice: str = "") -> str:
         The measurement is then that of this machine's processor.
     """
     header = ["row", "runs", "parameters", "steps", "ms/step", "hours here"]
-    lines = [header + [f"hours on {slice}"] * bool(slice)]
+    sums = [0.0]
+    if slice:
+        header.append(f"hours on {slice}")
+        sums.append(0.0)
+    lines = [header]
     width = max(len(row.name) for row in rows)
-    sums = [0.0] * (1 + bool(slice))
     counted = set()  # runs that rows share count once
     for row in rows:
         if row.config is None:

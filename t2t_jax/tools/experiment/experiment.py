@@ -285,7 +285,8 @@ def freeze(
                     "repeated"
                 ) from None
             _check_request(file, plan, given, named)
-            request = {name: plan[name] for name in dataclasses.asdict(given)}
+            names = [field.name for field in dataclasses.fields(Request)]
+            request = {name: plan[name] for name in names}
             experiment = define(Request(**request))
             _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
             rows = [_decoded(row) for row in plan["rows"]]

@@ -268,8 +268,8 @@ def layer_costs(
             continue
         laws = power_laws(factors, values)
         for factor, law in zip("nd", laws.values(), strict=True):
-            values = {"": law.exponent, "_low": law.low, "_high": law.high}
-            result |= {f"{quantity}_{factor}{end}": v for end, v in values.items()}
+            ends = {"": law.exponent, "_low": law.low, "_high": law.high}
+            result |= {f"{quantity}_{factor}{end}": v for end, v in ends.items()}
     return result
 
 

@@ -148,10 +148,11 @@ def _write_locked(file: Path, content: bytes, replace: bool) -> int | None:
             temporary.replace(file)
         else:
             os.link(temporary, file)  # fails if there is one, without locks, too
-    except BaseException as e:  # a lease of another, a full disk, or Ctrl-C
+    except FileExistsError:  # a lease of another
         os.close(opened)
-        if isinstance(e, FileExistsError):
-            return None
+        return None
+    except BaseException:  # a full disk, or Ctrl-C
+        os.close(opened)
         raise
     finally:
         temporary.unlink(missing_ok=True)

@@ -84,11 +84,7 @@ class _Report:
         # By row, the states of its runs, an error included.
         self.states = {
             row.row.name: [
-                RUNNING
-                if run.run.hash in running
-                else f"{FAILED}: {run.error}"
-                if state == FAILED
-                else state
+                RUNNING if run.run.hash in running else _with_error(run, state)
                 for run, state in zip(row.runs, row.states, strict=True)
             ]
             for row in results
@@ -281,6 +277,10 @@ def _attempt(name: str, call: Callable[[], str]) -> str:
 def _paper_cell(row: RowResult, column: str) -> str:
     figure = row.row.paper.get(column)
     return "" if figure is None else number_text(column, figure)
+
+
+def _with_error(run: RunResult, state: str) -> str:
+    return f"{FAILED}: {run.error}" if state == FAILED else state
 
 
 def _escaped(text: str) -> str:

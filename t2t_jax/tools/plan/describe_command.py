@@ -42,8 +42,10 @@ def main(_):
     if given.workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
     result = describe_workdir(given.workdir) if workdir else describe(given.config)
-    as_json = given.json and json.dumps(result, indent=1, ensure_ascii=False)
-    print(as_json or page(result))
+    if given.json:
+        print(json.dumps(result, indent=1, ensure_ascii=False))
+    else:
+        print(page(result))
 
 
 def _given_flags() -> tuple[bool, list[str]]:

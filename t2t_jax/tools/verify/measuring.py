@@ -67,8 +67,11 @@ class Trainer:
 
     def step(self, batch: Batch) -> None:
         """Starts an update with a batch in the host's memory."""
-        placed = place_batch(self.steps.mesh, batch)
-        self.state, self.metrics = self.steps.train(self.state, placed, *self._frozen)
+        self.step_placed(place_batch(self.steps.mesh, batch))
+
+    def step_placed(self, batch: dict[str, jax.Array]) -> None:
+        """Starts an update with a batch on the devices, as `place_batch` puts it."""
+        self.state, self.metrics = self.steps.train(self.state, batch, *self._frozen)
 
     def finish(self) -> None:
         """Waits for all updates."""

@@ -17,12 +17,13 @@ import jax.numpy as jnp
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.costs import chips
 from t2t_jax.data.shapes import Shape
+from t2t_jax.io.cores import core_count
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
-from t2t_jax.parallel.machine import core_count
+from t2t_jax.parallel.mesh import place_batch
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
 from t2t_jax.tools.verify.measuring import (
     StepCost,
@@ -407,10 +408,10 @@ def _step_seconds(config: Config, devices: Sequence[jax.Device]) -> float:
     """Median seconds of a training step, with as many rows on each device."""
     trainer = Trainer(config, PIECES, devices=devices)
     shape = Shape(_rows() * len(devices), *[sizes().small_rows[0]] * 2)
-    batch = random_batch(shape, PIECES)
+    batch = place_batch(trainer.steps.mesh, random_batch(shape, PIECES))
 
     def step() -> None:
-        trainer.step(batch)
+        trainer.step_placed(batch)
         trainer.finish()
 
     return median_seconds(step, sizes().steps)

@@ -121,7 +121,10 @@ def write(
 def check(translator: Translator, quantization: str) -> None:
     """Raises UserError for what CTranslate2 does not compute exactly as we do."""
     if (models := len(translator.members)) > 1:
-        raise UserError(f"an ensemble of {models} models; CTranslate2 holds one")
+        raise UserError(
+            f"an ensemble of {models} models; CTranslate2 holds one: export one "
+            "workdir, or average its checkpoints with --checkpoint"
+        )
     if quantization not in QUANTIZATIONS:
         raise UserError(
             f"--quantization={quantization}{did_you_mean(quantization, QUANTIZATIONS)}"

@@ -93,7 +93,7 @@ def read(request: Request) -> Imported:
     check_size(name, tensors, tables.source, vocabulary.source)
     check_size(name, tensors, tables.target, vocabulary)
     config = imported_config(request, name, model, vocabulary, languages(request), {})
-    weights.merge_copies(tensors, tables, config.model.tied, name, "rename them")
+    weights.merge_copies(tensors, tables, config.model.tied, name, RENAME)
     if config.model.positions != "learned":
         for table in tables.positions.values():
             tensors.pop(table, None)

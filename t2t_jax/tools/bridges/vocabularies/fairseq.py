@@ -240,7 +240,8 @@ def fsmt_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     options = settings(folder)
     languages = options.get("langs") or config.get("langs")
     if not isinstance(languages, list) or len(languages) != 2:
-        raise UserError(f"{folder} has langs={languages!r}; want two, ['en', 'de']")
+        file = folder / "tokenizer_config.json"
+        raise UserError(f"{file} has langs={languages!r}; want two, ['en', 'de']")
     fields = {
         "merges": _fsmt_merges(folder / "merges.txt"),
         "separate_end": False,

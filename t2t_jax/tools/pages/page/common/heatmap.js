@@ -131,7 +131,7 @@ export function walkWithKeys(frame, rows, columns, { at, go, choose, up = -1 }) 
   const inside = (value, count) => Math.min(count - 1, Math.max(0, value));
   frame.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key === "Enter" || event.key === " ") choose?.(at.row, at.column);
+    if (choose && (event.key === "Enter" || event.key === " ")) choose(at.row, at.column);
     else if (event.key === "Home") go(at.row, 0);
     else if (event.key === "End") go(at.row, columns - 1);
     else if (event.key in steps) {
