@@ -1,7 +1,10 @@
 """`python -m t2t_jax` and `--help`: what a user reads first."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 from t2t_jax.commands.launch import COMMANDS, overview
 from tests.small_run import ROOT
@@ -20,6 +23,26 @@ def test_without_a_command_they_are_listed_by_group():
         assert f"\n{group}\n" in listed
         for name, does in commands.items():
             assert f"  {name:10} {does}" in listed
+
+
+@pytest.mark.parametrize("command", [[], ["score", "--help"]])
+def test_a_reader_that_has_left_is_no_error(command):
+    """Such as in `t2t_jax --help | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "t2t_jax", *command],
+        cwd=ROOT,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_the_overview_names_the_program_as_it_was_called():
+    assert overview("t2t_jax").startswith("t2t_jax COMMAND [--help]\n")
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest():

@@ -6,6 +6,7 @@ huge pages (`parallel/huge_pages.py`).
 
 import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from t2t_jax.parallel import huge_pages
@@ -83,7 +84,10 @@ def main() -> None:
     """Runs the console script, whose first argument is the command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
-        print(overview())
+        from t2t_jax.io.messages import closed_pipe_ends
+
+        with closed_pipe_ends():
+            print(overview(Path(sys.argv[0]).name))
         return
     if name not in commands():
         from t2t_jax.io.errors import did_you_mean
@@ -96,9 +100,10 @@ def main() -> None:
     launch(name)
 
 
-def overview() -> str:
-    """Lists the commands by group."""
-    lines = ["python -m t2t_jax COMMAND [--help]"]
+def overview(program: str = "__main__.py") -> str:
+    """Lists the commands by group, below how the program was called."""
+    called = "python -m t2t_jax" if program == "__main__.py" else program
+    lines = [f"{called} COMMAND [--help]"]
     for group, listed in COMMANDS.items():
         lines += ["", group]
         lines += [f"  {name:10} {does}" for name, does in listed.items()]

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 import re
 import signal
 import sys
@@ -18,7 +17,7 @@ from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_ideas_flag, define_process_flags, help_text
 from t2t_jax.io import ideas, messages
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.io.messages import say
+from t2t_jax.io.messages import closed_pipe_ends, say
 from t2t_jax.parallel import processes, rendezvous
 from t2t_jax.parallel.process_setup import set_up_process
 
@@ -76,7 +75,8 @@ def run(name: str, command: ModuleType) -> None:
     if wants_help:
         defined = [flag for flag in flags.FLAGS if flag not in before]
         introduction = getattr(command, "introduction", lambda: command.__doc__)
-        print(help_text(name, introduction(), defined))
+        with closed_pipe_ends():
+            print(help_text(name, introduction(), defined))
         return
 
     def main(argv: Sequence[str]):
@@ -140,11 +140,8 @@ def _terminate(signum: int, frame) -> None:
 def _catch_errors(function: Callable, argv: Sequence[str]):
     """Calls a function and turns what it raises into a message and an exit status."""
     try:
-        return function(argv)
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        # Otherwise Python's last flush of stdout would raise the error once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # as the shell reports SIGPIPE: 128 + 13
+        with closed_pipe_ends():
+            return function(argv)
     except UserError as e:
         _exit(2, f"error: {e}", getattr(e, "everywhere", False))
     except KeyboardInterrupt as e:

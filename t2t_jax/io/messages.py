@@ -1,6 +1,7 @@
 """Messages to the user and progress of long jobs, on standard error."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -29,6 +30,18 @@ def say(text: str = "") -> None:
     # tqdm clears its bars, writes, and draws them again.
     tqdm.tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def closed_pipe_ends() -> Iterator[None]:
+    """Ends the program quietly when the reader of its output, such as head, is gone."""
+    try:
+        yield
+        sys.stdout.flush()  # or the error would come at exit, where nothing catches it
+    except BrokenPipeError:
+        # Otherwise Python's last flush of stdout would raise the error once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # as the shell reports SIGPIPE: 128 + 13
 
 
 # ----------------------------------------------------------------------------- progress
