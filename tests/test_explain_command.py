@@ -62,6 +62,10 @@ def test_mistakes_are_named_before_anything_is_loaded(commands, tmp_path):
             [workdir, page, "The", "cat"],
             "'cat' is not a flag; flags are written --name=value; put a S",
         ),
+        (
+            [workdir, page, LINE, LINE],
+            "got 2 times SENTENCE, want one; several go into",
+        ),
         ([workdir, LINE], "--output is missing; give it as --output=VALUE"),
         ([workdir, LINE, "--output=page.png"], "ends in .html"),
         ([workdir, LINE, "--output=no/folder/page.html"], "is not an existing folder"),

@@ -231,6 +231,10 @@ def _parse(
         )
     surplus = rest[1 if word is None else 2 :]
     if surplus and not many:
+        if word and " " in surplus[0]:  # two sentences in quotes, not one without
+            from_file = "; several go into a file: --input=FILE"
+            hint = from_file if "input" in flags.FLAGS else ""
+            raise UserError(f"got {len(rest) - 1} times {word}, want one{hint}")
         quoted = f"; put a {word} of several words in quotes" if word else ""
         raise UserError(
             f"{surplus[0]!r} is not a flag; flags are written --name=value{quoted}"
