@@ -198,6 +198,15 @@ def test_what_a_terminal_would_obey_is_spelled():
     assert shown("schön 👍") == "schön 👍"
 
 
+def test_the_verdict_counts_a_pair_once(text):
+    """A pair whose two sides are in the dev set, and nearly in it, is one pair."""
+    examination = Examination([MadeUp([*text])], [Reference("dev", [*text[:3]])])
+    examination.mask_p[:] = 0
+    examination.mask_p[:3] = BIT["overlap"] | BIT["near_overlap"]
+    said = findings(examination, ("en", "de"))["verdict"]
+    assert any(line.startswith("3 pairs are lines of dev or test") for line in said)
+
+
 def test_a_text_of_one_pair_is_examined():
     examination = Examination([MadeUp([("a", "b")])])
     assert findings(examination, ("en", "de"))["pairs"] == 1

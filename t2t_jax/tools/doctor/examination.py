@@ -94,7 +94,11 @@ class Examination:
     @property
     def dropped_p(self) -> np.ndarray:
         """Which pairs a fix removes, bool [pairs]."""
-        bits = sum(BIT[name] for name in self.options.drops)
+        return self.breaking(*self.options.drops)
+
+    def breaking(self, *names: str) -> np.ndarray:
+        """Which pairs break one or more of these rules, bool [pairs]."""
+        bits = sum(BIT[name] for name in names)
         return self.mask_p & np.uint32(bits) > 0
 
     def _read(self) -> None:

@@ -56,7 +56,7 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
         "histograms": examination.histograms.to_json(),
         "references": [_coverage(r, examination) for r in examination.references],
     }
-    content["verdict"] = verdict(content)
+    content["verdict"] = verdict(content, examination)
     return content
 
 
@@ -178,12 +178,11 @@ def _coverage(reference: Reference, examination: Examination) -> dict:
     return row
 
 
-def verdict(content: dict[str, Any]) -> list[str]:
+def verdict(content: dict[str, Any], examination: Examination) -> list[str]:
     """Returns what a reader should do, in sentences, the weightiest first."""
-    counts = {rule["name"]: rule for rule in content["rules"]}
 
-    def of(name: str) -> int:
-        return counts[name]["count"] if name in counts else 0
+    def of(*names: str) -> int:
+        return int(examination.breaking(*names).sum())
 
     said = []
     share = content["dropped_share"]
@@ -195,7 +194,7 @@ def verdict(content: dict[str, Any]) -> list[str]:
             f"{content['dropped']:,} of {content['pairs']:,} pairs ({share:.2%}) "
             f"should be left out: {how}. --fix=PREFIX writes the others."
         )
-    leaks = of("overlap") + of("near_overlap")
+    leaks = of("overlap", "near_overlap")
     if leaks:
         said.append(
             f"{leaks:,} pairs are lines of dev or test, or nearly: scores there would "
@@ -212,11 +211,11 @@ def verdict(content: dict[str, Any]) -> list[str]:
             f"{of('swapped'):,} pairs have their sides swapped; swap them back rather "
             "than drop them."
         )
-    encodings = of("mojibake") + of("lost_letters") + of("double_escapes")
+    encodings = of("mojibake", "lost_letters", "double_escapes")
     if encodings > 0.001 * content["pairs"]:
         said.append(
-            f"{encodings:,} accusations concern encodings: the text was converted "
-            "wrongly somewhere; a better copy is worth more than a filter."
+            f"{encodings:,} pairs have damaged letters or escapes: the text was "
+            "converted wrongly somewhere; a better copy is worth more than a filter."
         )
     for row in content["references"]:
         for name, side in zip(("source", "target"), row["sides"], strict=True):
