@@ -146,8 +146,8 @@ def test_a_run_goes_on_with_another_number_of_devices(
 
     mesh = functools.partial(make_mesh, devices=jax.devices()[:devices])
     vocabulary = Vocabulary.load(workdir / "tokenizer.model")
-    model = build(config.model, len(vocabulary))
     typed = from_config_dict(config)
+    model = build(typed.model, len(vocabulary))
     steps = compile_steps(model, typed, mesh(typed.mesh), vocabulary.bos)
     checkpoints = Checkpoints(Workdir(workdir), 2, 0)
     saved, _ = checkpoints.restore(steps.shapes, typed.train.save_every)
