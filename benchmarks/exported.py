@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.peers import device, need
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.cores import core_count
+from t2t_jax.io.threads import core_count
 from t2t_jax.tools.bridges.exports import to_ctranslate2, to_huggingface
 
 Tokens = list[list[int]]

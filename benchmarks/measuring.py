@@ -29,9 +29,9 @@ from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import atomic
-from t2t_jax.io.cores import core_count
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table
+from t2t_jax.io.threads import core_count
 
 Result = TypeVar("Result")
 

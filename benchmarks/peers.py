@@ -11,8 +11,8 @@ import importlib
 import numpy as np
 
 from t2t_jax.config import Config, ModelConfig
-from t2t_jax.io.cores import core_count
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import core_count
 
 TRAINING = ("marian",)
 PAD, BOS, EOS = 0, 1, 2

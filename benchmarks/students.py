@@ -24,10 +24,10 @@ from benchmarks import run
 from t2t_jax.commands.flags import define_test_flag, test_sets
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.cores import core_count
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import markdown_table
+from t2t_jax.io.threads import core_count
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.parallel.machine import processor_name
 from t2t_jax.tools.bridges.checks import peer_process

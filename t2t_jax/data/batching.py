@@ -32,8 +32,8 @@ from t2t_jax.data.shapes import (
     sizes_and_weights,
     static_shapes,
 )
-from t2t_jax.io.cores import core_count
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import core_count
 
 # Pairs that are packed together. Larger windows fill rows better but cost more time a
 # pair, because every pair is compared with every open row of its window.

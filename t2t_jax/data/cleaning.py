@@ -11,13 +11,11 @@ Pieces include EOS. The first two rules need no tokenizer, so they also apply to
 text that the tokenizer is trained on. Dev and test sets are never cleaned.
 """
 
-import collections
 import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +23,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.io.cores import core_count
 from t2t_jax.io.messages import Progress
-
-T, Made = TypeVar("T"), TypeVar("Made")
 
 FIELDS = {  # from a rule to the field of config.data that controls it
     "empty": "",
@@ -95,41 +90,6 @@ def with_progress(
         for chunk in chunks:
             yield chunk
             progress.add(len(chunk.pairs))
-
-
-def in_order(
-    make: Callable[[T], Made],
-    items: Iterable[T],
-    threads: int = 0,
-    ahead: int = 0,
-    name: str = "encoder",
-) -> Iterator[Made]:
-    """Maps `make` over items in threads; yields the results in order.
-
-    Threads suffice if `make` is mostly SentencePiece or NumPy, which release the
-    interpreter's lock. The caller's thread draws the items.
-
-    Args:
-      make: A function of one item.
-      items: The items, consumed lazily.
-      threads: By default as many as there are cores.
-      ahead: The most items that are drawn ahead of the results; 0: two a thread.
-      name: That of the threads.
-    """
-    threads = threads or core_count()
-    pending = collections.deque()
-    with ThreadPoolExecutor(threads, name) as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(make, item))
-                if len(pending) > (ahead or 2 * threads):  # bounds memory
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            # After an error or an early end, nobody will read what is not begun yet.
-            for future in pending:
-                future.cancel()
 
 
 class Cleaner:

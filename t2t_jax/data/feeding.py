@@ -22,13 +22,13 @@ import numpy as np
 
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch
-from t2t_jax.data.cleaning import in_order
 from t2t_jax.data.corpus import split_places
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
 from t2t_jax.data.tfds import import_tensorflow
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import in_order
 
 AHEAD = 8  # batches filled ahead of time
 HostBatch = dict[str, np.ndarray]

@@ -19,7 +19,6 @@ from t2t_jax.data.cleaning import (
     FIELDS,
     Chunk,
     Cleaner,
-    in_order,
     read_chunks,
     with_progress,
 )
@@ -31,6 +30,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.data.variation import Variation, variation_of
 from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import in_order
 
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
 

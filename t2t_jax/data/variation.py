@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import blank_matcher, in_order, read_chunks
+from t2t_jax.data.cleaning import blank_matcher, read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, concatenated, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
@@ -31,6 +31,7 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import in_order
 from t2t_jax.text.counter_random import Stream, hashed, uniform
 from t2t_jax.text.damage import MOST_NEIGHBOURS, TRAINABLE
 from t2t_jax.text.word_noise import named_amounts

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from t2t_jax import __version__
-from t2t_jax.io.cores import core_count
+from t2t_jax.io.threads import core_count
 
 
 def describe_machine() -> dict[str, str | int]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.costs import chips
 from t2t_jax.data.shapes import Shape
-from t2t_jax.io.cores import core_count
+from t2t_jax.io.threads import core_count
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout

@@ -1,0 +1,52 @@
+"""Work in threads, and the number of cores that this process may use."""
+
+import collections
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T, Made = TypeVar("T"), TypeVar("Made")
+
+
+def core_count() -> int:
+    """The number of cores that this process may use."""
+    # The affinity mask knows of taskset and Slurm; `cpu_count` counts all cores.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_order(
+    make: Callable[[T], Made],
+    items: Iterable[T],
+    threads: int = 0,
+    ahead: int = 0,
+    name: str = "encoder",
+) -> Iterator[Made]:
+    """Maps `make` over items in threads; yields the results in order.
+
+    Threads suffice if `make` is mostly SentencePiece or NumPy, which release the
+    interpreter's lock. The caller's thread draws the items.
+
+    Args:
+      make: A function of one item.
+      items: The items, consumed lazily.
+      threads: By default as many as there are cores.
+      ahead: The most items that are drawn ahead of the results; 0: two a thread.
+      name: That of the threads.
+    """
+    threads = threads or core_count()
+    pending = collections.deque()
+    with ThreadPoolExecutor(threads, name) as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(make, item))
+                if len(pending) > (ahead or 2 * threads):  # bounds memory
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            # After an error or an early end, nobody will read what is not begun yet.
+            for future in pending:
+                future.cancel()
