@@ -27,6 +27,7 @@ from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import in_order
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
 LINES = [
@@ -326,7 +327,7 @@ def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
         time.sleep(0.01 if i % 5 == 0 else 0)
         return i * i, threading.current_thread()
 
-    stream, threads = cleaning.in_order(slowly, items()), set()
+    stream, threads = in_order(slowly, items()), set()
     for i in range(40):
         square, thread = next(stream)
         threads.add(thread)
