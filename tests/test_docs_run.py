@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -21,7 +22,7 @@ import t2t_jax
 from t2t_jax.io import ideas
 from t2t_jax.model.positions import POSITIONS
 from t2t_jax.tools.experiment import Experiment
-from tests.documents import PYTHON, TO_RUN, Block
+from tests.documents import PAGES, PYTHON, TO_RUN, Block, blocks
 from tests.small_run import FIELDS, ROOT, config_for
 
 TEXTS = ("train", "dev", "test", "val", "test_2016_flickr")  # names in the pages
@@ -121,31 +122,56 @@ def needed(block: Block) -> set[str]:
     return {*re.findall(r"\bruns/[\w-]+|\bDIR\b", block.code)} - trained
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [b for b in TO_RUN if not is_cheap(b)], ids=str)
-def test_blocks_run(block, workplace, trained, text, monkeypatch):
-    for name in needed(block):
-        shutil.copytree(trained[0], workplace / name)
+def run(block: Block, folder: Path) -> None:
+    """Runs a block in a folder as its reader would type it."""
     if block.language == "python":
-        monkeypatch.chdir(workplace)
-
-        def small(*_, **__):
-            return config_for(text)
-
-        monkeypatch.setattr(t2t_jax, "load_config", small, raising=False)
-        return exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
+        code = f"exec(compile({block.code!r}, {str(block)!r}, 'exec'))"
+        words = [sys.executable, "-c", code]
+    else:
+        words = ["bash", "-euo", "pipefail", "-c", block.code]
     environment = os.environ | {
-        "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
     }
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.code],
-        cwd=workplace,
+        words,
+        cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.parent.name == "tutorials"], ids=lambda p: p.stem
+)
+def test_a_tutorial_runs_in_order(page, workplace):
+    """Each workdir that a block reads was made by a block before it."""
+    for block in blocks(page):
+        if block in TO_RUN:
+            run(block, workplace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "block",
+    [b for b in TO_RUN if not is_cheap(b) and not b.page.startswith("docs/tutorials/")],
+    ids=str,
+)
+def test_blocks_run(block, workplace, trained, text, monkeypatch):
+    for name in needed(block):
+        shutil.copytree(trained[0], workplace / name)
+    if block.language != "python":
+        return run(block, workplace)
+    monkeypatch.chdir(workplace)
+
+    def small(*_, **__):
+        return config_for(text)
+
+    monkeypatch.setattr(t2t_jax, "load_config", small, raising=False)
+    exec(compile(block.code, str(block), "exec"), {"__name__": "page"})
     return None
