@@ -5,7 +5,7 @@
 
 PREFIX stands for PREFIX.tsv: a sentence, a tab and its label in each line.
 
-`configs/classify.py:START` starts from the encoder and the pieces of the workdir START:
+`configs/classify.py:START` starts from the encoder and the tokens of the workdir START:
 of a translator from the language of the sentences, or of a masked language model. With
 `--config.train.freeze=embedding,encoder` only the output layer is trained.
 """

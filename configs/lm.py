@@ -4,7 +4,7 @@
         --config.data.train=news.en --config.data.dev=FILE --config.data.test=FILE
 
 Each line is an example; with --config.task.options.unit=document, empty lines separate
-the examples. Longer ones are cut into blocks of `data.max_length` pieces, and scored
+the examples. Longer ones are cut into blocks of `data.max_length` tokens, and scored
 with a sliding window.
 
 `configs/lm.py:small` is for tens of thousands of lines on a CPU: with

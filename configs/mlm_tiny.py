@@ -13,6 +13,6 @@ def get_config():
     config = tiny.get_config()
     config.task.kind = "masked_language_model"
     config.model.kind = "encoder_only"
-    # A step learns from 15% of the pieces, so it takes more of them.
+    # A step learns from 15% of the tokens, so it takes more of them.
     config.train.update(steps=2_000, eval_every=500, label_smoothing=0.0)
     return config

@@ -8,7 +8,7 @@ About 25 minutes on two CPU cores: 2 minutes a row, and two more seeds of the ba
 whose spread says which differences are none. Every row has the data, the steps and the
 seeds of the baseline; nothing is tuned again.
 
-Rows are compared by the perplexity of the test set, which sees every piece and needs no
+Rows are compared by the perplexity of the test set, which sees every token and needs no
 search, so small differences show in it before they show in BLEU. It sees averaging too,
 because the averaged parameters are scored. Label smoothing is the exception: it raises
 perplexity by its definition (section 5.4), so judge that row by BLEU.
@@ -92,16 +92,16 @@ def report(results):
     found.sort(key=lambda row: -row[1])
     cells = ([name, f"{bleu:+.1f}", f"{nats:+.3f}"] for bleu, nats, name in found)
     lines = [
-        "Differences from the base, the worst first. Nats a piece are the difference "
+        "Differences from the base, the worst first. Nats a token are the difference "
         "of the logarithms of `test.perplexity`.",
         "",
-        *markdown_table(("row", "BLEU", "nats a piece"), cells, left=(0, 1, 2)),
+        *markdown_table(("row", "BLEU", "nats a token"), cells, left=(0, 1, 2)),
     ]
     return "\n".join([*lines, "", spread(base)])
 
 
 def differences(result, base):
-    """Differences from the base in BLEU and in nats a piece; `nan` if unknown."""
+    """Differences from the base in BLEU and in nats a token; `nan` if unknown."""
     bleu = result.mean("test.bleu") - base.mean("test.bleu")
     nats = math.log(result.mean("test.perplexity") / base.mean("test.perplexity"))
     return bleu, nats
@@ -115,5 +115,5 @@ def spread(base):
     nats = math.log(max(perplexity) / min(perplexity))
     return (
         f"The {len(bleu)} seeds of the base differ by {max(bleu) - min(bleu):.1f} BLEU "
-        f"and {nats:.3f} nats a piece; differences of that size mean nothing."
+        f"and {nats:.3f} nats a token; differences of that size mean nothing."
     )

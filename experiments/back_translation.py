@@ -25,7 +25,7 @@ test_2016_flickr.*, as of Multi30k, unzipped:
     python -m t2t_jax experiment back_translation --workdir=DIR \\
         --config.data.dir=FOLDER --back=BACK
 
-Rows differ in their training text alone: they have the pieces of BACK and as many
+Rows differ in their training text alone: they have the tokens of BACK and as many
 steps. `--pairs=beam,tagged` leaves out the others. The row "full parallel" is what a
 person's translations of the second half are worth: the upper bound.
 
@@ -61,7 +61,7 @@ def get_experiment(seeds=3, steps=3000, pairs=ALL, back=""):
         empty: each row trains one of its text.
     """
     changes = {
-        "data.symbols": "<bt>,<blank>",  # in all rows, so that pieces are equal
+        "data.symbols": "<bt>,<blank>",  # in all rows, so that tokens are equal
         "data.tokenizer": f"{back}/tokenizer.model" if back else "",
     }
     base = _texts.short("multi30k:half_hour", steps, changes)
@@ -85,7 +85,7 @@ def get_experiment(seeds=3, steps=3000, pairs=ALL, back=""):
         note=(
             ""
             if back
-            else "Each row has pieces of its own: do not compare their perplexities."
+            else "Each row has tokens of its own: do not compare their perplexities."
         ),
         plot=plot,
     )

@@ -7,7 +7,7 @@ short sentences and scores it by the length of the source, up to twice the longe
     python -m t2t_jax experiment positions --workdir=DIR
 
 About 15 minutes on two CPU cores, 2 minutes a scheme. On real text, trained on pairs of
-at most 16 pieces a side, 15 minutes a scheme:
+at most 16 subwords a side, 15 minutes a scheme:
 
     python -m t2t_jax experiment positions --workdir=DIR --base=multi30k \\
         --max_length=16 --steps=2000 --config.data.dir=FOLDER
@@ -20,7 +20,7 @@ What to know when reading the results:
 - Long sentences are also harder, and those of the built-in corpus are built otherwise
   (chains of clauses). Compare schemes at one length, and their drops with each other.
   With --max_length, a row trained on all lengths shows what is possible.
-- The search may write `decode.extra_length` pieces more than the source has; the
+- The search may write `decode.extra_length` tokens more than the source has; the
   measure checks that this suffices for the references.
 """
 
@@ -42,7 +42,7 @@ def get_experiment(seeds=1, base="tiny", max_length=0, steps=600):
     Args:
       seeds: of each scheme.
       base: the config of everything but positions.
-      max_length: train on pairs of at most this many pieces a side; 0: on those of the
+      max_length: train on pairs of at most this many tokens a side; 0: on those of the
         config. Without a test set of longer sentences, set it.
       steps: of every run.
     """
@@ -88,7 +88,7 @@ def plot(results):
     for axes, score, label, log_y in zip(
         figure.subplots(2, sharex=True),
         ("bleu", "perplexity"),
-        ("BLEU", "perplexity a piece"),
+        ("BLEU", "perplexity a token"),
         (False, True),
         strict=True,
     ):
@@ -99,7 +99,7 @@ def plot(results):
         }
         if not series:
             return None
-        x_label = "" if score == "bleu" else "source pieces / longest in training"
+        x_label = "" if score == "bleu" else "source tokens / longest in training"
         lines(series, x_label, label, log_y=log_y, axes=axes)
         axes.axvline(1.0, color="0.5", linestyle="--", linewidth=1, zorder=0)
         if score != "bleu":
@@ -139,7 +139,7 @@ def report(results):
     parts = []
     for score, title, digits in (
         ("bleu", "BLEU", 1),
-        ("perplexity", "Perplexity a piece", 2),
+        ("perplexity", "Perplexity a token", 2),
         ("ratio", "Length of outputs by that of references", 2),
     ):
         cells = []

@@ -9,7 +9,7 @@ was chosen on them.
 
 `translator` is the workdir of a translator from English, such as that of
 `configs/multi30k.py`, and `masked` that of an English `configs/mlm.py`. Their encoders
-and pieces are taken over, and trained further ("tuned") or kept ("frozen": only the
+and tokens are taken over, and trained further ("tuned") or kept ("frozen": only the
 output layer learns). Rows without a workdir are left out. Each of the 3 seeds of a row
 takes 1 to 2 minutes on two CPU cores.
 

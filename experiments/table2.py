@@ -34,7 +34,7 @@ NOTE = (
     "counted here, of matrix products; the paper's are training time times the speed "
     "of the chips."
 )
-# Pieces of a row of one sentence, as bucketed models have them: they are planned with
+# Tokens of a row of one sentence, as bucketed models have them: they are planned with
 # this guess, and the table's FLOPs are those of the batches that there were.
 BUCKETED_LENGTH = 32
 

@@ -30,7 +30,7 @@ SMALL_NOTE = (
     "compare the rows of label_smoothing by BLEU."
 )
 FULL_NOTE = (
-    "Perplexity is per piece of a vocabulary that is not the paper's: compare "
+    "Perplexity is per token of a vocabulary that is not the paper's: compare "
     "differences from base, and rows of label_smoothing by BLEU. bleu_paper is "
     "computed as the paper computes BLEU."
 )

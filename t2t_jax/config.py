@@ -157,25 +157,25 @@ class DataConfig(Section):
     # One vocabulary for both languages (section 5.1), or one for each. Then the next
     # two fields are of the target.
     joint_vocabulary: bool = field(True)
-    # Pieces of the vocabulary, including special pieces, bytes and `symbols`.
+    # Tokens of the vocabulary, including special tokens, bytes and `symbols`.
     vocab_size: int = field(37_000, low=8)
     # An existing SentencePiece model, relative to `dir`; empty: train a new one.
     tokenizer: str = field("")
-    # Without a joint vocabulary: pieces of the source's; 0 means `vocab_size`.
+    # Without a joint vocabulary: tokens of the source's; 0 means `vocab_size`.
     source_vocab_size: int = field(0, low=0)
     # Without a joint vocabulary: an existing model for the source; empty: train one.
     source_tokenizer: str = field("")
     # The most lines that a new tokenizer is trained on, sampled evenly from the text.
     tokenizer_lines: int = field(2_000_000, low=1)
-    # Strings that are always one piece, separated by commas, such as "<bt>,<2de>".
+    # Strings that are always one token, separated by commas, such as "<bt>,<2de>".
     symbols: str = field("")
     # BPE-dropout (Provilkov et al. 2020): the probability with which each merge is left
     # out while training text is encoded, anew in every epoch. The paper: 0.1.
     subword_dropout: float = field(0.0, low=0, below=1)
-    # Drop training pairs with more pieces than this on a side, EOS included. A language
+    # Drop training pairs with more tokens than this on a side, EOS included. A language
     # model's text is cut into blocks of this length instead.
     max_length: int = field(256, low=2)
-    # Drop training pairs if one side has over this many times the pieces of the other;
+    # Drop training pairs if one side has over this many times the tokens of the other;
     # at least 1, or 0 to keep all.
     max_ratio: float = field(4.0, low=0)
     # Drop repeated training pairs and keep the first of each.
@@ -198,7 +198,7 @@ class DataConfig(Section):
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
-        """The pieces of new tokenizers: one size, or the target's and the source's."""
+        """The tokens of new tokenizers: one size, or the target's and the source's."""
         if self.joint_vocabulary:
             return (self.vocab_size,)
         return self.vocab_size, self.source_vocab_size or self.vocab_size
@@ -222,8 +222,8 @@ class TrainConfig(Section):
     # Parts of the model that start from `init_from`, such as "encoder,embedding"; the
     # others start random. Empty: all parts.
     init_parts: str = field("")
-    # Whether this run has a tokenizer of its own: pieces that `init_from` has too keep
-    # their embeddings; the others start from the mean of the pieces of their text.
+    # Whether this run has a tokenizer of its own: tokens that `init_from` has too keep
+    # their embeddings; the others start from the mean of the tokens of their text.
     remap_vocabulary: bool = field(False)
     # The learning rate: "paper" falls as step^-0.5 (section 5.3), ...
     schedule: str = field("paper", table="training.schedules.SCHEDULES")
@@ -402,9 +402,9 @@ _FIRST_OPTIONS = ("beam", "alpha", "penalty", "stop")
 class DecodeConfig(SearchOptions):
     """Checkpoints and beam search for translation (section 6.1)."""
 
-    # The longest translation in pieces is the length of the input plus this.
+    # The longest translation in tokens is the length of the input plus this.
     extra_length: int = field(50, low=1, safe=True)
-    # The longest input in pieces, EOS included; longer lines are truncated.
+    # The longest input in tokens, EOS included; longer lines are truncated.
     max_source: int = field(1024, low=8, safe=True)
     # The number of last checkpoints that are kept, and averaged for translation.
     average: int = field(5, low=1)

@@ -240,7 +240,7 @@ def test_separate_vocabularies_are_both_told(workdir):
     assert "source_vocabulary" not in joint
     more = told["parameters"]["total"] - joint["parameters"]["total"]
     assert more == 30 * SMALL["width"]
-    assert "60 pieces (config.data.vocab_size) and one of 30 for the" in page(told)
+    assert "60 tokens (config.data.vocab_size) and one of 30 for the" in page(told)
     data |= {"source_vocab_size": 0, "source_tokenizer": "tokenizer.model"}
     data |= {"dir": str(workdir)}
     told = describe(small(model={"tied": "target"}, data=data))
@@ -367,7 +367,7 @@ def test_a_new_module_of_the_model_is_a_part_of_its_own():
             "source token",
         ),
         ("mlm_tiny", ["of the 15% that are predicted"], "decoding "),
-        ("classify_tiny", ["with 2 labels", "1,000 pieces", "per label"], "decoding "),
+        ("classify_tiny", ["with 2 labels", "1,000 tokens", "per label"], "decoding "),
         ("parse_tiny", ["paper: 21, section 6.3"], "section 5.4, Table 3"),
     ],
 )

@@ -45,9 +45,9 @@ def test_a_page_has_the_memory_the_collectives_and_the_time(told):
     for word in ("P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"):
         assert word in page
     assert json.loads(json.dumps(told)) == told
-    assert "3,000 pieces" in page
+    assert "3,000 tokens" in page
     separate = command.page(told | {"source_vocabulary": 500})
-    assert "3,000 target and 500 source pieces" in separate
+    assert "3,000 target and 500 source tokens" in separate
     assert told["dtype"] == "bfloat16"
 
 

@@ -218,7 +218,7 @@ def test_scores_are_those_of_evaluate(trained, text):
     pieces = sum(int(row[1]) for row in rows)
     wanted = scores["test"]["perplexity"]
     assert np.exp(-log_prob / pieces) == pytest.approx(wanted, rel=1e-4)
-    assert f"10 pairs, {pieces} pieces" in told
+    assert f"10 pairs, {pieces} tokens" in told
     assert f"perplexity {wanted:.3f} " in told
 
 

@@ -51,7 +51,7 @@ def test_shared_pieces_keep_their_rows(tied, capsys):
     for name, table in after.items():
         for i, j in same:
             np.testing.assert_array_equal(table[i], before[name][j])
-    assert "the vocabulary: 290 of 291 pieces keep" in capsys.readouterr().err
+    assert "the vocabulary: 290 of 291 tokens keep" in capsys.readouterr().err
 
 
 def test_other_pieces_start_from_the_mean_of_their_text(capsys):
@@ -66,7 +66,7 @@ def test_other_pieces_start_from_the_mean_of_their_text(capsys):
         ids = old.encode([new.spelling(i).strip()])[0]
         mean = before["tokens"][ids].mean(axis=0)
         np.testing.assert_allclose(after["tokens"][i], mean, rtol=1e-5, atol=1e-6)
-    counts = f"{len(new) - len(others)} of {len(new)} pieces keep their embeddings"
+    counts = f"{len(new) - len(others)} of {len(new)} tokens keep their embeddings"
     assert counts in capsys.readouterr().err
 
 
@@ -80,5 +80,5 @@ def test_each_side_goes_by_its_own_vocabulary(capsys):
             row = before["source_tokens"][j]
             np.testing.assert_array_equal(after["source_tokens"][i], row)
     said = capsys.readouterr().err
-    assert "the target: 279 of 279 pieces" in said
-    assert "the source: 279 of 291 pieces" in said
+    assert "the target: 279 of 279 tokens" in said
+    assert "the source: 279 of 291 tokens" in said

@@ -70,7 +70,7 @@ def define_flags():
     flags.DEFINE_boolean(
         "word_level",
         False,
-        "The student also learns the teacher's probabilities of each piece "
+        "The student also learns the teacher's probabilities of each token "
         "(config.train.loss=distillation).",
     )
     string("text", "", "PREFIX of the teacher's text; default: WORKDIR/distilled.")

@@ -1,7 +1,7 @@
 """Scores given translations: `python -m t2t_jax score --workdir=DIR --test=PREFIX`.
 
 Prints LOG_PROB, PIECES and PERPLEXITY of every pair, separated by tabs. With --tokens
-it prints a JSON object for every pair, with the log-probability of every piece.
+it prints a JSON object for every pair, with the log-probability of every token.
 """
 
 import functools
@@ -33,7 +33,7 @@ def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_test_flag()
     flags.DEFINE_boolean(
-        "tokens", False, "Print JSON with each piece and its log-probability."
+        "tokens", False, "Print JSON with each token and its log-probability."
     )
 
 
@@ -60,8 +60,8 @@ def main(_):
                 log_prob += math.fsum(score.log_prob for score in scores)
                 progress.add(len(chunk))
         say(
-            f"{corpus.name}: {pairs:,} pairs, {pieces:,} pieces, log_prob "
-            f"{log_prob:.2f}, perplexity {perplexity(-log_prob / pieces):.3f} per piece"
+            f"{corpus.name}: {pairs:,} pairs, {pieces:,} tokens, log_prob "
+            f"{log_prob:.2f}, perplexity {perplexity(-log_prob / pieces):.3f} per token"
             + (", ends of sentences included" if ends else "")
         )
 

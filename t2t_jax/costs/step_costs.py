@@ -23,7 +23,7 @@ from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs, merged
 from t2t_jax.training.optimizers import split_frozen
 from t2t_jax.training.step import Steps
 
-BOS = 1  # any piece would do: its value does not affect the cost
+BOS = 1  # any token would do: its value does not affect the cost
 
 
 def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
@@ -83,7 +83,7 @@ def model_flops(
     Three times those of the loss without its gradient: the backward pass takes two
     products for each product. With frozen parts or models, those of the gradient that
     is left. Attention is counted as `dense` computes it: for all pairs of positions in
-    a row, masked or not. The output layer is counted for the pieces that are predicted.
+    a row, masked or not. The output layer is counted for the tokens that are predicted.
 
     Args:
       frozen: the models that the loss reads; None: those of the workdirs that the

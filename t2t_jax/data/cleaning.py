@@ -4,10 +4,10 @@ A pair is dropped by the first rule that it breaks:
 
     empty         a side has no visible character
     duplicate     the same two lines came before, in this corpus or an earlier one
-    too long      a side has more than `config.max_length` pieces
-    length ratio  one side has over `config.max_ratio` times the pieces of the other
+    too long      a side has more than `config.max_length` tokens
+    length ratio  one side has over `config.max_ratio` times the tokens of the other
 
-Pieces include EOS. The first two rules need no tokenizer, so they also apply to the
+Tokens include EOS. The first two rules need no tokenizer, so they also apply to the
 text that the tokenizer is trained on. Dev and test sets are never cleaned.
 """
 
@@ -127,7 +127,7 @@ class Cleaner:
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
-        """Applies the other rules by the pieces on each side, EOS included.
+        """Applies the other rules by the tokens on each side, EOS included.
 
         Returns a mask of the pairs of the chunk, which `by_text` left, that are kept.
         """

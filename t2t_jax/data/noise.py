@@ -58,11 +58,11 @@ class MaskingOptions:
     # What is hidden: "whole_word", "piece", or "span": runs of words whose length is
     # geometric (as in SpanBERT, Joshi et al. 2020).
     masking: str = field("whole_word", choices=MASKINGS)
-    # The expected share of hidden pieces, and the mean length of spans, in words.
+    # The expected share of hidden tokens, and the mean length of spans, in words.
     mask_rate: float = field(0.15)
     mean_span: float = field(3.0)
-    # The shares of hidden pieces that the model reads as <mask>, and as a random other
-    # piece; it reads the rest as they are.
+    # The shares of hidden tokens that the model reads as <mask>, and as a random other
+    # token; it reads the rest as they are.
     as_mask: float = field(0.8)
     as_random: float = field(0.1)
 
@@ -70,7 +70,7 @@ class MaskingOptions:
         if not 0 < self.mask_rate < 1:
             raise UserError(
                 f"config.task.options.mask_rate={self.mask_rate}; want a share of the "
-                "pieces, 0 < mask_rate < 1"
+                "tokens, 0 < mask_rate < 1"
             )
         if min(self.as_mask, self.as_random) < 0 or self.as_mask + self.as_random > 1:
             raise UserError(
@@ -87,9 +87,9 @@ class MaskingOptions:
 
 
 class Masking:
-    """Hides pieces at random (Devlin et al. 2019), as a `Noise`.
+    """Hides tokens at random (Devlin et al. 2019), as a `Noise`.
 
-    Each unit, a piece or a word, is hidden with probability `mask_rate`; signs such as
+    Each unit, a token or a word, is hidden with probability `mask_rate`; signs such as
     a full stop are words. A sentence of which nothing would be hidden loses the unit
     that was closest to it. EOS is never hidden.
     """
@@ -116,7 +116,7 @@ class Masking:
     ) -> dict[str, np.ndarray]:
         """Builds the arrays of one batch; `target_segment` is 0 where nothing is asked.
 
-        So the loss, which is over real target tokens, is over hidden pieces alone.
+        So the loss, which is over real target tokens, is over hidden tokens alone.
         """
         whole = take(target, layout.pair_p)
         tokens, hidden = self.masked(whole, layout.pair_p, seed, epoch)
@@ -184,7 +184,7 @@ class Masking:
 
 
 class PieceTable(NamedTuple):
-    """Properties of each piece of a vocabulary, bool [v]."""
+    """Properties of each token of a vocabulary, bool [v]."""
 
     spaced_v: np.ndarray  # it begins with a space
     begins_v: np.ndarray  # it begins a word: with a space, or a sign such as a comma
@@ -212,8 +212,8 @@ class SpanCorruption:
     text.
 
     Args:
-      mask_rate: the share of the pieces that is cut out.
-      mean_span: pieces of a span, on average.
+      mask_rate: the share of the tokens that is cut out.
+      mean_span: tokens of a span, on average.
       applies_p: bool [pairs], the pairs it applies to; the others are left as they are.
         None is all pairs.
       tag: the symbol that begins their sources, of which it alone is kept.
@@ -232,13 +232,13 @@ class SpanCorruption:
     ):
         if not vocabulary.joint:
             raise UserError(
-                "span corruption moves pieces from the target to the source, so both "
+                "span corruption moves tokens from the target to the source, so both "
                 "need the same vocabulary; set config.data.source_vocab_size=0"
             )
         if not 0 < mask_rate < 1:
             raise UserError(f"mask_rate={mask_rate}; want 0 < mask_rate < 1")
         if mean_span < 1:
-            raise UserError(f"mean_span={mean_span}; want at least 1 piece")
+            raise UserError(f"mean_span={mean_span}; want at least 1 token")
         self._rate, self._mean_span = mask_rate, mean_span
         self._applies_p = applies_p
         # Tokens of a source that are kept, EOS apart.
@@ -296,11 +296,11 @@ class SpanCorruption:
         return self._applies_p[number_p]
 
     def _counts(self, length_p: np.ndarray) -> np.ndarray:
-        """The pieces and the spans cut out of sentences, without EOS, int64 [2, p]."""
+        """The tokens and the spans cut out of sentences, without EOS, int64 [2, p]."""
         cut_p = np.floor(length_p * self._rate + 0.5).astype(np.int64)
         cut_p = np.minimum(np.maximum(cut_p, 1), length_p)
         spans_p = np.floor(cut_p / self._mean_span + 0.5).astype(np.int64)
-        # A span has a piece, and a piece is left between two spans.
+        # A span has a token, and a token is left between two spans.
         most_p = np.minimum(cut_p, length_p - cut_p + 1)
         most_p = np.minimum(most_p, len(SENTINELS))
         return np.stack([cut_p, np.minimum(np.maximum(spans_p, 1), most_p)])
@@ -310,15 +310,15 @@ def _spans(
     target: Ragged, cut_p: np.ndarray, spans_p: np.ndarray, keys: tuple
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws the spans: where each begins and ends in `target.tokens`."""
-    # Each span stands in another gap between the pieces that are left, the gaps before
+    # Each span stands in another gap between the tokens that are left, the gaps before
     # the first and after the last one included.
     gaps_p = target.lengths - cut_p
     pair_s, left_s = _drawn(spans_p, gaps_p, (*keys, _PLACE))
-    # The pieces that are cut out are divided where another span begins: the first does
-    # at piece 0.
+    # The tokens that are cut out are divided where another span begins: the first does
+    # at token 0.
     _, before_s = _drawn(spans_p, cut_p, (*keys, _DIVISION), with_first=True)
     begin_s = target.offsets[pair_s] + left_s + before_s
-    # A span ends where the next one of its pair begins, as far as pieces cut out count.
+    # A span ends where the next one of its pair begins, as far as tokens cut out count.
     last_s = np.append(pair_s[1:] != pair_s[:-1], [True] * bool(len(pair_s)))
     next_s = np.where(last_s, cut_p[pair_s], np.roll(before_s, -1))
     return begin_s, begin_s + next_s - before_s
@@ -349,7 +349,7 @@ def _drawn(
 def _left(source, target, applies_p, cut, begin_s, sentinel_s, most) -> Ragged:
     """The sources: that of the pair, and its target with a sentinel for each span."""
     tokens = target.tokens.copy()
-    tokens[begin_s] = sentinel_s  # replaces the first piece of a span
+    tokens[begin_s] = sentinel_s  # replaces the first token of a span
     kept = ~cut
     kept[begin_s] = True
     kept &= of_sentence(target, applies_p)

@@ -246,7 +246,7 @@ def report_lines(pairs: Pairs) -> list[str]:
         lines.append(f"left out: {left_out}; see {pairs.folder / 'left_out.txt'}")
     texts = pairs.read - sum(pairs.dropped.values())
     if len(pairs) > texts:
-        lines.append(f"{texts:,} texts, cut into blocks of {pairs.block:,} pieces")
+        lines.append(f"{texts:,} texts, cut into blocks of {pairs.block:,} tokens")
     if pairs.weights not in ((), (1.0,)):
         each = zip(pairs.sizes, pairs.weights, strict=True)
         drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)

@@ -1,7 +1,7 @@
 """Training text that differs from epoch to epoch: other words, other subwords.
 
     config.data.augment            changes the text of a pair (`text/damage.py`)
-    config.data.subword_dropout    splits its words into other pieces
+    config.data.subword_dropout    splits its words into other subwords
 
 The tokens of an epoch are a pure function of (seed, epoch, line): a resumed run reads
 the same ones, in every process, and any batch can be looked up again. Stored are only
@@ -83,7 +83,7 @@ class TextVariation:
 
     # Above 0 and at most 1, by the name in `TRAINABLE`, in the order of the table.
     shares: dict[str, float]
-    # Strings that are one piece, such as tags. Those that begin a line stay there
+    # Strings that are one token, such as tags. Those that begin a line stay there
     # unchanged; a line with another one further on is not changed.
     symbols: tuple[str, ...] = ()
 

@@ -69,8 +69,8 @@ def align(
     """Links each target word to the source word with the most attention.
 
     The weight of a target word on a source word is averaged over heads, members and the
-    positions that predict the target word's pieces, and summed over the source word's
-    pieces.
+    positions that predict the target word's tokens, and summed over the source word's
+    tokens.
     """
     totals: dict[int, np.ndarray] = {}
     for member in members:
@@ -102,15 +102,15 @@ def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
 def word_weights(
     weights_ts: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
 ) -> np.ndarray:
-    """Sums attention between pieces up to attention between words.
+    """Sums attention between tokens up to attention between words.
 
     Args:
-      weights_ts: row t predicts target piece t.
-      source_words, target_words: the word of each piece, -1 for none; further rows and
+      weights_ts: row t predicts target token t.
+      source_words, target_words: the word of each token, -1 for none; further rows and
         columns of `weights_ts`, such as those of EOS, do not count.
 
     Returns:
-      float64 [target words, source words]; the row of a word without a piece of its own
+      float64 [target words, source words]; the row of a word without a token of its own
       is 0.
     """
     shape = (max(words, default=-1) + 1 for words in (target_words, source_words))
@@ -127,7 +127,7 @@ def word_weights(
 
 
 def links(weights_ji: np.ndarray, target_words: Sequence[int]) -> list[tuple[int, int]]:
-    """Links each target word that has a piece to the source word of most weight."""
+    """Links each target word that has a token to the source word of most weight."""
     present = {*target_words}
     return [
         (int(weights_i.argmax()), j)
@@ -137,18 +137,18 @@ def links(weights_ji: np.ndarray, target_words: Sequence[int]) -> list[tuple[int
 
 
 def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """Returns the number of the word that each piece belongs to; -1 without words.
+    """Returns the number of the word that each token belongs to; -1 without words.
 
     A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
     text, such as that of a language, belong to no word. The words are those of
     `word_texts`.
     """
     added = spellings(vocabulary, ids)
-    # Pieces alone do not show where words begin (a character may be split into bytes),
+    # Tokens alone do not show where words begin (a character may be split into bytes),
     # so every beginning of the sentence is decoded.
     octets = itertools.accumulate(added, initial=b"")
     begun = [part.decode(errors="replace") for part in octets]
-    # A piece that adds visible text belongs to the last word so far; one that adds only
+    # A token that adds visible text belongs to the last word so far; one that adds only
     # white space belongs to the next word.
     words = [
         len(text.split()) - (text.rstrip() != before.rstrip())
@@ -163,13 +163,13 @@ def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
 
 
 def word_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
-    """Returns the words of pieces, as they are separated by white space in the text."""
+    """Returns the words of tokens, as they are separated by white space in the text."""
     text = b"".join(spellings(vocabulary, ids)).decode(errors="replace")
     return text.split()
 
 
 def spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
-    """Returns what each piece adds to the text, in UTF-8."""
+    """Returns what each token adds to the text, in UTF-8."""
     # What the tokenizer cannot spell is a word of the line, even if no text shows it.
     hidden = {vocabulary.unknown: "?"}
     added = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
@@ -211,7 +211,7 @@ class HeadSummary(NamedTuple):
 
     Attributes:
       entropy: of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
-      offset: mean key position - query position, in pieces; None for cross-attention.
+      offset: mean key position - query position, in tokens; None for cross-attention.
       peak: the place of the largest weight, from 0 (first key) to 1 (last); None for
         self-attention.
     """
@@ -225,9 +225,9 @@ class Rollout(NamedTuple):
     """The input positions that each position's state is made of; rows sum to 1.
 
     Attributes:
-      encoder: float64 [s, s], a source position's output over source pieces.
-      decoder: float64 [t, t], row t predicts piece t, over the pieces read.
-      cross: float64 [t, s], row t predicts piece t, over source pieces.
+      encoder: float64 [s, s], a source position's output over source tokens.
+      decoder: float64 [t, t], row t predicts token t, over the tokens read.
+      cross: float64 [t, s], row t predicts token t, over source tokens.
     """
 
     encoder: np.ndarray
@@ -290,7 +290,7 @@ def rollout(maps: AttentionMaps) -> Rollout | None:
         _product(weights.mean(axis=1, dtype=np.float64))
         for weights in (maps.encoder, maps.decoder)
     )
-    # The source's part of each state; the rest is the pieces read.
+    # The source's part of each state; the rest is the tokens read.
     source_ts = np.zeros(maps.cross.shape[2:])
     for own_tt, cross_ts in zip(
         maps.decoder.mean(axis=1, dtype=np.float64),

@@ -90,7 +90,7 @@ def check_room(
     pieces = len(constraints.prefix) + bool(constraints.begun)
     if source.ids and pieces >= room:
         raise UserError(
-            f"line {number}: the prefix has {pieces} pieces, but the "
+            f"line {number}: the prefix has {pieces} tokens, but the "
             f"translation may have at most {room} (config.decode.extra_length="
             f"{decode.extra_length}); shorten the prefix"
         )

@@ -212,7 +212,7 @@ class MinimumBayesRiskOptions:
     utility: str = field("chrf", table="metrics.text_measures.UTILITIES", safe=True)
     # Hypotheses that are drawn; one of them alone has nothing to agree with.
     samples: int = field(32, low=2, safe=True)
-    # Pieces of a smaller probability are not drawn, but for the most probable one.
+    # Tokens of a smaller probability are not drawn, but for the most probable one.
     epsilon: float = field(
         0.02, low=0, below=1, safe=True, hint="such as 0.02, or 0 to draw from all"
     )
@@ -307,7 +307,7 @@ class RerankingOptions:
     lm: str = field("", safe=True)
     # The weight of its log-probability of the hypothesis.
     lm_weight: float = field(0.2, safe=True)
-    # The weight of the number of pieces, EOS included; above 0 favours long ones.
+    # The weight of the number of tokens, EOS included; above 0 favours long ones.
     length: float = field(0.0, safe=True)
 
 
@@ -356,7 +356,7 @@ class Reranking(Choice):
         Returns:
           For each line float64 [hypotheses, 4]: the search's score; and divided by the
           penalty of the source's length, the log-probabilities of the reverse and of
-          the language model (0 without them), and the number of pieces.
+          the language model (0 without them), and the number of tokens.
         """
         options = searcher.config.decode.override(**request.search)
         penalty, alpha = PENALTIES[options.penalty], options.alpha

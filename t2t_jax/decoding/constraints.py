@@ -88,7 +88,7 @@ class Phrases:
         automaton = self._automaton((phrase,), doubtful=False)
         if automaton.distance_s[0] < 0:
             raise UserError(
-                f"must={phrase!r}: {self._vocabulary.name} has no pieces that spell "
+                f"must={phrase!r}: {self._vocabulary.name} has no tokens that spell "
                 "it; remove it from must"
             )
         return automaton
@@ -416,14 +416,14 @@ def constraints_for(
     ]
     for text in dict.fromkeys(prefixes):
         check_text(text or "")
-    # A space belongs to the piece after it (SentencePiece), so a trailing one would
-    # become a piece of its own and force a second space before the next word.
+    # A space belongs to the token after it (SentencePiece), so a trailing one would
+    # become a token of its own and force a second space before the next word.
     prefix_ids = vocabulary.encode([(text or "").rstrip() for text in prefixes])
     constraints = []
     for ids, must, must_not in zip(prefix_ids, *phrases_of, strict=True):
         last = vocabulary.spelling(ids[-1]) if ids else ""
-        # A last piece with the space after it (byte-pair codes) ends the word, so any
-        # piece may stand for it that begins with the same letters.
+        # A last token with the space after it (byte-pair codes) ends the word, so any
+        # token may stand for it that begins with the same letters.
         begun = last.rstrip(" ") if isinstance(last, str) and last[-1:] == " " else ""
         kept = tuple(ids[:-1] if begun else ids)
         constraints.append(Constraints(kept, must, must_not, begun))

@@ -48,10 +48,10 @@ class Member(NamedTuple):
 class Source(NamedTuple):
     """An encoded line."""
 
-    # The line's pieces, then EOS; empty if the line has no visible character.
+    # The line's tokens, then EOS; empty if the line has no visible character.
     ids: list[int]
-    cut: int  # the number of pieces removed from the end of a line that is too long
-    # A number that the random samples of the line depend on besides its pieces; 0 for
+    cut: int  # the number of tokens removed from the end of a line that is too long
+    # A number that the random samples of the line depend on besides its tokens; 0 for
     # none.
     number: int = 0
 
@@ -114,8 +114,8 @@ class InputReader:
         self.warn(
             cut,
             len(lines),
-            f" has {pieces} pieces; {only}",
-            f"lines have more than {most} pieces; {only}",
+            f" has {pieces} tokens; {only}",
+            f"lines have more than {most} tokens; {only}",
         )
         return sources
 
@@ -131,14 +131,14 @@ class InputReader:
             if len(ids) > self._longest:
                 raise UserError(
                     f"line {number}: the beginning of the text has {len(ids) - 1} "
-                    f"pieces; want at most {self._longest - 1} ({self._why})"
+                    f"tokens; want at most {self._longest - 1} ({self._why})"
                 )
         return [Source(ids, 0, n) for n, ids in enumerate(encoded, self._first)]
 
     def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
         """Encodes (source, target) pairs into (source ids, target ids), with EOS.
 
-        A target is a text, or a `Hypothesis` or `Translation`, whose own pieces are
+        A target is a text, or a `Hypothesis` or `Translation`, whose own tokens are
         used. A target longer than any translation is cut, with a warning; one that is
         cut, or that did not end, has no EOS.
         """
@@ -162,7 +162,7 @@ class InputReader:
         """Encodes targets, as for `pairs`."""
         encoded = self._vocabulary.encode([str(t) for t in targets], end=True)
         for row, target in enumerate(targets):
-            # Encoding the text again could give other pieces, of another probability.
+            # Encoding the text again could give other subwords, of another probability.
             best = target.best if isinstance(target, Translation) else target
             if isinstance(best, Hypothesis) and best.tokens:
                 encoded[row] = [*best.tokens]
@@ -173,8 +173,8 @@ class InputReader:
         self.warn(
             cut,
             len(encoded),
-            f": its target has {pieces} pieces; {only}",
-            f"targets have more than {most} pieces; {only}",
+            f": its target has {pieces} tokens; {only}",
+            f"targets have more than {most} tokens; {only}",
         )
         for row in cut:
             del encoded[row][most:]
@@ -182,7 +182,7 @@ class InputReader:
 
 
 def longest_source(config: Config, model: Model) -> tuple[int, str]:
-    """Returns the longest input in pieces, with EOS, and the field that limits it."""
+    """Returns the longest input in tokens, with EOS, and the field that limits it."""
     longest = config.decode.max_source
     if model.longest is not None:
         # Sources are padded to a bucket, a power of two, and outputs may be longer than

@@ -1,4 +1,4 @@
-"""Predictions of models without a decoder: labels of sentences, hidden pieces.
+"""Predictions of models without a decoder: labels of sentences, hidden tokens.
 
 Shape suffixes: b batch rows, t tokens, c choices, v vocabulary.
 """
@@ -62,10 +62,10 @@ def check_predicts(members: Sequence[Member], what: str, shown: str, task: str) 
             )
 
 
-# -------------------------------------------- hidden pieces, by a masked language model
+# -------------------------------------------- hidden tokens, by a masked language model
 
 
-# The pieces among which the most probable one is looked for: all; those that begin a
+# The tokens among which the most probable one is looked for: all; those that begin a
 # word; those that continue one.
 ANY, BEGINS, CONTINUES = range(3)
 
@@ -73,14 +73,14 @@ ANY, BEGINS, CONTINUES = range(3)
 class AtPlace(NamedTuple):
     """What a model predicts at one place."""
 
-    # The most probable pieces, of `ANY`, `BEGINS` and `CONTINUES`.
+    # The most probable tokens, of `ANY`, `BEGINS` and `CONTINUES`.
     tokens: tuple[int, int, int]
     log_probs: tuple[float, float, float]
-    log_prob: float  # that of the piece that was hidden
+    log_prob: float  # that of the token that was hidden
 
 
 class Restored(NamedTuple):
-    """A hidden piece of a line, and the most probable one in its place."""
+    """A hidden token of a line, and the most probable one in its place."""
 
     hidden: str
     predicted: str
@@ -93,7 +93,7 @@ class Filled(NamedTuple):
 
     Attributes:
       text: the line.
-      pieces: the piece in each mask, without the space before a word.
+      pieces: the token in each mask, without the space before a word.
       probabilities: theirs, each as if the other masks were still there.
     """
 
@@ -117,16 +117,16 @@ def fill(
     lines: Sequence[str],
     reader: InputReader,
 ) -> list[Filled]:
-    """Fills the masks of lines with the most probable pieces.
+    """Fills the masks of lines with the most probable tokens.
 
-    A mask after a space, or at the beginning of the line, becomes a piece that begins a
+    A mask after a space, or at the beginning of the line, becomes a token that begins a
     word; any other mask continues the word before it.
 
     Args:
       members: an ensemble predicts with the mean of their probabilities.
       reader: encodes the lines. What it cuts off at their end stays unfilled.
     """
-    check_predicts(members, "source", "hidden pieces", "masked_language_model")
+    check_predicts(members, "source", "hidden tokens", "masked_language_model")
     without = [row for row, line in enumerate(lines) if MASK not in line]
     nothing = f"no {MASK}: there is nothing to fill in"
     reader.warn(without, len(lines), f" has {nothing}", f"lines have {nothing}")
@@ -135,7 +135,7 @@ def fill(
         ids, of_line, choice = [], [], []
         for token in source.ids:
             if token == mask:
-                # In training, the space before a word was hidden with its first piece.
+                # In training, the space before a word was hidden with its first token.
                 spaced = bool(ids) and vocabulary.spelling(ids[-1]) == " "
                 ids = ids[:-1] if spaced else ids
                 choice.append(BEGINS if spaced else CONTINUES)
@@ -171,8 +171,8 @@ def restore(
     masking: Masking,
     warn: bool = True,
 ) -> list[list[Restored]]:
-    """Hides pieces of lines and predicts them; returns those of each line."""
-    check_predicts(members, "source", "hidden pieces", "masked_language_model")
+    """Hides tokens of lines and predicts them; returns those of each line."""
+    check_predicts(members, "source", "hidden tokens", "masked_language_model")
     sources = InputReader(vocabulary, members, warn=warn).sources(lines)
     sentences = ragged([source.ids for source in sources])
     every_p = np.arange(len(sources))
@@ -205,7 +205,7 @@ def _predict(
     rows: Pairs,
     places: Sequence[Sequence[int]],
 ) -> list[list[AtPlace]]:
-    """Predicts pieces of each row at some places.
+    """Predicts tokens of each row at some places.
 
     Args:
       rows: what the model reads, and the tokens that it reports the probability of.
@@ -235,7 +235,7 @@ def _predict(
 def _best_pieces(
     parameters, choices_cv: Array, batch: dict[str, Array], *, definitions
 ) -> tuple[Array, Array, Array]:
-    """Finds the most probable pieces at each place, of each choice.
+    """Finds the most probable tokens at each place, of each choice.
 
     Returns:
       Their ids and log-probabilities [b, t, c], and the log-probabilities [b, t] of

@@ -15,10 +15,10 @@ class Hypothesis:
     Attributes:
       text: plain text, on one line.
       score: log_prob / length penalty; hypotheses are ranked by it.
-      log_prob: natural logarithm, summed over all pieces and EOS.
+      log_prob: natural logarithm, summed over all tokens and EOS.
       ended: False if it reached its length limit without EOS.
-      tokens: the ids of its pieces, with EOS if it ended. The same text can be split
-        into other pieces, with another probability.
+      tokens: the ids of its tokens, with EOS if it ended. The same text can be split
+        into other subwords, with another probability.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Translation:
     Attributes:
       source: the line.
       hypotheses: best first; samples in the order of drawing.
-      cut: the number of pieces at the end of a too long line that were not translated.
+      cut: the number of tokens at the end of a too long line that were not translated.
     """
 
     source: str
@@ -75,7 +75,7 @@ class Translation:
         if not self.ended:
             parts.append("not ended")
         if self.cut:
-            parts.append(f"{self.cut} pieces of the source cut")
+            parts.append(f"{self.cut} tokens of the source cut")
         return f"Translation({', '.join(parts)})"
 
 
@@ -116,8 +116,8 @@ class Score:
     """The probability of a target given its source.
 
     Attributes:
-      pieces: the target's pieces, readable; the last one is EOS.
-      log_probs: the natural logarithm of each piece's probability.
+      pieces: the target's tokens, readable; the last one is EOS.
+      log_probs: the natural logarithm of each token's probability.
       score: log_prob / length penalty, as in a search.
     """
 
@@ -132,12 +132,12 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """The perplexity per piece, EOS included."""
+        """The perplexity per token, EOS included."""
         return perplexity(-self.log_prob / len(self.log_probs))
 
     def __repr__(self) -> str:
         return (
-            f"Score(log_prob={self.log_prob:.4f}, {len(self.pieces)} pieces, "
+            f"Score(log_prob={self.log_prob:.4f}, {len(self.pieces)} tokens, "
             f"perplexity={self.perplexity:.3f})"
         )
 
@@ -166,8 +166,8 @@ class AttentionMaps:
     """The attention weights of one pair; each row sums to 1 (section 3.2.1).
 
     Attributes:
-      source, target: pieces, `</s>` last.
-      read: the decoder's input pieces: `target` shifted right by one, after `<s>`.
+      source, target: tokens, `</s>` last.
+      read: the decoder's input tokens: `target` shifted right by one, after `<s>`.
       encoder: float32 [layers, heads, source, source], queries before keys.
       decoder: float32 [layers, heads, target, target]. Row t predicts `target[t]` and
         attends to `read[: t + 1]`.
@@ -189,8 +189,8 @@ class AttentionMaps:
     def __repr__(self) -> str:
         layers, heads = self.cross.shape[:2]
         return (
-            f"AttentionMaps({len(self.source)} source pieces, {len(self.target)} "
-            f"target pieces, {layers} layers of {heads} heads)"
+            f"AttentionMaps({len(self.source)} source tokens, {len(self.target)} "
+            f"target tokens, {layers} layers of {heads} heads)"
         )
 
     def plot(self, which: str = "cross", layer: int | None = None, head=None, ax=None):
@@ -236,7 +236,7 @@ class AttentionMaps:
         ax.set_yticks(range(len(rows)), rows, **plain)
         ax.tick_params(length=0)
         ax.set_xlabel("looks at")
-        # The decoder's row of a piece is the position that predicts it, one earlier.
+        # The decoder's row of a token is the position that predicts it, one earlier.
         ax.set_ylabel("predicts" if which != "encoder" else "position of")
         chosen = [
             f"{name} {n}"

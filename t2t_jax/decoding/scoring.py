@@ -1,7 +1,7 @@
 """Scores of given targets by teacher forcing: log-probabilities and confidence.
 
 Texts that are longer than a model's rows are scored through a window that slides along
-them: each piece is predicted once, from the earlier pieces of the window that first
+them: each token is predicted once, from the earlier tokens of the window that first
 contains it.
 
 Confidence in a translation needs no reference, and is higher if the model is more sure.
@@ -138,7 +138,7 @@ def piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
 
 
 class Window(NamedTuple):
-    """The pieces from `begin` to `end`, of which those from `first` on are counted."""
+    """The tokens from `begin` to `end`, of which those from `first` on are counted."""
 
     begin: int
     first: int
@@ -146,15 +146,15 @@ class Window(NamedTuple):
 
 
 def windows(pieces: int, window: int, stride: int) -> list[Window]:
-    """Returns the windows of a text; they count each piece once, in order.
+    """Returns the windows of a text; they count each token once, in order.
 
-    Every piece after the first window has at least `window - stride` pieces before it
+    Every token after the first window has at least `window - stride` tokens before it
     in its window; with stride = window, windows do not overlap.
 
     Args:
       pieces: the length of the text, with EOS.
-      window: the most pieces that the model reads at a time.
-      stride: pieces from the begin of a window to that of the next.
+      window: the most tokens that the model reads at a time.
+      stride: tokens from the begin of a window to that of the next.
     """
     found = [Window(0, 0, min(window, pieces))]
     while (counted := found[-1].end) < pieces:
@@ -170,7 +170,7 @@ def log_probs(
     window: int,
     stride: int,
 ) -> list[list[float]]:
-    """Computes the log-probability of each piece of each text.
+    """Computes the log-probability of each token of each text.
 
     Args:
       members: language models; an ensemble predicts with the mean of their
@@ -180,7 +180,7 @@ def log_probs(
     if window > longest:
         raise UserError(
             f"window={window}, but config.model.max_positions={longest}; want a window "
-            f"of at most {longest} pieces"
+            f"of at most {longest} tokens"
         )
     if not 1 <= stride <= window:
         raise UserError(f"stride={stride} with window={window}; want 1 <= stride <= it")
@@ -220,12 +220,12 @@ class Scorer(NamedTuple):
 
 
 def mean_log_prob(scorer: Scorer, pairs: Pairs) -> list[float]:
-    """The mean log-probability of the pieces, in nats; at most 0 (their TP)."""
+    """The mean log-probability of the tokens, in nats; at most 0 (their TP)."""
     return _means(scorer, pairs, programs.target_log_probs)
 
 
 def negative_entropy(scorer: Scorer, pairs: Pairs) -> list[float]:
-    """Minus the mean entropy of the distribution of each piece, in nats."""
+    """Minus the mean entropy of the distribution of each token, in nats."""
     found = _means(scorer, pairs, programs.target_entropies)
     return [-mean for mean in found]
 

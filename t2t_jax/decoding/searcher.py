@@ -311,17 +311,17 @@ class Searcher:
 
         Args:
           pairs: (source, target). A target is a text, which is encoded anew, or a
-            `Hypothesis` or `Translation`, whose own pieces are scored.
+            `Hypothesis` or `Translation`, whose own tokens are scored.
           alpha, penalty, first_line, warn: as for `Translator.translate`.
 
         Raises:
-          UserError: the model predicts pieces in their places, of which the other
+          UserError: the model predicts tokens in their places, of which the other
             pieces are given: they have no probability together.
         """
         if self.model.predicts == "source":
             raise UserError(
                 f"config.model.kind={self.config.model.kind!r} gives no probability of "
-                "a whole line, only of hidden pieces; `evaluate` has their perplexity, "
+                "a whole line, only of hidden tokens; `evaluate` has their perplexity, "
                 "and a language model scores lines"
             )
         pairs = self.reader(first_line, warn).pairs(pairs)
@@ -443,6 +443,6 @@ def _warn_if_unended(
     reader.warn(
         unended,
         len(best),
-        f": its output did not end within {room} pieces",
+        f": its output did not end within {room} tokens",
         "outputs reached their longest length",
     )

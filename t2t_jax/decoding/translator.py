@@ -272,6 +272,6 @@ class Translator(Searcher):
 
 
 def _is_empty(target: str | Hypothesis | Translation) -> bool:
-    """True for what a search returns for a line without pieces or without result."""
+    """True for what a search returns for a line without tokens or without result."""
     best = target.best if isinstance(target, Translation) else target
     return isinstance(best, Hypothesis) and not best.tokens and not best.text

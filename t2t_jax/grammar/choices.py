@@ -41,7 +41,7 @@ def verbs_for(subjects: frozenset[str] | None, tense: str) -> list[Verb]:
     """The verbs for a subject of these groups (None: any) in a tense.
 
     Verbs that take a clause are excluded. Verbs with a separable prefix are listed
-    twice, because each of their German forms is in two pieces and needs more examples.
+    twice, because each of their German forms is in two tokens and needs more examples.
     """
     return [
         verb

@@ -1,7 +1,7 @@
-"""Scores of language models: bits per byte, perplexity per word and per piece.
+"""Scores of language models: bits per byte, perplexity per word and per token.
 
 All follow from the log-probability of each text. The first two do not depend on how a
-model splits text into pieces, so they compare models of any vocabulary, provided that a
+model splits text into tokens, so they compare models of any vocabulary, provided that a
 model can spell every word. A line has an end, which counts as a byte (of UTF-8) and as
 a word; so does each line of a document. Words are separated by white space.
 
@@ -35,7 +35,7 @@ def answer(log_prob: float, pieces: int) -> str:
 
 
 def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts nats, pieces, bytes and words of each text, float64 [n, 4]."""
+    """Counts nats, tokens, bytes and words of each text, float64 [n, 4]."""
     rows_nk = np.zeros((len(pairs), 4))
     for number, (line, (_, text)) in enumerate(zip(answers, pairs, strict=True), 1):
         try:
@@ -44,7 +44,7 @@ def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
         except ValueError:
             raise UserError(
                 f"line {number} of the answers: got {line[:60]!r}; want LOG_PROB, a "
-                "tab, and the number of pieces"
+                "tab, and the number of tokens"
             ) from None
         lines = f"{text}\n"
         words = len(lines.split()) + lines.count("\n")
@@ -76,7 +76,7 @@ LIKELIHOODS = {
         higher_is_better=False,
     ),
     "perplexity": Measure(
-        "perplexity per piece, EOS included",
+        "perplexity per token, EOS included",
         statistics,
         partial(_perplexity_per, PIECES),
         higher_is_better=False,

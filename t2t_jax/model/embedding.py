@@ -32,7 +32,7 @@ class Embedding(nnx.Module):
         if source_vocab_size not in (None, vocab_size) and config.tied == "all":
             raise UserError(
                 f"the vocabularies have {source_vocab_size} source and {vocab_size} "
-                "target pieces, which cannot share one matrix; choose "
+                "target tokens, which cannot share one matrix; choose "
                 "config.model.tied='target' or 'none'"
             )
         self.config = config

@@ -190,7 +190,7 @@ class OneSidedEmbedding(Embedding):
         """
         if outputs not in (None, inputs) and config.tied != "none":
             raise UserError(
-                f"the vocabularies have {inputs} pieces to read and {outputs} to "
+                f"the vocabularies have {inputs} tokens to read and {outputs} to "
                 "predict, which cannot share one matrix; choose "
                 "config.model.tied='none', or config.data.joint_vocabulary=True"
             )

@@ -64,7 +64,7 @@ def distill(
       workdir: the student's.
       recipe: what is searched and chosen; by default the teacher's best translation.
       mix: further places of training text, with weights; `original` is `places`.
-      word_level: whether the student also learns the teacher's distributions of pieces.
+      word_level: whether the student also learns the teacher's distributions of tokens.
       prefix: of the text's files; by default `distilled` in the workdir.
       checkpoint, dtype: the teacher's, as for `Translator.load`.
       shard: (I, N): makes only the I-th of N parts of the text.
@@ -223,7 +223,7 @@ def student_config(
 
 
 def _check_pieces(config: Config, teacher: Workdir) -> None:
-    """Raises UserError unless the student has the pieces of its teacher."""
+    """Raises UserError unless the student has the tokens of its teacher."""
     if start := config.train.init_from:
         ours = Workdir(start).vocabulary().sides
     else:
@@ -232,7 +232,7 @@ def _check_pieces(config: Config, teacher: Workdir) -> None:
     theirs = teacher.vocabulary().sides
     if [side.model for side in ours if side] != [side.model for side in theirs]:
         raise UserError(
-            "--word_level compares the probabilities of pieces, so the student needs "
+            "--word_level compares the probabilities of tokens, so the student needs "
             f"the tokenizer of its teacher {teacher}; leave out --config.data.tokenizer"
             " and --config.train.init_from, or --word_level"
         )

@@ -75,7 +75,7 @@ def _fixed(config: Config) -> Config:
 
 
 def vocabulary(config: Config) -> Vocabulary:
-    """Loads the other workdir's tokenizer, as its embeddings belong to those pieces.
+    """Loads the other workdir's tokenizer, as its embeddings belong to those tokens.
 
     Not called with `config.train.remap_vocabulary` or without their embeddings.
     """
@@ -90,7 +90,7 @@ def vocabulary(config: Config) -> Vocabulary:
             raise UserError(
                 f"config.data.{field}={getattr(config.data, field)} differs from that "
                 f"of config.train.init_from={source}, whose embeddings are only valid "
-                f"for its own pieces; leave config.data.{field} out, or set "
+                f"for its own tokens; leave config.data.{field} out, or set "
                 "config.train.remap_vocabulary=True"
             )
         side.check_symbols(
@@ -172,13 +172,13 @@ def parts_of(config: Config) -> list[str]:
 
 
 def takes_embedding(config: Config) -> bool:
-    """True if embeddings are taken over, which belong to the pieces of a tokenizer."""
+    """True if embeddings are taken over, which belong to the tokens of a tokenizer."""
     parts = parts_of(config)
     return not parts or "embedding" in parts
 
 
 def text_vocabulary(vocabulary: Vocabulary, theirs: Config, ours: Config) -> Vocabulary:
-    """The pieces of another model's text that are those of ours.
+    """The tokens of another model's text that are those of ours.
 
     Args:
       vocabulary: of the other model; its target may be labels.
@@ -321,7 +321,7 @@ def _tables(theirs: Model, ours: Model) -> dict[str, str]:
     """Which table of their embedding each of ours starts from."""
     uses = [_uses(model) for model in (theirs, ours)]
     shared = {uses[1][use]: uses[0][use] for use in uses[1] if use in uses[0]}
-    # A language model and an encoder have each one table, of the same pieces.
+    # A language model and an encoder have each one table, of the same tokens.
     return shared or {"tokens": "tokens"}
 
 
@@ -360,11 +360,11 @@ def completed(taken: Parameters, random: Parameters) -> Parameters:
 
 
 # ------------------------------------------------------------------- another vocabulary
-# A piece that both vocabularies have keeps its embedding, its row of the output layer
-# and its output bias. Any other starts from the mean of the pieces into which the old
-# vocabulary splits its text. Shape suffixes: v new pieces, o old pieces, d features.
+# A token that both vocabularies have keeps its embedding, its row of the output layer
+# and its output bias. Any other starts from the mean of the tokens into which the old
+# vocabulary splits its text. Shape suffixes: v new tokens, o old tokens, d features.
 
-# The parts of a sentence, which have the same meaning whatever their pieces are called.
+# The parts of a sentence, which have the same meaning whatever their tokens are called.
 _ROLES = ("unknown", "pad", "bos", "eos")
 
 
@@ -409,18 +409,18 @@ def _of_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:
 
 
 def _of_source(keys: tuple, model: Model) -> bool:
-    """True for a table of the source's pieces, by its place among the parameters."""
+    """True for a table of the source's tokens, by its place among the parameters."""
     # With two sides it has a name of its own; with one, `tokens` is what is read.
     alone = model.predicts != "target" and keys == ("embedding", "tokens")
     return alone or keys[-1].startswith("source")
 
 
 def _origins(old: Vocabulary, new: Vocabulary, name: str) -> list[list[int]]:
-    """Returns the old pieces that each new one starts from; an empty list: all of them.
+    """Returns the old tokens that each new one starts from; an empty list: all of them.
 
-    Prints how many pieces are kept.
+    Prints how many tokens are kept.
     """
-    # Of pieces with the same text, the first.
+    # Of tokens with the same text, the first.
     ids = {_key(old, i): i for i in reversed(range(len(old)))}
     kept = {i: ids[key] for i in range(len(new)) if (key := _key(new, i)) in ids}
     for role in _ROLES:
@@ -436,20 +436,20 @@ def _origins(old: Vocabulary, new: Vocabulary, name: str) -> list[list[int]]:
     }
     means = sum(map(bool, split.values()))
     say(
-        f"{name}: {len(kept):,} of {len(new):,} pieces keep their embeddings, "
-        f"{means:,} start from the mean of the old pieces of their text, "
+        f"{name}: {len(kept):,} of {len(new):,} tokens keep their embeddings, "
+        f"{means:,} start from the mean of the old tokens of their text, "
         f"{len(others) - means:,} from the mean of all"
     )
     return [[kept[i]] if i in kept else split[i] for i in range(len(new))]
 
 
 def _key(vocabulary: Vocabulary, token: int) -> Hashable:
-    """Returns what two pieces have in common that are the same: text, or their name."""
+    """Returns what two tokens have in common that are the same: text, or their name."""
     return vocabulary.spelling(token) or ("name", vocabulary.piece(token))
 
 
 def _text(vocabulary: Vocabulary, token: int) -> str:
-    """Returns the text of a piece as a line; empty for a part of a character."""
+    """Returns the text of a token as a line; empty for a part of a character."""
     spelling = vocabulary.spelling(token)
     return spelling.strip() if isinstance(spelling, str) else ""
 

@@ -54,7 +54,7 @@ class PairOptions:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What training has to keep as one piece, by `config.data.symbols`."""
+        """What training has to keep as one token, by `config.data.symbols`."""
         blanks = any(noise.name == "blank" for noise in self.noises)
         return tuple(filter(None, (self.tag, BLANK if blanks else "")))
 
@@ -253,7 +253,7 @@ def write_pairs(
         return
     flags = f"--config.data.train=TRAIN,{prefix}"
     if options.symbols:
-        # Without it the tokenizer would split a tag into pieces of its letters.
+        # Without it the tokenizer would split a tag into tokens of its letters.
         flags += f" --config.data.symbols='{','.join(options.symbols)}'"
     say(
         f"{output.empty:,} of {output.lines:,} pairs are empty, and will be dropped in "

@@ -66,7 +66,7 @@ class Classification(Task):
         if self.config.data.joint_vocabulary:
             raise UserError(
                 "config.task.kind='classification' with config.data.joint_vocabulary="
-                "True; labels and pieces of text are two vocabularies: set "
+                "True; labels and tokens of text are two vocabularies: set "
                 "config.data.joint_vocabulary=False"
             )
         return len(self._given_labels()) or 2, self.config.data.vocab_sizes[-1]

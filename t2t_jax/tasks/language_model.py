@@ -25,18 +25,18 @@ class LanguageModelOptions:
 
     # "line": each line is an example. "document": empty lines separate the examples.
     unit: str = field("line", ("line", "document"))
-    # Pieces that the model reads at a time when it is scored; 0: data.max_length.
+    # Tokens that the model reads at a time when it is scored; 0: data.max_length.
     window: int = field(0, low=0, safe=True)
-    # Pieces from one window to the next, for texts that are longer; 0: half a window.
+    # Tokens from one window to the next, for texts that are longer; 0: half a window.
     stride: int = field(0, low=0, safe=True)
 
 
 class LanguageModel(Task):
     """Predicts text from its beginning.
 
-    Texts of more than `config.data.max_length` pieces are trained on in consecutive
+    Texts of more than `config.data.max_length` tokens are trained on in consecutive
     blocks of that length, and scored with a window that slides along them. An answer is
-    the log-probability of the text and its number of pieces.
+    the log-probability of the text and its number of tokens.
     """
 
     Options = LanguageModelOptions
@@ -53,7 +53,7 @@ class LanguageModel(Task):
         if self.stride > self.window:
             raise UserError(
                 f"config.task.options.stride={self.stride} is more than the window of "
-                f"{self.window} pieces, and would skip text; want at most the window "
+                f"{self.window} tokens, and would skip text; want at most the window "
                 "(config.task.options.window, or config.data.max_length)"
             )
 
@@ -70,7 +70,7 @@ class LanguageModel(Task):
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:
-        """Computes the log-probability and the number of pieces of each text."""
+        """Computes the log-probability and the number of tokens of each text."""
         vocabulary = translator.vocabulary
         texts = vocabulary.encode([text for _, text in pairs], end=True)
         of_texts = scoring.log_probs(
@@ -82,4 +82,4 @@ class LanguageModel(Task):
         """Formats the score of a text, and the text on one line."""
         log_prob, pieces = answer.split("\t")
         text = textwrap.shorten(pair[1], 200, placeholder=" ...")
-        return [f"log_prob {log_prob} of {pieces} pieces: {text}"]
+        return [f"log_prob {log_prob} of {pieces} tokens: {text}"]

@@ -1,4 +1,4 @@
-"""Masked language modelling: hidden pieces of one-sided text are restored."""
+"""Masked language modelling: hidden tokens of one-sided text are restored."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def counts(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Reads (correct, hidden, log-probability of the hidden pieces) off each answer."""
+    """Reads (correct, hidden, log-probability of the hidden tokens) off each answer."""
     rows = np.zeros((len(answers), 3))
     for number, line in enumerate(answers, 1):
         try:
@@ -38,9 +38,9 @@ class MaskedLanguageModel(Task):
     """The masked language model of BERT, without its second task.
 
     An answer is `CORRECT tab HIDDEN tab LOG_PROB tab PIECES`: how many of the hidden
-    pieces are the most probable ones, how many are hidden, the sum of their
-    log-probabilities, and as JSON the hidden piece, the most probable one and its
-    probability of each place. Dev and test sets always have the same pieces hidden.
+    tokens are the most probable ones, how many are hidden, the sum of their
+    log-probabilities, and as JSON the hidden token, the most probable one and its
+    probability of each place. Dev and test sets always have the same tokens hidden.
     """
 
     Options = MaskingOptions
@@ -50,12 +50,12 @@ class MaskedLanguageModel(Task):
     unused = (*OF_SEARCH, "nbest")
     measures: ClassVar[dict[str, Measure]] = {
         "accuracy": Measure(
-            "% of hidden pieces",
+            "% of hidden tokens",
             counts,
             percent,
         ),
         "masked_perplexity": Measure(
-            "of hidden pieces, less is better",
+            "of hidden tokens, less is better",
             counts,
             lambda sums: np.exp(-sums[..., 2] / np.maximum(sums[..., 1], 1)),
             higher_is_better=False,
@@ -69,11 +69,11 @@ class MaskedLanguageModel(Task):
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
-        """The number of pieces of the one tokenizer."""
+        """The number of tokens of the one tokenizer."""
         if not self.config.data.joint_vocabulary:
             raise UserError(
                 "config.data.joint_vocabulary=False, but a masked language model reads "
-                "and predicts the same pieces; leave it at True"
+                "and predicts the same tokens; leave it at True"
             )
         return self.config.data.vocab_sizes
 
@@ -85,7 +85,7 @@ class MaskedLanguageModel(Task):
     def noise(
         self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
     ) -> Noise:
-        """Hides other pieces in each epoch."""
+        """Hides other subwords in each epoch."""
         return self._masking(vocabulary)
 
     def respond(
@@ -106,7 +106,7 @@ class MaskedLanguageModel(Task):
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:
-        """Computes the probabilities of the hidden pieces of each line."""
+        """Computes the probabilities of the hidden tokens of each line."""
         masking = self._masking(translator.vocabulary)
         lines = [line for _, line in pairs]
         found = restore(translator.vocabulary, translator.members, lines, masking, warn)
@@ -120,7 +120,7 @@ class MaskedLanguageModel(Task):
         return answers
 
     def example(self, answer: str, pair: Pair) -> list[str]:
-        """Formats the hidden pieces of a line, and what was predicted."""
+        """Formats the hidden tokens of a line, and what was predicted."""
         pieces = json.loads(answer.split("\t")[3])
         shown = ", ".join(f"{was} -> {best} ({p:.2f})" for was, best, p in pieces)
         return [f"{'line':12} {pair[1]}", f"{'hidden':12} {shown}"]

@@ -10,7 +10,7 @@ in which `(NP` opens a constituent, `)NP` closes it, and each word is one termin
 
 Tags are not scored, so all are XX, as in that paper. But punctuation is a full stop:
 the scores leave it out, and need nothing but a line and its sentence. No label contains
-the signs ( ) =, so tokens need no spaces between them, and each can be one piece of the
+the signs ( ) =, so tokens need no spaces between them, and each can be one token of the
 vocabulary.
 
 An answer is a bracketed tree over the words of the sentence, and a tab and `repaired`
@@ -167,9 +167,9 @@ class Parsing(Task):
     def vocabulary(
         self, corpora: Sequence[Corpus], known: Vocabulary | None = None
     ) -> Vocabulary:
-        """Loads or trains the tokenizer; in a new one, each token of a tree is a piece.
+        """Loads or trains the tokenizer; in a new one, a token of a tree is one subword.
 
-        Without a joint vocabulary, the target's pieces are learned as those of text.
+        Without a joint vocabulary, the target's tokens are learned as those of text.
         """
         data = self.data()
         if known or data.tokenizer or not data.joint_vocabulary:

@@ -47,7 +47,7 @@ class Task(Examples):
         the target), "source" (tokens of the source, in place) or "label" (one label
         for each sentence). `Architecture.predicts` of the model must be the same.
       has_source: False for a language model; then the source of a pair is "".
-      symbols: strings that the tokenizer keeps as one piece.
+      symbols: strings that the tokenizer keeps as one token.
       drops_uneven: whether `config.data.max_ratio` applies: only if both sides say the
         same.
       varies: the fields of `config.data` that make its training text vary from epoch
@@ -120,7 +120,7 @@ class Task(Examples):
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
-        """The numbers of pieces of new tokenizers, as `model.build` takes them.
+        """The numbers of tokens of new tokenizers, as `model.build` takes them.
 
         Where they follow from the text, any number: it is for checks before the text is
         read.
@@ -229,7 +229,7 @@ class Task(Examples):
     def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
         """Computes scores that do not follow from the answers; in all processes.
 
-        By default, if answers are searched for, `perplexity`: per piece of the target,
+        By default, if answers are searched for, `perplexity`: per token of the target,
         EOS included.
         """
         if not self.searches:

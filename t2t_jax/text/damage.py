@@ -348,7 +348,7 @@ def mojibake(line: str, draws: Stream) -> str:
 def copy(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
     """Puts a made-up code, number, name or URL into both sides.
 
-    No vocabulary knows it, so the model has to copy its pieces (Currey et al. 2017 copy
+    No vocabulary knows it, so the model has to copy its tokens (Currey et al. 2017 copy
     whole lines for the same reason).
     """
     token = draws.choice(TOKENS)(draws)

@@ -17,7 +17,7 @@ import numpy as np
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.text.counter_random import uniform
 
-BLANK = "<blank>"  # stands for a word; one piece if config.data.symbols names it
+BLANK = "<blank>"  # stands for a word; one token if config.data.symbols names it
 
 
 def drop(words: Sequence[str], share: float, numbers: np.ndarray) -> list[str]:

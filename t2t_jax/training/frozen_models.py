@@ -175,7 +175,7 @@ def _check_vocabulary(
     ]
     raise UserError(
         f"config.train.loss={config.train.loss!r} compares probabilities of the same "
-        f"pieces, but {name} has another tokenizer than this run: SHA-256 {listed[0]} "
+        f"tokens, but {name} has another tokenizer than this run: SHA-256 {listed[0]} "
         f"there, {listed[1]} here. Train this run with that of {name}, in a new "
         f"--workdir: {_tokenizer_flags(theirs, name)}"
     )

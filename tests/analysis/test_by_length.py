@@ -97,5 +97,5 @@ def test_a_set_that_is_not_there_is_refused(tmp_path):
 
 def test_references_that_the_search_cannot_write_are_refused():
     check_room([5, 2], [5, 9], extra=7)
-    with pytest.raises(UserError, match=r"extra_length=6.* 7 pieces.*=7 or more"):
+    with pytest.raises(UserError, match=r"extra_length=6.* 7 tokens.*=7 or more"):
         check_room([5, 2], [5, 9], extra=6)

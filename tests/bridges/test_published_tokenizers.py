@@ -256,7 +256,7 @@ def test_searches_begin_with_the_language(translator):
         assert score.pieces[0] == "__de__"
     drawn = translator.sample(lines, samples=2, warn=False)
     assert all(each.tokens[0] == language for each in drawn[0].hypotheses)
-    with pytest.raises(UserError, match="has no pieces that spell it"):
+    with pytest.raises(UserError, match="has no tokens that spell it"):
         translator.translate(["a"], must=["\u200b"])
     translator.translate([], must_not=["\u200b"])
 

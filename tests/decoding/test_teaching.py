@@ -155,7 +155,7 @@ def test_attention_is_the_twins(model):
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)
     assert maps.source == (*one.vocabulary.pieces(source), "</s>")
     assert maps.read == ("<s>", *one.vocabulary.pieces(target))
-    assert "source pieces" in repr(maps)
+    assert "source tokens" in repr(maps)
 
 
 def test_attention_of_a_line_by_itself(one):

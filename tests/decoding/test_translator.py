@@ -102,7 +102,7 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog)
         translator.translate(lines * 7, first_line=11, batch_size=2)
     cut = [r.getMessage() for r in caplog.records if "only the first" in r.getMessage()]
     assert cut == [
-        "7 of 21 lines have more than 63 pieces; only the first 63 are read "
+        "7 of 21 lines have more than 63 tokens; only the first 63 are read "
         "(config.decode.max_source=64): lines 12, 15, 18, 21, 24, ..."
     ]
 
@@ -127,7 +127,7 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
     assert found.text
     assert [t.ended for t in several] == [True, False, False]
     length = len(translator.vocabulary.encode(["the cat"])[0]) + 1 + 5
-    told = f"line 1: its output did not end within {length} pieces"
+    told = f"line 1: its output did not end within {length} tokens"
     assert [r.getMessage() for r in caplog.records] == [
         told,
         "2 of 3 outputs reached their longest length: lines 2, 3",

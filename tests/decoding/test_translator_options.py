@@ -62,11 +62,11 @@ def test_wishes_hold(one):
         ({"prefix": [None, "a cat"], "must_not": "cat"}, None),  # "a cats"
         (
             {"prefix": "die Katze " * 9},
-            "line 5: the prefix has 63 pieces, .* may have at most 11 ",
+            "line 5: the prefix has 63 tokens, .* may have at most 11 ",
         ),
         (
             {"prefix": [None, "Katze " * 9]},
-            "line 6: the prefix has 45 pieces, .* may have at most 9 ",
+            "line 6: the prefix has 45 tokens, .* may have at most 9 ",
         ),
         ({"prefix": "\ud800"}, "character 1 is a lone surrogate"),
         ({"must": "a\udcff"}, "character 2 is a lone surrogate"),

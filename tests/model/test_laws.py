@@ -160,7 +160,7 @@ def test_a_classifier_reads_its_own_vocabulary_however_tables_are_tied():
 
 
 def test_one_side_with_two_vocabularies_needs_two_tables():
-    with pytest.raises(UserError, match="23 pieces to read and 29 to predict"):
+    with pytest.raises(UserError, match="23 tokens to read and 29 to predict"):
         build(small(kind="encoder_only"), 29, V)
     build(small(kind="encoder_only", tied="none"), 29, V)
 

@@ -160,7 +160,7 @@ def test_lookup_shows_what_the_model_read():
 
 
 def test_other_models_and_separate_vocabularies_are_refused():
-    with pytest.raises(UserError, match="does not predict hidden pieces"):
+    with pytest.raises(UserError, match="does not predict hidden tokens"):
         translator("transformer").fill(["the <mask>"])
     with pytest.raises(UserError, match="no probability of a whole line"):
         translator().score([("", "the cat")])

@@ -180,7 +180,7 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         )
     sources, _ = agreement.random_pairs(translator)
     texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
-    return Lines([t for t in texts if compared(t)], None, "lines of random pieces")
+    return Lines([t for t in texts if compared(t)], None, "lines of random tokens")
 
 
 def _check(

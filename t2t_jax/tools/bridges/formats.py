@@ -181,7 +181,7 @@ def check_size(name: str, tensors: Tensors, table: str, vocabulary: Vocabulary):
     if rows != len(vocabulary):
         raise UserError(
             f"{name}: {table} has {rows:,} rows, and {vocabulary.name} has "
-            f"{len(vocabulary):,} pieces; want the tokenizer that the model was "
+            f"{len(vocabulary):,} tokens; want the tokenizer that the model was "
             "trained with"
         )
 

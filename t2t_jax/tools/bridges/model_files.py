@@ -1,4 +1,4 @@
-"""Files beside the weights of other systems' models: JSON, YAML, text, pieces.
+"""Files beside the weights of other systems' models: JSON, YAML, text, tokens.
 
 Functions that read one raise a UserError that names the file: missing, or damaged.
 """
@@ -77,11 +77,11 @@ def read_sentencepiece(path: Path) -> tuple[bytes, list[str]]:
 def read_pieces(
     path: Path, required: Collection[str] = (), gaps: bool = False
 ) -> list[str]:
-    """Reads a table {piece: id}, JSON or YAML; returns the pieces in the order of ids.
+    """Reads a table {piece: id}, JSON or YAML; returns the tokens in the order of ids.
 
     Args:
-      required: pieces that must be in it.
-      gaps: True if some ids may be missing; they get empty pieces.
+      required: tokens that must be in it.
+      gaps: True if some ids may be missing; they get empty tokens.
     """
     ids = _yaml_table(path) if path.suffix in (".yml", ".yaml") else read_json(path)
     by_id: dict[int, str] = {}
@@ -90,7 +90,7 @@ def read_pieces(
         if type(i) is not int or not 0 <= i <= most:
             raise UserError(
                 f"{path}: {piece!r} has the id {i!r}; want 0 to {most:,}, as it has "
-                f"{len(ids):,} pieces"
+                f"{len(ids):,} tokens"
             )
         if i in by_id:
             raise UserError(f"{path}: {piece!r} and {by_id[i]!r} have the same id {i}")
@@ -101,7 +101,7 @@ def read_pieces(
 
 
 def _yaml_table(path: Path) -> dict[str, int]:
-    # All values are text: YAML would read the pieces `no` and `1e3` otherwise.
+    # All values are text: YAML would read the tokens `no` and `1e3` otherwise.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         loaded = yaml.load(read_content(path).decode("utf-8"), loader)

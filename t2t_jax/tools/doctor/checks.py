@@ -1,4 +1,4 @@
-"""Checks of lines (encodings, characters, repetition, pieces), and of pairs.
+"""Checks of lines (encodings, characters, repetition, tokens), and of pairs.
 
 A check is a function (view, knowledge, limits) that yields (place, severity, note) of
 the pairs of a chunk that it accuses. Of two accusations of one pair the more severe one
@@ -228,7 +228,7 @@ def unlike_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
 
 
 def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accusations:
-    """Finds lines of far more pieces a word than usual, or that cannot be spelled."""
+    """Finds lines of far more tokens a word than usual, or that cannot be spelled."""
     if known.pieces is None:
         return
     for number, side in enumerate(view.sides):
@@ -239,7 +239,7 @@ def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accusations:
         split = (z > limits["z"]) & (side.word_counts_p >= limits["words"])
         for place in np.flatnonzero(split | (share > limits["odd"])).tolist():
             note = (
-                f"{NAMES[number]}: {rate_p[place]:.1f} pieces a word, "
+                f"{NAMES[number]}: {rate_p[place]:.1f} tokens a word, "
                 f"{share[place]:.0%} of them bytes or unknown"
             )
             yield place, float(max(z[place], 0) + 100 * share[place]), note

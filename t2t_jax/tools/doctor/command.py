@@ -68,7 +68,7 @@ def define_flags():
     flags.DEFINE_boolean(
         "pieces",
         False,
-        "Count pieces although there is no tokenizer yet: trains it as `main` would, "
+        "Count tokens although there is no tokenizer yet: trains it as `main` would, "
         "which then finds it.",
     )
     flags.DEFINE_integer("examples", EXAMPLES, "Pairs printed for each rule.")
@@ -142,7 +142,7 @@ def _scores(given, languages):
 
 
 def _vocabulary(given, task, corpora, scores):
-    """The tokenizer whose pieces are counted: the run's, the config's, or a new one."""
+    """The tokenizer whose tokens are counted: the run's, the config's, or a new one."""
     if scores:
         return scores.model.vocabulary
     if given.pieces:

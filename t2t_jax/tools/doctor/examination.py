@@ -34,7 +34,7 @@ class Options(NamedTuple):
     Attributes:
       limits: thresholds, by rule and name; as `rules.with_limits` returns them.
       drops: rules whose pairs a fix would remove.
-      vocabulary: the tokenizer whose pieces are counted, or None.
+      vocabulary: the tokenizer whose tokens are counted, or None.
       scores: a `ModelScores`, or None.
       sample: pairs that the models are learnt from.
       chunk: pairs read at a time; results do not depend on it.
@@ -167,7 +167,7 @@ class Examination:
         for place in np.flatnonzero(
             usual.z(value_p) > self.options.limits[name]["z"]
         ).tolist():
-            note = f"{score_p[place]:.2f} nats a piece, {middle:.2f} is usual"
+            note = f"{score_p[place]:.2f} nats a token, {middle:.2f} is usual"
             self._accuse_late(name, place, float(score_p[place]), note)
 
     def _find_stretches(self) -> None:
@@ -387,7 +387,7 @@ class Histograms(dict[str, Histogram]):
         """Counts the scores of all pairs by a model, in a histogram of their own."""
         low, high = np.quantile(score_p, (0.001, 0.999))
         edges = np.linspace(low, max(high, low + 1e-3), 41)
-        self[name] = Histogram(f"{name}, nats a piece", edges)
+        self[name] = Histogram(f"{name}, nats a token", edges)
         self[name].add(score_p)
 
     def to_json(self) -> list[dict]:

@@ -148,9 +148,9 @@ def _statistics(examination: Examination) -> list[dict]:
         for name, (pieces, odd, words) in zip(
             ("source", "target"), known.pieces.totals.tolist(), strict=True
         ):
-            rows.append((f"pieces a word, {name}", pieces / max(1, words), ""))
+            rows.append((f"tokens a word, {name}", pieces / max(1, words), ""))
             rows.append(
-                (f"unknown or byte pieces, {name}", 100 * odd / max(1, pieces), "%")
+                (f"unknown or byte tokens, {name}", 100 * odd / max(1, pieces), "%")
             )
     return [{"name": n, "value": float(v), "unit": u} for n, v, u in rows]
 
@@ -293,7 +293,7 @@ def _figures(content: dict[str, Any]) -> list[str]:
             rows.append(
                 (
                     f"{row['unseen_pieces']:.2%}",
-                    f"of the pieces of {row['place']} unseen",
+                    f"of the tokens of {row['place']} unseen",
                 )
             )
     return text_table(rows, left=(1,))

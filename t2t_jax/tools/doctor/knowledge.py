@@ -51,13 +51,13 @@ class Knowledge:
     Args:
       blocks: a sample of the text: runs of consecutive pairs.
       references: dev and test sets.
-      vocabulary: the tokenizer, if pieces are to be counted.
+      vocabulary: the tokenizer, if tokens are to be counted.
 
     Attributes:
       lengths, languages, lexicon, relatedness: the models.
       log_length: for each side, the logarithm of the characters of a line.
       overlap: an index of the references.
-      pieces: counts pieces; None without a tokenizer.
+      pieces: counts tokens; None without a tokenizer.
       seen_pairs, seen_keys, seen_sources: hashes of what was read.
     """
 
@@ -130,22 +130,22 @@ def sample_blocks(
     return sample(blocks(), max(1, most // BLOCK)), sizes
 
 
-# ------------------------------------------------------------------------------- pieces
+# ------------------------------------------------------------------------------- tokens
 
 
 class Pieces:
-    """Counts the pieces of lines.
+    """Counts the tokens of lines.
 
-    A piece is odd if it is the unknown piece, or a byte that spells a character which
+    A token is odd if it is the unknown token, or a byte that spells a character which
     the vocabulary lacks.
 
     Args:
       vocabulary: of the run, or the one that it would have.
 
     Attributes:
-      totals: for each side, [pieces, odd pieces, words] of all lines counted.
+      totals: for each side, [tokens, odd tokens, words] of all lines counted.
       seen: for each side, which ids occurred.
-      usual: for each side, the pieces a word.
+      usual: for each side, the tokens a word.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -164,10 +164,10 @@ class Pieces:
             )
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Counts a side's pieces and odd pieces of each line, and adds to the totals.
+        """Counts a side's tokens and odd tokens of each line, and adds to the totals.
 
         Returns:
-          (pieces, odd pieces), int64 [pairs].
+          (tokens, odd tokens), int64 [pairs].
         """
         pieces_p, odd_p, ids = self._counts(view, number)
         words = view.sides[number].word_counts_p.sum()
@@ -176,7 +176,7 @@ class Pieces:
         return pieces_p, odd_p
 
     def unseen_share(self, view: View) -> float:
-        """The share of a text's pieces that no line counted so far has had."""
+        """The share of a text's tokens that no line counted so far has had."""
         unseen = total = 0
         for number in (0, 1):
             *_, ids = self._counts(view, number)
@@ -185,7 +185,7 @@ class Pieces:
         return unseen / max(1, total)
 
     def _counts(self, view: View, number: int):
-        """The pieces of each line, the odd ones among them, and the ids of all."""
+        """The tokens of each line, the odd ones among them, and the ids of all."""
         rows = self._sides[number].encode(view.sides[number].lines)
         pieces_p = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = np.fromiter((i for row in rows for i in row), np.int64, pieces_p.sum())

@@ -1,6 +1,6 @@
 """Cross-entropies of pairs by trained models: improbable pairs are worth a look.
 
-cross_entropy   -log p(target | source), in nats a piece
+cross_entropy   -log p(target | source), in nats a token
 dual            |H1 - H2| + (H1 + H2) / 2 for the models of both directions: dual
                 conditional cross-entropy (Junczys-Dowmunt 2018, section 3)
 contrast        H - H of another model: the difference of Moore and Lewis (2010), of

@@ -168,7 +168,7 @@ RULES = {
     ),
     "many_pieces": Rule(
         "encoding",
-        "of very many or unknown pieces",
+        "of very many or unknown tokens",
         False,
         checks.many_pieces,
         {"z": 8.0, "words": 4, "odd": 0.2},

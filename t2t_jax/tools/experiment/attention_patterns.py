@@ -13,7 +13,7 @@ from t2t_jax.decoding.results import AttentionMaps
 from t2t_jax.text.word_alignment import align_words
 
 # A head is named by its largest share if that is at least NAMED, about four times what
-# uniform attention gives one of twelve pieces. The share is of all queries: a head that
+# uniform attention gives one of twelve tokens. The share is of all queries: a head that
 # looks at a comma wherever there is one is not named by the few queries that have one.
 # Of the others, those of a relative entropy of at least BROAD are "broad", the rest
 # "mixed".
@@ -84,7 +84,7 @@ def kind_of(shares: Mapping[str, float], relative_entropy: float) -> str:
 def self_attention(
     pieces: Sequence[str], weights: np.ndarray, causal: bool
 ) -> Sentence:
-    """Self-attention of pieces to each other; `causal` in the decoder."""
+    """Self-attention of tokens to each other; `causal` in the decoder."""
     n = len(pieces)
     distance = np.arange(n) - np.arange(n)[:, None]
     allowed = distance <= 0 if causal else np.ones((n, n), bool)
@@ -93,7 +93,7 @@ def self_attention(
     at = {
         "previous": distance == -1,
         "itself": distance == 0,
-        "same piece": same & others,
+        "same token": same & others,
         "punctuation": np.array([*map(is_punctuation, pieces)], bool) & others,
     }
     if causal:
@@ -118,7 +118,7 @@ def cross_attention(
     s, t = len(source), len(target)
     source_words = np.array(word_numbers(source))
     linked = [links[word] if word >= 0 else -2 for word in word_numbers(target)]
-    read = [-2, *linked[:-1]]  # a position has read the piece before its own
+    read = [-2, *linked[:-1]]  # a position has read the token before its own
     at = {
         "aligned": source_words == np.array(linked)[:, None],
         "aligned to read": source_words == np.array(read)[:, None],
@@ -134,7 +134,7 @@ def sentences_of(
     """The encoder's, the decoder's and the cross-attention of pairs.
 
     Args:
-      text: pieces of further pairs; helps to align the words of `maps`.
+      text: tokens of further pairs; helps to align the words of `maps`.
     """
     pieces = [(each.source, each.target) for each in maps]
     links = align_words(
@@ -151,7 +151,7 @@ def sentences_of(
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """The number of each piece's word, from 0; -1 for the end of the sentence.
+    """The number of each token's word, from 0; -1 for the end of the sentence.
 
     Unlike in text, a punctuation mark is a word of its own.
     """
@@ -168,7 +168,7 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
 
 
 def words(pieces: Sequence[str]) -> list[str]:
-    """The words of pieces, in lower case."""
+    """The words of tokens, in lower case."""
     numbers = word_numbers(pieces)
     spelled = [""] * (max(numbers, default=-1) + 1)
     for piece, number in zip(pieces, numbers, strict=True):
@@ -178,6 +178,6 @@ def words(pieces: Sequence[str]) -> list[str]:
 
 
 def is_punctuation(piece: str) -> bool:
-    """True if a piece has visible characters, and neither letters nor digits."""
+    """True if a token has visible characters, and neither letters nor digits."""
     text = piece.strip("▁")
     return bool(text) and not any(map(str.isalnum, text))

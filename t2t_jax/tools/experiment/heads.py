@@ -99,7 +99,7 @@ class Ablation:
     Attributes:
       heads: all of the model.
       translations, loss_n, pieces_n: of the whole model; -log p of each dev line,
-        summed over its pieces, and their numbers.
+        summed over its tokens, and their numbers.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Ablation:
         Returns:
           `bleu`, and what is lost against the whole model: `bleu_lost`, with the
           `p_value` of a paired bootstrap; `loss_lost`, the rise of the loss in nats per
-          piece, with its standard error `loss_error`. `distinguishable`: BLEU
+          token, with its standard error `loss_error`. `distinguishable`: BLEU
           falls, with a p-value below `SIGNIFICANT`; `loss_distinguishable`: the loss
           rises by more than two standard errors.
         """
@@ -387,13 +387,13 @@ def _explanation(of_run: Mapping[str, Any]) -> str:
         f"Attention weights and loss are of the first {of_run['dev_lines']} lines of "
         f"the dev set, BLEU of greedy translations of {of_run['test_lines']} lines of "
         "the test set. Layers and heads count from 0. The whole model has "
-        f"{of_run['bleu']:.2f} BLEU and a loss of {of_run['loss']:.3f} nats per piece. "
+        f"{of_run['bleu']:.2f} BLEU and a loss of {of_run['loss']:.3f} nats per token. "
         "A head is named by what has its largest share of attention, if that is at "
         f"least {NAMED}; otherwise it is broad, with at least {BROAD} of the entropy "
         "of uniform attention, or mixed. *Aligned* is the source word that the aligner "
-        "links to the word being predicted, *aligned to read* that of the piece just "
+        "links to the word being predicted, *aligned to read* that of the token just "
         "read; the aligner (IBM Model 1, in both directions) does not know the model. "
-        "Of self-attention, distance is the mean absolute distance in pieces; of "
+        "Of self-attention, distance is the mean absolute distance in tokens; of "
         "cross-attention, the mean place of the largest weight, from 0 (first) to 1 "
         "(last). p is of a paired bootstrap, ± one standard error over lines. Bold is "
         f"distinguishable: p < {SIGNIFICANT}, or two standard errors; by chance alone "

@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
     Attributes:
       output, reference: plain text.
-      source_pieces, output_pieces, reference_pieces: their pieces, EOS included.
+      source_pieces, output_pieces, reference_pieces: their tokens, EOS included.
       log_prob: of the reference given the source.
     """
 
@@ -50,7 +50,7 @@ def by_length(
 ) -> dict[str, Any]:
     """Scores groups of test lines whose sources are equally long.
 
-    Lengths are in pieces, relative to the longest source of the training text, as it is
+    Lengths are in tokens, relative to the longest source of the training text, as it is
     after cleaning (`config.data.max_length`). In training, positions count from the
     beginning of each sentence, packed or not; so the encoder has seen no position
     beyond that length. Translations are read from the workdir if they are there.
@@ -63,7 +63,7 @@ def by_length(
       edges: between groups; a group includes its upper edge.
 
     Returns:
-      `longest`, in pieces; `groups`, a list with the scores of each group that has
+      `longest`, in tokens; `groups`, a list with the scores of each group that has
       lines, as `scores_of` returns them, and its edges `above` and `up_to` (None for
       the last one); `seen.NAME` and `beyond.NAME` of the same scores, for the lines up
       to the longest source of training and for those beyond.
@@ -119,8 +119,8 @@ def scores_of(lines: Sequence[Line], language: str) -> dict[str, float]:
     """Scores lines as if they were a test set.
 
     Returns:
-      `lines`, their number; `bleu`, `chrf`; `perplexity` per piece, EOS included;
-      `ratio`, the pieces of all outputs by those of all references; `pieces`, the mean
+      `lines`, their number; `bleu`, `chrf`; `perplexity` per token, EOS included;
+      `ratio`, the tokens of all outputs by those of all references; `pieces`, the mean
       length of a source.
     """
     outputs, references = ([line[side] for line in lines] for side in (0, 1))
@@ -137,7 +137,7 @@ def scores_of(lines: Sequence[Line], language: str) -> dict[str, float]:
 
 
 def _longest_source_trained(context: Context, vocabulary: Vocabulary) -> int:
-    """The pieces of the longest source that training has seen, EOS included."""
+    """The tokens of the longest source that training has seen, EOS included."""
     # From the cache, unless it was deleted since.
     corpora = context.corpora("train")
     pairs = prepare.prepared_pairs(corpora, vocabulary, context.config.data)
@@ -176,7 +176,7 @@ def check_room(
     needed = max(r - s for s, r in zip(source_pieces, reference_pieces, strict=True))
     if needed > extra:
         raise UserError(
-            f"config.decode.extra_length={extra}, but a reference has {needed} pieces "
+            f"config.decode.extra_length={extra}, but a reference has {needed} tokens "
             "more than its source: the search could not write it, so lengths would not "
             f"compare; set config.decode.extra_length={needed} or more"
         )

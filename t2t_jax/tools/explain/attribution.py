@@ -1,6 +1,6 @@
-"""Gradient times input: how much each piece read speaks for a predicted piece.
+"""Gradient times input: how much each token read speaks for a predicted token.
 
-To first order, the attribution of a piece is what a larger embedding of it would add to
+To first order, the attribution of a token is what a larger embedding of it would add to
 a log-probability, relative to its size (Simonyan et al. 2013; Shrikumar et al. 2016,
 "gradient * input").
 
@@ -27,13 +27,13 @@ from t2t_jax.tools.explain.distribution import Distribution
 
 
 class Attribution(NamedTuple):
-    """Attributions of chosen pieces of one target, in units of log-probability.
+    """Attributions of chosen tokens of one target, in units of log-probability.
 
     Attributes:
-      positions: int [p], the places of the predicted pieces.
-      log_probs: of these pieces, float32 [p].
-      source: of each source piece, float32 [p, s].
-      target: of each target piece that was read, float32 [p, t]: row n is 0 from column
+      positions: int [p], the places of the predicted tokens.
+      log_probs: of these tokens, float32 [p].
+      source: of each source token, float32 [p, s].
+      target: of each target token that was read, float32 [p, t]: row n is 0 from column
         `positions[n]` on.
       start: of the start of the target, which is read first, float32 [p].
     """
@@ -88,7 +88,7 @@ def attribute(
     positions: Sequence[int],
     tokens: Sequence[int],
 ) -> Attribution:
-    """Attributes log p(token), given the pieces before, at positions of a target.
+    """Attributes log p(token), given the tokens before, at positions of a target.
 
     Takes a forward and a backward pass for each position. A position's numbers do not
     depend on the others; with another number of devices, the last bits may differ.

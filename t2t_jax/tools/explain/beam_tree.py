@@ -122,14 +122,14 @@ def judge_reference(
         f"its score is {shown(score)}, and that of the result {shown(best_score)}"
     )
     if reference.step is None and length > tree.limit:
-        end = f"It has {length} pieces and the limit is {tree.limit}"
+        end = f"It has {length} tokens and the limit is {tree.limit}"
     elif ending and ending.fate in ("ended", "lost"):
         end = ending.why.removesuffix(".")
     elif reference.step is None:
         end = "It stayed in the beam until the search ended"
     else:
         piece = vocabulary.piece(reference.tokens[reference.step - 1])
-        end = f"It left the beam at piece {reference.step}, “{piece}”"
+        end = f"It left the beam at token {reference.step}, “{piece}”"
         refused = reference.rank is None
         end += ", which " + ("is refused" if refused else f"ranked {reference.rank}")
     reference.why = f"{end}. {compared.capitalize()}: the model prefers " + (
@@ -380,7 +380,7 @@ class _Builder:
         if not (alive_n > -np.inf).any():
             return "No hypothesis is alive any more: all have ended or were refused."
         if length >= self.limit:
-            return f"The longest length, {self.limit} pieces, is reached."
+            return f"The longest length, {self.limit} tokens, is reached."
         if self.algorithm.stop == "first" and kept == self.algorithm.nbest:
             return f"The first {kept} complete hypotheses end the search (stop=first)."
         bound = float(alive_n.max() * self.inverse_t[self.limit])
@@ -388,7 +388,7 @@ class _Builder:
         return (
             f"Nothing better is possible: the best unfinished hypothesis "
             f"(log-probability {alive}) would score {shown(bound)} if it reached "
-            f"{self.limit} pieces at no further cost, and the "
+            f"{self.limit} tokens at no further cost, and the "
             f"{'worst' if kept > 1 else 'one'} kept has {worst}."
         )
 

@@ -1,8 +1,8 @@
 """Explains translations on a page: `python -m t2t_jax explain --workdir=DIR "A line."`
 
-The page is one HTML file that loads nothing: each piece with its probability and what
+The page is one HTML file that loads nothing: each token with its probability and what
 else was probable, attention, word alignment, the beam tree with each hypothesis's cause
-of death, the layers' predictions, and what each piece depends on.
+of death, the layers' predictions, and what each token depends on.
 """
 
 import functools
@@ -59,7 +59,7 @@ def define_flags():
     flags.DEFINE_integer(
         "alternatives",
         MOST,
-        "The most pieces of a translation after which the page shows what the search "
+        "The most tokens of a translation after which the page shows what the search "
         "would have said instead; each is a search of its own.",
     )
     string("title", None, "Title of the page; by default the first sentence.")

@@ -1,4 +1,4 @@
-"""Explains translations: the search traced, and each target read piece by piece."""
+"""Explains translations: the search traced, and each target read token by token."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ def explain(
 ) -> Explanation:
     """Explains the translation of each line; a notebook shows it as a page.
 
-    Holds the probability of each piece and what else was probable, the beam tree with
+    Holds the probability of each token and what else was probable, the beam tree with
     each hypothesis's cause of death, attention, alignment, the layers' predictions and
     attributions. The search is that of `Translator.translate`, bit for bit.
 
@@ -60,7 +60,7 @@ def explain(
         text.
       target: a translation to compare with, one for each line: where the search lost
         it, and why the model said something else.
-      alternatives: the most pieces of a translation after which the page shows what the
+      alternatives: the most tokens of a translation after which the page shows what the
         search would have said instead.
       name: of the model on the page.
       others: as for `Translator.translate`; the beam has one group.
@@ -220,7 +220,7 @@ def passport(
         prefix = f"model {number}: " if len(members) > 1 else ""
         rows += [(prefix + name, value) for name, value in _member(member)]
     rows += [
-        ("vocabulary", f"{show_sizes(vocabulary.sizes)} pieces"),
+        ("vocabulary", f"{show_sizes(vocabulary.sizes)} tokens"),
         (
             "search",
             f"beam {algorithm.beam}, {algorithm.nbest} best, "

@@ -30,7 +30,7 @@ class Missing(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The first piece at which a reading differs from the other one of its sentence.
+    """The first token at which a reading differs from the other one of its sentence.
 
     Attributes:
       position: its place in the target, from 0.
@@ -42,12 +42,12 @@ class Difference(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """Attributions of pieces, and of their margin over others.
+    """Attributions of tokens, and of their margin over others.
 
     Attributes:
-      said: attributions of the pieces of a reading.
+      said: attributions of the tokens of a reading.
       rivals: for each of them, a token that might have been said instead.
-      contrast: attributions of log p(piece) - log p(rival).
+      contrast: attributions of log p(token) - log p(rival).
     """
 
     said: Attribution
@@ -57,18 +57,18 @@ class Contrast(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reading:
-    """A target of a sentence, as the model reads it piece by piece.
+    """A target of a sentence, as the model reads it token by token.
 
     Attributes:
       name: `translation`, found by the search, or `target`, which was given.
       hypothesis: its text, tokens, log-probability and score.
       pieces: readable, `</s>` last if it ended.
-      distribution: the probability of each piece, and what else was probable.
-      continuations: what the search says after other pieces.
+      distribution: the probability of each token, and what else was probable.
+      continuations: what the search says after other subwords.
       maps: all attention weights.
       heads: for `encoder`, `decoder` and `cross`: entropy and place of each head.
       lens: what each decoder layer would predict.
-      attribution: the effect of each piece read on each piece said.
+      attribution: the effect of each token read on each token said.
     """
 
     name: str
@@ -92,8 +92,8 @@ class ExplainedSentence:
 
     Attributes:
       source: the line.
-      pieces: its pieces, `</s>` last.
-      cut: the number of pieces at its end that are not translated.
+      pieces: its tokens, `</s>` last.
+      cut: the number of tokens at its end that are not translated.
       tree: of the search.
       readings: the translation, then the given target, if there is one.
       reference_score: the target's score in the terms of the search; None without one.
@@ -120,7 +120,7 @@ class ExplainedModel:
     Attributes:
       direction: source and target language.
       passport: (name, value) rows: everything that the explanations depend on.
-      piece_of: the readable piece of each token id of the target.
+      piece_of: the readable token of each token id of the target.
     """
 
     name: str
@@ -387,7 +387,7 @@ def _part(
 
 
 def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]:
-    """For each piece, what else was probable: piece, log-probability, continuation."""
+    """For each token, what else was probable: token, log-probability, continuation."""
     places = {
         (each.position, each.token): n for n, each in enumerate(reading.continuations)
     }

@@ -1,4 +1,4 @@
-"""Reads targets piece by piece: what the model says of each of them.
+"""Reads targets token by token: what the model says of each of them.
 
 Each computation runs for all targets together.
 """
@@ -34,8 +34,8 @@ from t2t_jax.tools.explain.trace import Explained
 from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
 
 Ids = Sequence[int]
-# An attribution reads a pair once more for each piece. Of a long pair, only the least
-# probable pieces are attributed: about READ tokens are read, for at least LEAST pieces.
+# An attribution reads a pair once more for each token. Of a long pair, only the least
+# probable tokens are attributed: about READ tokens are read, for at least LEAST tokens.
 READ, LEAST = 8_192, 8
 
 
@@ -160,9 +160,9 @@ def _attribution(
     distribution: Distribution,
     difference: Difference | None,
 ) -> Any:
-    """Attributes the pieces of a target, and their contrast with likely others."""
+    """Attributes the tokens of a target, and their contrast with likely others."""
     if not can_attribute(member):
-        return Missing("This model does not read its pieces through embeddings.")
+        return Missing("This model does not read its tokens through embeddings.")
     positions = most_interesting(distribution, max(LEAST, READ // sum(map(len, pair))))
     # The place where the two readings part is always of interest.
     if difference is not None and difference.position not in positions:
@@ -179,7 +179,7 @@ def _attribution(
 
 
 def _difference(target: Hypothesis, targets: Iterable[Hypothesis]) -> Difference | None:
-    """Finds the first piece at which a target differs from the other one."""
+    """Finds the first token at which a target differs from the other one."""
     for other in targets:
         tokens = zip(target.tokens, other.tokens, strict=False)
         for position, (ours, rival) in enumerate(tokens):

@@ -1,6 +1,6 @@
 """The words of a line, their alignment, and which are covered too little or twice.
 
-Shape suffixes: s source pieces, t target pieces, i source words, j target words.
+Shape suffixes: s source tokens, t target tokens, i source words, j target words.
 """
 
 import itertools
@@ -26,10 +26,10 @@ class Words(NamedTuple):
     """The words of a line.
 
     White space separates them, as in `Translator.align`; where a script has none, each
-    piece is one.
+    token is one.
 
     Attributes:
-      of_piece: the word of each piece, from 0; -1 for EOS and pieces without text.
+      of_piece: the word of each token, from 0; -1 for EOS and tokens without text.
       texts: of each word.
     """
 
@@ -54,7 +54,7 @@ def _is_unspaced(text: str) -> bool:
 
 
 def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
-    """Takes each piece as a word; the bytes of one character are one together."""
+    """Takes each token as a word; the bytes of one character are one together."""
     octets = spellings(vocabulary, ids)
     of_piece: list[int] = []
     texts: list[str] = []
@@ -70,7 +70,7 @@ def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
 
 
 def _after(octets: Sequence[bytes]) -> list[bytes]:
-    """The bytes after each piece: those of the next piece that adds something."""
+    """The bytes after each token: those of the next token that adds something."""
     following = itertools.accumulate(
         reversed(octets[1:]), lambda later, own: own or later, initial=b""
     )
@@ -95,7 +95,7 @@ class Coverage(NamedTuple):
     Attributes:
       layer: the decoder layer whose attention aligns, from 0.
       weights: the attention of each target word to each source word, averaged over
-        heads and over the target word's pieces, summed over the source word's;
+        heads and over the target word's tokens, summed over the source word's;
         float64 [j, i]. What rows lack to 1 is on EOS.
       links: (source word, target word): each target word's source word of most weight.
       coverage: the sum of the weights on each source word, [i].

@@ -93,7 +93,7 @@ def page(plan: dict) -> str:
     batch = plan["batch"]
     labels, *sizes = [plan[name] for name in VOCABULARIES if name in plan]
     sizes = sizes if plan["labels"] else [labels, *sizes]
-    pieces = f"{show_sizes(sizes)} pieces"
+    pieces = f"{show_sizes(sizes)} tokens"
     if plan["labels"]:
         pieces = f"{labels:,} labels, {pieces}"
     lines = [

@@ -140,7 +140,7 @@ def describe_workdir(workdir: str | Path) -> dict:
 
 
 def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
-    """Describes a config; `vocabularies` has (pieces, origin) of `Vocabulary.sides`."""
+    """Describes a config; `vocabularies` has (tokens, origin) of `Vocabulary.sides`."""
     model = build(config.model, *(pieces for pieces, _ in vocabularies))
     check_batching(model, config)
     train, decode = config.train, config.decode

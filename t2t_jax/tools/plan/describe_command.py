@@ -74,7 +74,7 @@ def page(description: dict) -> str:
                 remark = f"not read by config.model.kind={kind!r}"
             lines.append(f"  {field:20} {value!s:20} {remark}".rstrip())
     parameters, size = description["parameters"], description["bytes"]
-    sizes = ["a vocabulary of {pieces:,} pieces ({from})"]
+    sizes = ["a vocabulary of {pieces:,} tokens ({from})"]
     if description["labels"]:
         sizes.insert(0, "{pieces:,} labels ({from})")
     else:
@@ -165,9 +165,9 @@ def _decoding_lines(decoding: dict | None) -> list[str]:
     return [
         f"decoding    beam {decoding['beam']}, alpha {decoding['alpha']}; "
         + ("prompts have at most " if prompts else "inputs are cut to ")
-        + f"{decoding['longest_input'] - prompts:,} pieces",
+        + f"{decoding['longest_input'] - prompts:,} tokens",
         f"  outputs have at most "
-        f"{decoding['longest_output'] - decoding['longest_input']} pieces more than "
+        f"{decoding['longest_output'] - decoding['longest_input']} tokens more than "
         + ("their prompt" if prompts else "their input"),
     ]
 

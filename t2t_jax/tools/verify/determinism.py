@@ -207,7 +207,7 @@ def on_virtual_devices(full: bool) -> Measured:
 def lines(context: Context) -> Measured:
     """Translates lines in other orders, batches and company; counts what changes.
 
-    Texts, pieces and log-probabilities must be equal to the last bit.
+    Texts, tokens and log-probabilities must be equal to the last bit.
     """
     translator = random_translator()
     texts = short_lines(40 if context.full else 16)
@@ -237,7 +237,7 @@ def ways(count: int, full: bool) -> list[tuple[list[int], int]]:
 
 
 def results(translator: Translator, texts: Sequence[str], batch_size: int) -> list:
-    """The pieces and log-probabilities of all hypotheses of each line."""
+    """The tokens and log-probabilities of all hypotheses of each line."""
     found = translator.translate(texts, nbest=2, batch_size=batch_size, warn=False)
     return [
         [(h.text, [*h.tokens], h.log_prob, h.score) for h in each.hypotheses]

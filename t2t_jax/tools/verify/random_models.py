@@ -72,7 +72,7 @@ def random_translator(
 
     Args:
       model: sizes.
-      size: pieces of the vocabulary.
+      size: tokens of the vocabulary.
       rows: sentences in a batch.
       source: tokens of a source.
       steps: length of an output.
@@ -85,7 +85,7 @@ def random_translator(
     built = build(model, size)
     parameters = jax.jit(built.init)(jax.random.key(0))
     table_vd = parameters["embedding"]["tokens"]
-    # A zero embedding gives the end the logit 0, and some other piece has a higher one.
+    # A zero embedding gives the end the logit 0, and some other token has a higher one.
     parameters["embedding"]["tokens"] = table_vd.at[Numbers.eos].set(0.0)
     return Translator(config, Numbers(size), built, parameters, devices=devices)
 
@@ -96,7 +96,7 @@ def random_lines(count: int, source: int, size: int) -> list[str]:
 
 
 def random_tokens(shape: tuple[int, ...], vocab_size: int, seed: int = 0) -> np.ndarray:
-    """Random token ids, int32, without the first four pieces, which are special."""
+    """Random token ids, int32, without the first four tokens, which are special."""
     return np.random.default_rng(seed).integers(SPECIAL, vocab_size, shape, np.int32)
 
 
@@ -112,7 +112,7 @@ def random_batch(shape: Shape, vocab_size: int) -> dict[str, np.ndarray]:
     return batch
 
 
-VOCABULARY = 17  # pieces of small models
+VOCABULARY = 17  # tokens of small models
 SOURCE_LENGTH, TARGET_LENGTH = 13, 11
 # Rows of sentence pairs, (source, target) lengths: packed, one that fills its row,
 # a short one, none.

@@ -111,7 +111,7 @@ def decode(context: Context) -> Measured:
         f"{rate:,.1f} sentences/s, {rate * target:,.0f} tokens/s",
         {"sentences_per_second": rate, "tokens_per_second": rate * target},
         (
-            f"{_model('decode')}, beam {BEAM}, {PIECES:,} pieces; {count} lines of "
+            f"{_model('decode')}, beam {BEAM}, {PIECES:,} tokens; {count} lines of "
             f"{source} tokens to exactly {target}",
         ),
     )

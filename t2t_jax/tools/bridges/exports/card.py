@@ -114,7 +114,7 @@ def _model(translator: Translator) -> str:
     return (
         f"{named} with {translator.model.count():,} parameters, trained with t2t_jax "
         f"{__version__}. Width {config.width:,}; "
-        f"{show_sizes(translator.vocabulary.sizes)} pieces.{sizes}\n\n{checkpoint}"
+        f"{show_sizes(translator.vocabulary.sizes)} tokens.{sizes}\n\n{checkpoint}"
     ).strip()
 
 

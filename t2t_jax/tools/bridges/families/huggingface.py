@@ -400,7 +400,7 @@ def read_m2m100(request: Request) -> Imported:
 def _reader(folder: Folder):
     """Returns the function that reads the folder's tokenizer."""
     settings = folder.tokenizer
-    # NLLB's pieces are in the SentencePiece model alone.
+    # NLLB's tokens are in the SentencePiece model alone.
     joined = (folder.path / "vocab.json").is_file()
     default = "M2M100Tokenizer" if joined else "NllbTokenizer"
     kind = settings.get("tokenizer_class", default).removesuffix("Fast")
