@@ -167,7 +167,7 @@ class Parsing(Task):
     def vocabulary(
         self, corpora: Sequence[Corpus], known: Vocabulary | None = None
     ) -> Vocabulary:
-        """Loads or trains the tokenizer; in a new one, a token of a tree is one subword.
+        """Loads or trains the tokenizer; in a new one, tokens of a tree are whole.
 
         Without a joint vocabulary, the target's tokens are learned as those of text.
         """
