@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.editable_wheel import editable_wheel
 
 HERE = Path(__file__).parent
 VERSION = re.search(
@@ -14,7 +15,25 @@ VERSION = re.search(
 X86_LINUX = "sys_platform == 'linux' and platform_machine == 'x86_64'"
 OTHERS = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
+CODE = find_packages(include=["t2t_jax", "t2t_jax.*"])
+
+
+class EditableWheel(editable_wheel):
+    """`pip install -e`: adds the clone's folder to the import path.
+
+    Otherwise setuptools installs an import hook, which Python asks last: in a folder
+    that has a folder `t2t_jax` (where the clone is), that one would be imported.
+    In a clone, presets and experiments are found without being packages.
+    """
+
+    def finalize_options(self):
+        self.distribution.packages = CODE
+        self.distribution.package_dir = {"": "."}
+        super().finalize_options()
+
+
 setup(
+    cmdclass={"editable_wheel": EditableWheel},
     name="t2t_jax",
     version=VERSION,
     description='The Transformer of "Attention Is All You Need" in JAX, text to BLEU',
@@ -22,10 +41,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     # Presets and experiments travel with the package, so that their names are found.
-    packages=[
-        *find_packages(include=["t2t_jax", "t2t_jax.*"]),
-        *("t2t_jax.configs", "t2t_jax.experiments"),
-    ],
+    packages=[*CODE, "t2t_jax.configs", "t2t_jax.experiments"],
     package_dir={
         "t2t_jax.configs": "configs",
         "t2t_jax.experiments": "experiments",

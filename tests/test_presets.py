@@ -78,6 +78,21 @@ def test_an_installed_package_has_its_presets_inside(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_an_editable_install_is_found_next_to_the_clone(tmp_path):
+    clone = shutil.copytree(
+        ROOT, tmp_path / "t2t_jax", ignore=shutil.ignore_patterns(".*", "tests", "docs")
+    )
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    python = tmp_path / "env/bin/python"
+    install = [python, "-m", "pip", "install", "--no-deps", "-q", "-e", clone]
+    subprocess.run(install, check=True)
+    code = "import importlib.util as u; print(u.find_spec('t2t_jax').origin)"
+    for folder in (tmp_path, clone, tmp_path / "env"):
+        found = subprocess.check_output([python, "-c", code], cwd=folder, text=True)
+        assert found.strip() == str(clone / "t2t_jax/__init__.py")
+
+
+@pytest.mark.slow
 def test_a_wheel_describes_every_preset_from_an_empty_folder(tmp_path):
     """Builds with pip, which fetches setuptools."""
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", "."]
