@@ -6,7 +6,7 @@
 A full state is saved and restored by ours and by Orbax's CheckpointManager. Ours seals
 a checkpoint with the SHA-256 of every file, makes it survive a loss of power and checks
 it when it is restored; Orbax does none of the three. Rounds alternate; medians are
-printed. The floor is one plain file of as many bytes, written, fsynced and hashed.
+printed. The limit is one plain file of as many bytes, written, fsynced and hashed.
 Training waits during `blocked`; the rest happens in the background.
 """
 
@@ -74,7 +74,7 @@ def main(_):
     count = trainer.model.count()
     print(f"{flags.FLAGS.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
     makers = {
-        "floor": lambda folder: measuring.plain_file(folder, size),
+        "plain file": lambda folder: measuring.plain_file(folder, size),
         "Orbax": lambda folder: orbax(folder, state, shapes),
         "ours": lambda folder: ours(folder, state, shapes),
     }

@@ -1,7 +1,7 @@
 """Compares translation with CTranslate2 (float32, int8) and Hugging Face's generate.
 
     python -m benchmarks.decode                          # work D
-    python -m benchmarks.decode --beam=1 --json=PATH
+    python -m benchmarks.decode --beam=1 --output=PATH
     python -m benchmarks.decode --workdir=DIR --test=PREFIX --lines=1000
 
 Work D: the paper's base model with 32,000 pieces and random weights, beam 4, 32 sources
@@ -146,7 +146,7 @@ def contest_d(given, names: list[str]) -> tuple[str, Contest]:
     beam, alpha = given.beam or 4, translator.config.decode.alpha
     extra = given.steps - given.source
     search = Search(beam, alpha, extra, given.steps, given.rows)
-    return f"D beam {beam}", Contest(translator, lines, search, names)
+    return f"beam {beam} with base (D)", Contest(translator, lines, search, names)
 
 
 def contest_text(given, names: list[str]) -> tuple[str, Contest]:
@@ -196,16 +196,15 @@ def main(_):
         rate()  # compiles
     model = contest.translator.config.model
     dtype = compute_dtype(model).name
-    medians, peak = measuring.alternate_with_peak(
+    medians, peaks = measuring.alternate_with_peak(
         contenders, given.rounds, dtype, torch, given.peak_sizes
     )
-    rows = build_rows(work, contest, medians, peak)
-    print(f"matrix peak {peak / 1e9:,.0f} GFLOP/s {dtype}")
-    measuring.publish(rows, given.json)
+    rows = build_rows(work, contest, medians, peaks)
+    measuring.publish(rows, given.output, matrix_peak=peaks)
 
 
 def build_rows(
-    work: str, contest: Contest, medians: dict[str, float], peak: float
+    work: str, contest: Contest, medians: dict[str, float], peaks: dict[str, float]
 ) -> list[measuring.Row]:
     """Builds rows in sentences per second, and in tokens of each one's own outputs."""
     vocabulary, search = contest.translator.vocabulary, contest.search
@@ -221,13 +220,13 @@ def build_rows(
     steps = [(len(s), n) for s, n in zip(sources, ends, strict=True)]
     model = contest.translator.config.model
     flops = search_flops(model, len(vocabulary), search.beam, steps)
-    share = measuring.floor_share(medians["ours"], flops / len(sources), peak)
-    floor = peak / flops * np.sum(ends)
-    print(f"{work}: {flops / 1e9:,.1f} GFLOP, floor {floor:,.0f} tokens/s")
+    share = measuring.share_of_limit(medians["ours"], flops / len(sources), peaks)
+    limit = medians["ours"] / share * np.mean(ends)
+    print(f"{work}: {flops / 1e9:,.1f} GFLOP, limit {limit:,.0f} tokens/s")
     by_token = {n: rate * tokens[n] / len(sources) for n, rate in medians.items()}
     return [
-        *measuring.rows_of(work, "sentences/s", medians, floor_share=share),
-        *measuring.rows_of(work, "tokens/s", by_token, floor_share=share),
+        *measuring.rows_of(work, "sentences/s", medians, share_of_limit=share),
+        *measuring.rows_of(work, "tokens/s", by_token, share_of_limit=share),
     ]
 
 

@@ -1,13 +1,14 @@
-"""Compares training on an epoch of real text with Marian on PyTorch.
+"""Compares training on an epoch of real text with MarianMT on PyTorch.
 
     python -m benchmarks.end_to_end --config.data.dir=multi30k
     python -m benchmarks.end_to_end --config=configs/small.py --config.data.train=PREFIX
 
 Reports real tokens per second: tokens of source and target sentences, never padding.
 Text, tokenizer, sizes and token budget are the same. Ours runs its feeder, the config's
-batches and the step. Marian gets the usual recipe: pairs sorted by length, as many in a
-batch as the budget allows when padded to the longest, batches shuffled, padding masked.
-Marian is post-norm whatever the config says; that costs the same except for two
+batches and the step. Hugging Face's MarianMT gets the usual recipe: pairs sorted by
+length, as many in a batch as the budget allows when padded to the longest, batches
+shuffled, padding masked.
+MarianMT is post-norm whatever the config says; that costs the same except for two
 LayerNorms. They take turns, one part of the epoch each. Text is tokenised and shapes
 are compiled before the clock starts.
 """
@@ -186,9 +187,9 @@ def main(_):
         f"{len(pairs):,} pairs, budget {data.batch_tokens:,} tokens a side; ours "
         f"{len(ours.plan):,} {data.batching} batches, {ours.plan.efficiency:.3f} real"
     )
-    if "marian" in names:
-        epochs["marian"] = marian = MarianEpoch(config, pairs, len(vocabulary))
-        print(f"marian {len(marian.batches):,} batches, {marian.efficiency:.3f} real")
+    if "marianmt" in names:
+        epochs["marianmt"] = marian = MarianEpoch(config, pairs, len(vocabulary))
+        print(f"marianmt {len(marian.batches):,} batches, {marian.efficiency:.3f} real")
     dtype = compute_dtype(config.model).name
     rates = {name: [] for name in epochs}
 
@@ -203,17 +204,17 @@ def main(_):
 
         return train
 
-    medians, peak = measuring.alternate_with_peak(
+    medians, peaks = measuring.alternate_with_peak(
         {name: next_part(name) for name in epochs},
         min(given.measured_parts or given.parts, given.parts),
         dtype,
         torch,
         given.peak_sizes,
     )
-    share = measuring.floor_share(medians["ours"], ours.flops_of_a_token(), peak)
+    share = measuring.share_of_limit(medians["ours"], ours.flops_of_a_token(), peaks)
     name = f"{config_files.config_name(given['config'].config_filename)} epoch"
-    rows = measuring.rows_of(name, "real tokens/s", medians, floor_share=share)
-    measuring.publish(rows, given.json)
+    rows = measuring.rows_of(name, "real tokens/s", medians, share_of_limit=share)
+    measuring.publish(rows, given.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":

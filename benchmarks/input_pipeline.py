@@ -3,14 +3,14 @@
     python -m benchmarks.input_pipeline
     python -m benchmarks.input_pipeline --wmt=1000000
     python -m benchmarks.input_pipeline --config=configs/multi30k.py \\
-        --config.data.train=PREFIX --json=PATH
+        --config.data.train=PREFIX --output=PATH
 
 Without --config.data.train, or with --wmt, tokens are random, with simulated lengths of
 4.5M pairs of WMT 2014 English-German (`benchmarks/wmt.py`).
 
 The peer is the usual recipe in NumPy: pairs in random order, and ten length buckets
 with bounds that grow by a constant factor. A batch takes as many pairs of one bucket as
-the budget allows, padded to the bucket's bound on both sides. The floor is a copy of a
+the budget allows, padded to the bucket's bound on both sides. The limit is a copy of a
 finished batch. Rates are in real tokens of both sides, without planning; rounds
 alternate, and medians are printed.
 """
@@ -26,8 +26,8 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from benchmarks import run, wmt
-from benchmarks.measuring import Row, alternate, check_new, training_text, write
+from benchmarks import results, run, wmt
+from benchmarks.measuring import Row, alternate, publish, training_text
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import feeding
 from t2t_jax.data.feeding import HostBatch, feed, plan_for
@@ -81,7 +81,7 @@ class Padded:
 
 
 def copied(batch: HostBatch) -> Iterator[HostBatch]:
-    """The floor: yields copies of the same batch."""
+    """The limit: yields copies of the same batch."""
     while True:
         yield {name: array.copy() for name, array in batch.items()}
 
@@ -108,7 +108,7 @@ def streams(pairs: Pairs, config: Config, padded: Padded) -> dict[str, Callable]
     if importlib.util.find_spec("tensorflow"):
         feeders["tfdata"] = lambda: fed("tfdata")
     batch = next(fed("numpy"))
-    return {**feeders, "peer": padded.feed, "floor": lambda: copied(batch)}
+    return {**feeders, "peer": padded.feed, "limit": lambda: copied(batch)}
 
 
 def row(work: str, unit: str, ours: float, peer: float, **other) -> Row:
@@ -147,8 +147,8 @@ def measure(
     for feeder, tokens in rates.items():
         print(
             f"{feeder:11} {tokens:13,.0f} real tokens/s   "
-            f"{tokens / rates['peer']:6.2f} x peer   {tokens / rates['floor']:.3f} of "
-            f"the floor   {tokens / flags.FLAGS.appetite:8,.0f} x the step's appetite"
+            f"{tokens / rates['peer']:6.2f} x peer   {tokens / rates['limit']:.3f} of "
+            f"the limit   {tokens / flags.FLAGS.appetite:8,.0f} x the step's appetite"
         )
     rows = [
         row(
@@ -156,7 +156,7 @@ def measure(
             "tokens/s",
             r,
             rates["peer"],
-            floor_share=r / rates["floor"],
+            share_of_limit=r / rates["limit"],
         )
         for f, r in rates.items()
         if f in feeding.FEEDERS
@@ -168,7 +168,7 @@ def measure(
             "share",
             plan.efficiency,
             peer_efficiency,
-            floor_share=plan.efficiency,
+            share_of_limit=plan.efficiency,
         ),
         row(
             f"{name}, seconds to plan an epoch",
@@ -206,12 +206,12 @@ def define_flags():
     flags.DEFINE_float(
         "appetite", 20_000, "Real tokens/s of both sides that the train step consumes."
     )
-    flags.DEFINE_string("json", None, "File to write the numbers to, as JSON.")
+    flags.DEFINE_string("output", None, "New file for the rows and their conditions.")
 
 
 def main(_):
     given = flags.FLAGS
-    check_new(given.json)
+    results.check_new(given.output)
     config = from_config_dict(given.config)
     text = "--config.data.train" in " ".join(sys.argv)
     if given.wmt or not text:
@@ -221,7 +221,7 @@ def main(_):
     else:
         (_, pairs), name = training_text(config.data), config.data.train
     rows = measure(name, pairs, config, given.rounds, given.batches)
-    write(rows, given.json)
+    publish(rows, given.output)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,24 @@
-"""Shared parts of the benchmarks: alternating rounds, the floor, tables, JSON rows.
+"""Shared parts of the benchmarks: alternating rounds, the limit, tables.
 
 Ours and its peers run in one process, in turns, round by round, so that other load on
-the machine affects all of them; medians are compared. The floor is the time that the
-work's matrix products alone would take at the highest rate of matrix multiplication
-measured on this machine.
+the machine affects all of them; medians are compared. The limit is the rate that
+the work would have if its matrix products alone took time, at the highest rate of
+matrix multiplication measured on this machine.
 """
 
 import dataclasses
 import gc
-import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 import jax
 from absl import flags
 
+from benchmarks import results
 from t2t_jax.commands.flags import test_sets
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.costs import chips
@@ -28,7 +27,6 @@ from t2t_jax.data.corpus import Corpus, Pair, open_corpora
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table
 from t2t_jax.io.threads import core_count
@@ -37,6 +35,14 @@ Result = TypeVar("Result")
 
 log = logging.getLogger("t2t_jax")
 
+# Name of a peer on the command line -> in tables and pictures.
+NAMES = {
+    "marianmt": "Hugging Face's MarianMT on PyTorch",
+    "ctranslate2": "CTranslate2",
+    "ctranslate2-int8": "CTranslate2 int8",
+    "huggingface": "Hugging Face generate",
+    "torch": "PyTorch",
+}
 PAUSE = 0.3  # seconds for the previous contender's threads to go to sleep
 
 
@@ -49,7 +55,7 @@ class Row:
       unit: of `ours` and `peer`.
       ours, peer: medians; None without a peer.
       peer_name: of the other program.
-      floor_share: share of the floor that ours reaches, 1 at best; None if unknown.
+      share_of_limit: share of the limit that ours reaches, 1 at best; None if unknown.
       ours_megabytes, peer_megabytes: peak memory above that of imports, if measured.
       more_is_better: True for rates, False for times.
     """
@@ -59,7 +65,7 @@ class Row:
     ours: float
     peer: float | None = None
     peer_name: str = ""
-    floor_share: float | None = None
+    share_of_limit: float | None = None
     ours_megabytes: float | None = None
     peer_megabytes: float | None = None
     more_is_better: bool = True
@@ -83,12 +89,13 @@ def rows_of(
     work: str, unit: str, medians: Mapping[str, float], ours="ours", **common
 ) -> list[Row]:
     """Builds a row for each peer of some medians, or one row if there is no peer."""
-    peers = {name: rate for name, rate in medians.items() if name != ours}
     mine = medians[ours]
-    # (name, rate)[::-1]: the fields `peer` and `peer_name`.
-    return [Row(work, unit, mine, *peer[::-1], **common) for peer in peers.items()] or [
-        Row(work, unit, mine, **common)
+    rows = [
+        Row(work, unit, mine, peer=rate, peer_name=NAMES.get(name, name), **common)
+        for name, rate in medians.items()
+        if name != ours
     ]
+    return rows or [Row(work, unit, mine, **common)]
 
 
 def turns(
@@ -119,11 +126,12 @@ def alternate(
 
 def alternate_with_peak(
     contenders: Mapping[str, Callable[[], float]], rounds: int, *products
-) -> tuple[dict[str, float], float]:
-    """Medians as of `alternate`, and the peak of matrix products before and after."""
-    before = matrix_peak(*products)
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Medians as of `alternate`, and matrix peaks, the higher of before and after."""
+    before = matrix_peaks(*products)
     medians = alternate(contenders, rounds)
-    return medians, max(before, matrix_peak(*products))
+    after = matrix_peaks(*products)
+    return medians, {name: max(before[name], after[name]) for name in before}
 
 
 def training_text(data: DataConfig) -> tuple[Vocabulary, Pairs]:
@@ -140,15 +148,18 @@ def test_pairs(given: flags.FlagValues, config: Config) -> tuple[Corpus, list[Pa
     return corpus, list(corpus.pairs())[: given.lines or None]
 
 
-def floor_share(rate: float, flops: float, peak: float) -> float:
-    """The share of a peak in FLOP/s that a rate reaches, in units of `flops` each."""
-    return rate * flops / peak
+def share_of_limit(rate: float, flops: float, peaks: Mapping[str, float]) -> float:
+    """The share of the highest peak that a rate reaches, in units of `flops` each."""
+    return rate * flops / max(peaks.values())
 
 
-def matrix_peak(dtype: str = "float32", torch=None, sizes: Sequence = ()) -> float:
-    """Measures the highest rate of a square matrix product, in FLOP/s.
+def matrix_peaks(
+    dtype: str = "float32", torch=None, sizes: Sequence = ()
+) -> dict[str, float]:
+    """Measures the highest rate of a square matrix product, in FLOP/s by library.
 
-    A complete program cannot reach it.
+    A complete program cannot reach it. Libraries differ: PyTorch's for x86 uses AVX-512
+    on one maker's processors only.
 
     Args:
       dtype: of the matrices.
@@ -156,14 +167,15 @@ def matrix_peak(dtype: str = "float32", torch=None, sizes: Sequence = ()) -> flo
       sizes: of the matrices; by default large ones that suit the hardware.
     """
     on_host = jax.default_backend() == "cpu"
-    rates = []
+    peaks = {"jax": 0.0} | ({"torch": 0.0} if torch else {})
     for size in map(int, sizes or ((2048, 4096) if on_host else (4096, 8192))):
         times = 3 if size == 4096 and on_host else 8
-        rates.append(chips.matrix_rate(dtype, size, times))
-        if torch is not None:
+        peaks["jax"] = max(peaks["jax"], chips.matrix_rate(dtype, size, times))
+        if torch:
             product = _torch_product(torch, size, dtype)
-            rates.append(2 * size**3 / chips.fastest(product, times))
-    return max(rates)
+            rate = 2 * size**3 / chips.fastest(product, times)
+            peaks["torch"] = max(peaks["torch"], rate)
+    return peaks
 
 
 def _torch_product(torch, size: int, dtype: str) -> Callable[[], object]:
@@ -197,7 +209,7 @@ def warn_if_busy() -> None:
 
 def table(rows: Iterable[Row]) -> str:
     """Formats rows as a table; columns without content are left out."""
-    heads = "work", "unit", "ours", "peer", "", "ratio", "of floor", "MB", "peer's MB"
+    heads = "work", "unit", "ours", "peer", "", "ratio", "of limit", "MB", "peer's MB"
     lines = [heads] + [
         (
             row.work,
@@ -206,7 +218,7 @@ def table(rows: Iterable[Row]) -> str:
             row.peer_name,
             _number(row.peer),
             "" if row.ratio is None else f"{row.ratio:.2f}",
-            "" if row.floor_share is None else f"{row.floor_share:.2f}",
+            "" if row.share_of_limit is None else f"{row.share_of_limit:.2f}",
             _number(row.ours_megabytes),
             _number(row.peer_megabytes),
         )
@@ -236,7 +248,7 @@ def define_flags(rounds: int | None = 5) -> None:
     flags.DEFINE_list(
         "peak_sizes", [], "Sizes of the square matrices that measure the matrix peak."
     )
-    flags.DEFINE_string("json", None, "New file to write the rows to, as JSON.")
+    flags.DEFINE_string("output", None, "New file for the rows and their conditions.")
 
 
 def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
@@ -249,38 +261,21 @@ def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
 
 
 def begin(given: flags.FlagValues) -> None:
-    """Checks --json, shares the GPU with the peers and warns of other load.
+    """Checks --output, shares the GPU with the peers and warns of other load.
 
     Every benchmark calls it first.
     """
-    check_new(given.json)
+    results.check_new(given.output)
     share_the_device()
     warn_if_busy()
 
 
-def check_new(path: str | None) -> None:
-    """Refuses a file that already exists, before hours are spent on measuring."""
-    if path is None:
-        return
-    if os.path.lexists(path):
-        raise UserError(
-            f"--json={path} is there already; name another file, or move it away: "
-            "measurements are not overwritten"
-        )
-    if not Path(path).absolute().parent.is_dir():
-        raise UserError(f"--json={path}: its folder does not exist; create it first")
+def publish(rows: Sequence[Row], path: str | None, **measured) -> None:
+    """Prints rows with their conditions, and writes both as JSON to a file.
 
-
-def publish(rows: Sequence[Row], path: str | None) -> None:
-    """Prints rows, and writes them as JSON to a file."""
-    print(table(rows))
-    write(rows, path)
-
-
-def write(rows: Sequence[Row], path: str | None) -> None:
-    """Writes rows as JSON to a new file, atomically, if one is named."""
-    if path is None:
-        return
-    check_new(path)
-    content = json.dumps([row.to_json() for row in rows], indent=2) + "\n"
-    atomic.write_atomically(path, content.encode())
+    Args:
+      measured: further conditions, such as `matrix_peak`.
+    """
+    known = results.conditions(**measured)
+    print(f"{table(rows)}\n{results.describe(known)}")
+    results.write(path, [row.to_json() for row in rows], known)

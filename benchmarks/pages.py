@@ -1,7 +1,7 @@
 """Measures explanation pages: their size, their computation, and how fast they open.
 
     python -m benchmarks.pages                            # base and big, random weights
-    python -m benchmarks.pages --models=base --pieces=30 --rounds=3 --json=PATH
+    python -m benchmarks.pages --models=base --pieces=30 --rounds=3 --output=PATH
     python -m benchmarks.pages --workdir=DIR --test=PREFIX
 
 Random weights: the sizes of configs/base.py and configs/big.py with 32,000 pieces, a
@@ -252,7 +252,7 @@ def main(_):
                 rows += rows_of_browser(
                     work, [opened(browser, file) for _ in range(given.rounds)]
                 )
-    measuring.publish(rows, given.json)
+    measuring.publish(rows, given.output)
 
 
 def rows_of(work, bound, size, seconds) -> list[measuring.Row]:

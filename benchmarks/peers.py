@@ -1,8 +1,8 @@
-"""Peers of the training benchmarks: Hugging Face's Marian on PyTorch.
+"""Peers of the training benchmarks: Hugging Face's MarianMT on PyTorch.
 
 Needs the extra `[peers]`. On a CPU, PyTorch gets a thread for each core; on a GPU,
-bfloat16 autocast, scaled_dot_product_attention, torch.compile and fused Adam. Marian is
-post-norm whatever `config.model.norm` says; a pre-norm model has just two LayerNorms
+bfloat16 autocast, scaled_dot_product_attention, torch.compile and fused Adam. MarianMT
+is post-norm whatever `config.model.norm` says; a pre-norm model has just two LayerNorms
 more.
 """
 
@@ -14,7 +14,7 @@ from t2t_jax.config import Config, ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import core_count
 
-TRAINING = ("marian",)
+TRAINING = ("marianmt",)
 PAD, BOS, EOS = 0, 1, 2
 IGNORED = -100  # a target that the loss ignores; PyTorch's default
 
@@ -86,7 +86,7 @@ def marian(config: ModelConfig, vocab_size: int, longest: int):
 
 
 class MarianTraining:
-    """Trains Marian the usual way: Adam, label-smoothed cross-entropy."""
+    """Trains MarianMT the usual way: Adam, label-smoothed cross-entropy."""
 
     def __init__(
         self, config: Config, vocab_size: int, bfloat16: bool, longest: int = 512

@@ -1,8 +1,6 @@
-"""Draws results of benchmarks: a bar for each system, and a line at the floor.
+"""Draws results of benchmarks: a bar for each system, and a line at the limit.
 
-python -m benchmarks.train_step --json=train.json
-python -m benchmarks.decode --json=decode.json
-python -m benchmarks.picture --json=train.json,decode.json --output=docs/performance.png
+python -m benchmarks.picture --input=docs/results/train.json,docs/results/d.json
 """
 
 import io
@@ -17,14 +15,14 @@ from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 
-OURS, THEIRS, FLOOR = "#1f5a99", "#b8bec6", "#c0392b"
+OURS, THEIRS, LIMIT = "#1f5a99", "#b8bec6", "#c0392b"
 
 
 def panels(rows: list[Row]) -> dict[str, dict]:
     """Collects the rates to draw: one panel for each work that has a peer.
 
     Returns:
-      Rates by system, and `floor`, by title: the work and its unit in two lines. A work
+      Rates by system, and `limit`, by title: the work and its unit in two lines. A work
       measured in several units is shown in tokens only.
     """
     collected: dict[str, dict] = {}
@@ -33,8 +31,8 @@ def panels(rows: list[Row]) -> dict[str, dict]:
             continue
         panel = collected.setdefault(f"{row.work}\n{row.unit}", {"t2t_jax": row.ours})
         panel[row.peer_name] = row.peer
-        if row.floor_share:
-            panel["floor"] = row.ours / row.floor_share
+        if row.share_of_limit:
+            panel["limit"] = row.ours / row.share_of_limit
     in_tokens = {name.split("\n")[0] for name in collected if "tokens" in name}
     return {
         name: panel
@@ -44,16 +42,16 @@ def panels(rows: list[Row]) -> dict[str, dict]:
 
 
 def read(path: str) -> list[Row]:
-    """Reads the rows that a benchmark wrote with --json."""
+    """Reads the rows that a benchmark wrote with --output."""
     try:
-        rows = json.loads(Path(path).read_text())
+        rows = json.loads(Path(path).read_text())["rows"]
         for row in rows:
             row.pop("ratio")  # computed from the others
         return [Row(**row) for row in rows]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise UserError(
             f"{path}: not the rows of a benchmark ({type(e).__name__}: {e}); want a "
-            "file written by python -m benchmarks.NAME --json=PATH"
+            "file written by python -m benchmarks.NAME --output=PATH"
         ) from e
 
 
@@ -71,7 +69,7 @@ def drawn(found: dict[str, dict]):
     )
     for axis, (name, panel) in zip(axes[:, 0], found.items(), strict=True):
         rates = dict(panel)
-        floor = rates.pop("floor", None)
+        limit = rates.pop("limit", None)
         order = sorted(rates, key=rates.get)
         colours = [OURS if system == "t2t_jax" else THEIRS for system in order]
         axis.barh(order, [rates[system] for system in order], color=colours)
@@ -80,11 +78,11 @@ def drawn(found: dict[str, dict]):
             label = f" {rate:,.0f}" if rate >= 100 else f" {rate:.3g}"
             axis.text(rate, at, label, va="center", size=8)
         end = max(rates.values()) * 1.18  # room for the longest bar's number
-        if floor and floor <= 3 * end:  # a farther floor would squeeze the bars
-            end = max(end, floor * 1.05)
-            axis.axvline(floor, color=FLOOR, lw=1)
+        if limit and limit <= 3 * end:  # a farther limit would squeeze the bars
+            end = max(end, limit * 1.05)
+            axis.axvline(limit, color=LIMIT, lw=1)
             axis.text(
-                floor, len(order) - 0.4, "floor", color=FLOOR, size=8, ha="center"
+                limit, len(order) - 0.4, "limit", color=LIMIT, size=8, ha="center"
             )
         axis.set_xlim(0, end)
         axis.set_title(name.replace("\n", ", "), loc="left", size=9)
@@ -96,14 +94,14 @@ def drawn(found: dict[str, dict]):
 
 def define_flags():
     flags.DEFINE_list(
-        "json", None, "Files that benchmarks wrote, separated by commas.", required=True
+        "input", None, "Files that benchmarks wrote with --output.", required=True
     )
-    flags.DEFINE_string("output", "performance.png", "PNG file to write.")
+    flags.DEFINE_string("output", "docs/performance.png", "PNG file to write.")
 
 
 def main(_):
     given = flags.FLAGS
-    found = panels([row for path in given.json for row in read(path)])
+    found = panels([row for path in given.input for row in read(path)])
     if not found:
         raise UserError("no row has a peer; run the benchmarks with their --peers")
     picture = io.BytesIO()

@@ -1,13 +1,13 @@
 """Compares preparing text with SentencePiece alone on all cores: speed and memory.
 
     python -m benchmarks.prepare
-    python -m benchmarks.prepare --data=PREFIX --vocab_size=37000 --json=PATH
+    python -m benchmarks.prepare --data=PREFIX --vocab_size=37000 --output=PATH
     python -m benchmarks.prepare --pairs=4500000 --vocab_size=37000 --rounds=1
 
-SentencePiece alone is the floor: its lines are in memory and its results are dropped.
+SentencePiece alone is the limit: its lines are in memory and its results are dropped.
 Ours reads the lines from PREFIX.en and PREFIX.de, cleans them and writes arrays. The
-tokenizer is trained on at most `config.data.tokenizer_lines` lines: the floor gets the
-first ones, ours has to draw its sample. The floor of encoding is measured on the first
+tokenizer is trained on at most `config.data.tokenizer_lines` lines: the limit gets the
+first ones, ours has to draw its sample. The limit of encoding is measured on the first
 400,000 lines. Every measurement has its own process; rounds alternate, and medians are
 printed. On a busy machine, trust the processor time more than the wall time. Without
 --data the text is generated.
@@ -34,7 +34,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.tools.verify.own_process import in_own_process, megabytes
 
 UNITS = "lines/s", "lines a processor second", "peak MB"
-FLOOR_LINES = 400_000  # enough to measure how fast SentencePiece encodes
+ALONE_LINES = 400_000  # enough to measure how fast SentencePiece encodes
 
 
 class Clock:
@@ -59,7 +59,7 @@ def ours_tokenizer(data: DataConfig, model: Path) -> Clock:
     return clock
 
 
-def floor_tokenizer(data: DataConfig, model: Path) -> Clock:
+def alone_tokenizer(data: DataConfig, model: Path) -> Clock:
     lines = list(itertools.islice(_lines(data), data.tokenizer_lines))
     clock = Clock(len(lines))
     train_tokenizer(lines, data.vocab_size)
@@ -74,8 +74,8 @@ def ours_encoding(data: DataConfig, model: Path) -> Clock:
     return clock.stop()
 
 
-def floor_encoding(data: DataConfig, model: Path) -> Clock:
-    lines = list(itertools.islice(_lines(data), FLOOR_LINES))
+def alone_encoding(data: DataConfig, model: Path) -> Clock:
+    lines = list(itertools.islice(_lines(data), ALONE_LINES))
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     clock = Clock(len(lines))
     for begin in range(0, len(lines), 10_000):
@@ -84,8 +84,8 @@ def floor_encoding(data: DataConfig, model: Path) -> Clock:
 
 
 PARTS = {
-    "tokenizer": (ours_tokenizer, floor_tokenizer),
-    "encoding": (ours_encoding, floor_encoding),
+    "tokenizer": (ours_tokenizer, alone_tokenizer),
+    "encoding": (ours_encoding, alone_encoding),
 }
 
 
@@ -107,14 +107,14 @@ def measured(contender, data: DataConfig, model: Path) -> tuple[float, float, fl
 
 
 def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
-    """Measures ours and the floor in turns; prints medians and returns them as rows."""
+    """Measures ours and SentencePiece alone in turns; returns the medians as rows."""
     from benchmarks.measuring import Row, turns  # not in the processes measured
 
-    ours_and_floor = dict(zip(("ours", "alone"), PARTS[part], strict=True))
+    both = dict(zip(("ours", "alone"), PARTS[part], strict=True))
     results = turns(
         {
             name: partial(in_own_process, measured, contender, data, model)
-            for name, contender in ours_and_floor.items()
+            for name, contender in both.items()
         },
         rounds,
     )
@@ -137,7 +137,7 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
                 mine,
                 alone,
                 "SentencePiece alone",
-                floor_share=mine / alone if is_rate else None,
+                share_of_limit=mine / alone if is_rate else None,
                 more_is_better=is_rate,
             )
         )
@@ -151,7 +151,7 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
 def define_flags():
     flags.DEFINE_string("data", None, "PREFIX of the text PREFIX.en and PREFIX.de.")
     flags.DEFINE_integer("pairs", 100_000, "Pairs of generated text.", lower_bound=1)
-    flags.DEFINE_string("json", None, "File to write the numbers to, as JSON.")
+    flags.DEFINE_string("output", None, "New file for the rows and their conditions.")
     flags.DEFINE_integer("vocab_size", 16_000, "Pieces.", lower_bound=300)
     flags.DEFINE_integer(
         "rounds", 3, "Number of rounds; medians are printed.", lower_bound=1
@@ -159,10 +159,11 @@ def define_flags():
 
 
 def main(_):
-    from benchmarks.measuring import check_new, write
+    from benchmarks import results
+    from benchmarks.measuring import publish
 
     given = flags.FLAGS
-    check_new(given.json)
+    results.check_new(given.output)
     with tempfile.TemporaryDirectory() as folder:
         prefix = given.data or wmt.write_text(Path(folder), given.pairs)
         data = DataConfig(train=str(prefix), vocab_size=given.vocab_size)
@@ -170,7 +171,7 @@ def main(_):
         rows = []
         for part in PARTS:
             rows += compared(part, data, model, given.rounds)
-    write(rows, given.json)
+    publish(rows, given.output)
 
 
 if __name__ == "__main__":

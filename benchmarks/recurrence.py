@@ -3,8 +3,8 @@
     python -m benchmarks.recurrence
     python -m benchmarks.recurrence --peers= --sizes=32x64x256
 
-Sizes are rows x tokens x width. The floor is the time of its matrix products at the
-measured peak. PyTorch is in the extra `[peers]`.
+Sizes are rows x tokens x width. The limit is the rate of its matrix products alone at
+the measured peak. PyTorch is in the extra `[peers]`.
 """
 
 import time
@@ -80,14 +80,14 @@ def rate(function) -> float:
 def define_flags():
     flags.DEFINE_list("sizes", ["32x64x128", "32x64x256", "32x64x512"], "Sizes.")
     flags.DEFINE_list("peers", ["torch"], "Other programs: torch, or nothing.")
-    flags.DEFINE_integer("rounds", 5, "Rounds, in which all take turns.")
+    measuring.define_flags()
 
 
 def main(_):
     given = flags.FLAGS
-    measuring.warn_if_busy()
+    measuring.begin(given)
     others = measuring.chosen(given.peers, ["torch"], "peers")
-    peak, rows = measuring.matrix_peak(), []
+    peaks, rows = measuring.matrix_peaks(), []
     for size in given.sizes:
         shape = tuple(map(int, size.split("x")))
         both, forward, flops, seconds = ours(*shape)
@@ -100,11 +100,11 @@ def main(_):
                 {name: lambda f=f[i]: rate(f) for name, f in contenders.items()},
                 given.rounds,
             )
-            share = measuring.floor_share(medians["ours"], products * flops, peak)
+            share = measuring.share_of_limit(medians["ours"], products * flops, peaks)
             rows += measuring.rows_of(
-                f"{size}, {work}", "calls/s", medians, floor_share=share
+                f"{size}, {work}", "calls/s", medians, share_of_limit=share
             )
-    print(measuring.table(rows))
+    measuring.publish(rows, given.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Measures the time to start: imports, a command's help, the first training step.
 
     python -m benchmarks.startup
-    python -m benchmarks.startup --config=configs/tiny.py --rounds=5 --json=PATH
+    python -m benchmarks.startup --config=configs/tiny.py --rounds=5 --output=PATH
 
-Every measurement, in seconds, runs in new processes. The floor of an import is `import
+Every measurement, in seconds, runs in new processes. The limit of an import is `import
 jax`; `import t2t_jax` alone imports nothing, so it is timed together with JAX. The
 first step is timed from the start of `python -m t2t_jax.main` until the message that it
 is done, with tokenizer and token arrays prepared by an earlier run. A cold start has an
@@ -152,10 +152,10 @@ def main(_):
                 {s: lambda code=code: imported(code) for s, code in statements.items()},
                 given.rounds,
             )
-            floor = seconds.pop("import jax")
-            beside = {"peer": floor, "peer_name": "import jax", "more_is_better": False}
+            limit = seconds.pop("import jax")
+            beside = {"peer": limit, "peer_name": "import jax", "more_is_better": False}
             rows += [
-                measuring.Row(name, "s", own, floor_share=floor / own, **beside)
+                measuring.Row(name, "s", own, share_of_limit=limit / own, **beside)
                 for name, own in seconds.items()
             ]
         if "help" in parts:
@@ -175,7 +175,7 @@ def main(_):
                 _alone(f"{name} first step, {kind}", measuring.median(values))
                 for kind, values in seconds.items()
             ]
-        measuring.publish(rows, given.json)
+        measuring.publish(rows, given.output)
 
 
 def _alone(work: str, seconds: float) -> measuring.Row:

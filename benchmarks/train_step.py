@@ -1,11 +1,12 @@
-"""Compares a training step with Marian's on PyTorch: target tokens per second.
+"""Compares a training step with Hugging Face's MarianMT on PyTorch.
 
     python -m benchmarks.train_step
-    python -m benchmarks.train_step --work=S --rounds=9 --json=PATH
+    python -m benchmarks.train_step --work=S --rounds=9 --output=PATH
     python -m benchmarks.train_step --config=configs/big.py --batch=16x64
 
-Work T is the paper's base model with 32,000 pieces and 32 rows of 32 + 32 tokens; S is
-a small model with 8,000 pieces, 170 rows of 24 + 24 tokens and dropout 0.3. With
+Rates are in target tokens a second. Work T is the paper's base model with 32,000 pieces
+and 32 rows of 32 + 32 tokens; S is a small model (4 + 4 layers of 128) with 8,000
+pieces, 170 rows of 24 + 24 tokens and dropout 0.3. With
 --config the work is that config's model, with the shape of its batches unless --batch
 is given. A step is forward, backward and Adam, from token ids in the host's memory,
 without padding. Peak memory is measured in a separate process for each contender, above
@@ -61,8 +62,10 @@ def _small() -> Config:
 
 
 WORKS = {
-    "T": Work("T", Config(), 32_000, Shape(32, 32, 32)),
-    "S": Work("S", _small(), 8_000, Shape(170, 24, 24)),
+    "T": Work("step of base (T)", Config(), 32_000, Shape(32, 32, 32)),
+    "S": Work(
+        "training step of a small model (S)", _small(), 8_000, Shape(170, 24, 24)
+    ),
 }
 
 
@@ -111,18 +114,20 @@ def memory(name: str, work: Work, steps: int = 3) -> float | None:
     return None if before is None or peak is None else peak - before
 
 
-def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
-    """Measures one work; returns its rows."""
-    peaks = {}
+def measured(work: Work, names: list[str], given):
+    """Measures one work; returns its rows and the matrix peaks."""
+    memories = {}
     if given.memory:
         for name in ("ours", *names):
-            peaks[name] = in_own_process(memory, name, work)
+            memories[measuring.NAMES.get(name, name)] = in_own_process(
+                memory, name, work
+            )
     torch = peers.need("torch")[0] if names else None
     rates = {name: contender(name, work)[0] for name in ("ours", *names)}
     for rate in rates.values():
         rate(2)  # compiles, and touches the memory for the first time
     dtype = compute_dtype(work.config.model).name
-    medians, peak = measuring.alternate_with_peak(
+    medians, peaks = measuring.alternate_with_peak(
         {name: lambda rate=rate: rate(given.steps) for name, rate in rates.items()},
         given.rounds,
         dtype,
@@ -131,23 +136,23 @@ def measured(work: Work, names: list[str], given) -> list[measuring.Row]:
     )
     tokens = work.shape.rows * work.shape.target
     step = work.flops()
-    share = measuring.floor_share(medians["ours"], step / tokens, peak)
+    share = measuring.share_of_limit(medians["ours"], step / tokens, peaks)
     print(
         f"{work.name}: {step / 1e9:,.0f} GFLOP a step of {tokens:,} target tokens, "
-        f"{dtype}; matrix peak {peak / 1e9:,.0f} GFLOP/s, floor "
-        f"{peak / step * tokens:,.0f} tokens/s; ours {tokens / medians['ours']:.3f} s"
+        f"{dtype}; limit {medians['ours'] / share:,.0f} tokens/s; "
+        f"ours {tokens / medians['ours']:.3f} s"
     )
     rows = measuring.rows_of(
         work.name,
         "target tokens/s",
         medians,
-        floor_share=share,
-        ours_megabytes=peaks.get("ours"),
+        share_of_limit=share,
+        ours_megabytes=memories.get("ours"),
     )
     return [
-        dataclasses.replace(row, peer_megabytes=peaks.get(row.peer_name))
+        dataclasses.replace(row, peer_megabytes=memories.get(row.peer_name))
         for row in rows
-    ]
+    ], peaks
 
 
 def works(given, argv: list[str]) -> list[Work]:
@@ -208,8 +213,9 @@ def main(_):
         peers.need("torch", "transformers")
     rows = []
     for work in works(given, sys.argv[1:]):
-        rows += measured(work, names, given)
-    measuring.publish(rows, given.json)
+        found, peaks = measured(work, names, given)
+        rows += found
+    measuring.publish(rows, given.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":
