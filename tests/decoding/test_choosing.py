@@ -1,6 +1,5 @@
 """Choices among hypotheses: their laws, with made-up models where none matters."""
 
-import dataclasses
 import types
 
 import numpy as np
@@ -11,13 +10,13 @@ from t2t_jax import UserError
 from t2t_jax.config import Config, changed
 from t2t_jax.decoding import choosing
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
-from t2t_jax.decoding.choosing import CHOICES, parse_choice, ranked
+from t2t_jax.decoding.choosing import parse_choice, ranked
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.run.train import _check_model
 from t2t_jax.tasks.table import task_of
-from tests.decoding.small_translator import TEXT, translator
+from tests.decoding.small_translator import TEXT, translator, vocabulary
 
 WORDS = ["der", "Hund", "sieht", "die", "Katze", "ein", "Mann", "schläft", "nicht"]
 
@@ -39,26 +38,14 @@ def translations(lines, count, seed=0):
     return found
 
 
-class Vocabulary:
-    """One piece for each word."""
-
-    @property
-    def source(self):
-        return self
-
-    def encode(self, lines, end=False):
-        return [[0] * (len(line.split()) + end) for line in lines]
-
-
 class MadeUp:
     """A translator without a model, which records what it was asked for."""
 
     model = types.SimpleNamespace(has_source=True)
-    vocabulary = Vocabulary()
     config = Config()
 
     def __init__(self):
-        self.asked = {}
+        self.vocabulary, self.asked = vocabulary(), {}
 
     def search(self, lines, request):
         self.asked = {**request.search, "nbest": request.nbest, "must": request.must}
@@ -81,22 +68,15 @@ def chosen(text, lines, nbest=1, must=(), **search):
     return made(text).translate(translator, lines, request), translator.asked
 
 
-# ------------------------------------------------------------------------------ ranking
-
-
 def test_of_equals_the_earlier_and_of_equal_texts_one():
-    texts = "a", "b", "a", "c"
-    of = Translation("line", tuple(map(hypothesis, texts)))
-    found = ranked(of, [1.0, 2.0, 3.0, 2.0], 9)
-    assert [(h.text, h.score) for h in found.hypotheses] == [
-        ("a", 3.0),
-        ("b", 2.0),
-        ("c", 2.0),
-    ]
-    assert [h.text for h in ranked(of, [1.0, 2.0, 3.0, 2.0], 2).hypotheses] == [
-        "a",
-        "b",
-    ]
+    of = Translation("line", tuple(map(hypothesis, ("a", "b", "a", "c"))))
+
+    def ranks(scores, nbest):
+        return [(h.text, h.score) for h in ranked(of, scores, nbest).hypotheses]
+
+    wanted = [("a", 3.0), ("b", 2.0), ("c", 2.0)]
+    assert ranks([1.0, 2.0, 3.0, 2.0], 9) == wanted
+    assert ranks([1.0, 2.0, 3.0, 2.0], 2) == wanted[:2]
     # Rounding decides nothing.
     assert ranked(of, [0.3, 0.1 + 0.2, 0.0, 0.3 + 1e-13], 1).text == "a"
     assert ranked(of, [0.3, 0.3 + 1e-6, 0.0, 0.0], 1).text == "b"
@@ -121,44 +101,34 @@ def test_a_line_does_not_depend_on_its_neighbours(text):
     assert len(together[0].hypotheses) > 1
 
 
-# ------------------------------------------------------------------- minimum Bayes risk
-
-
 @pytest.mark.parametrize("name", ["chrf", "bleu"])
 @pytest.mark.parametrize("candidates", ["samples", "beam"])
 def test_the_best_has_the_highest_expected_utility(name, candidates):
-    scorer = {
-        "chrf": sacrebleu.CHRF(),
-        "bleu": sacrebleu.BLEU(effective_order=True),
-    }[name]
+    scorers = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(effective_order=True)}
     lines = [f"line {n}" for n in range(6)]
     text = f"mbr:candidates={candidates},utility={name},samples=6,nbest=6"
     found, _ = chosen(text, lines, 9)
     for of_line, before in zip(found, translations(lines, 6), strict=True):
-        weights = [1.0] * 6
+        weights = np.ones(6)
         if candidates == "beam":
-            weights = [np.exp(h.log_prob) for h in before.hypotheses]
-        expected = [
-            sum(
-                w * scorer.sentence_score(h.text, [r.text]).score
-                for w, r in zip(weights, before.hypotheses, strict=True)
-            )
-            / sum(weights)
-            for h in before.hypotheses
-        ]
-        best = before.hypotheses[int(np.argmax(np.round(expected, 9)))]
-        assert of_line.text == best.text
-        scores = [h.score for h in of_line.hypotheses]
+            weights = np.exp([h.log_prob for h in before.hypotheses])
         texts = [h.text for h in before.hypotheses]
+        utilities = [
+            [scorers[name].sentence_score(text, [other]).score for other in texts]
+            for text in texts
+        ]
+        expected = utilities @ weights / sum(weights)
+        assert of_line.text == texts[int(np.argmax(np.round(expected, 9)))]
+        scores = [h.score for h in of_line.hypotheses]
         wanted = [expected[texts.index(h.text)] for h in of_line.hypotheses]
         assert scores == pytest.approx(wanted, abs=1e-9)
         assert scores == sorted(scores, reverse=True)
 
 
 def test_a_text_that_was_drawn_twice_counts_twice():
-    texts, utility = ["a", "b", "b"], choosing.UTILITIES["chrf"]
-    third = np.full(3, 1 / 3)
-    found = choosing.expected_utilities(texts, third, utility)
+    found = choosing.expected_utilities(
+        ["a", "b", "b"], np.full(3, 1 / 3), choosing.UTILITIES["chrf"]
+    )
     assert found == pytest.approx([100 / 3, 200 / 3, 200 / 3])
     assert found[1] == found[2]
 
@@ -175,49 +145,39 @@ def test_candidates_are_drawn_or_searched_for_as_the_options_say():
     assert chosen("rerank:length=1", ["x"], beam=20)[1]["beam"] == 20
 
 
-# --------------------------------------------------------------------------- re-ranking
-
-
 def with_models(text, monkeypatch):
-    """A re-ranking whose models say how much they like a text by its words."""
-    reverse = types.SimpleNamespace(
-        score=lambda pairs, warn: [
-            types.SimpleNamespace(log_prob=-float(len(h) + len(source)))
-            for h, source in pairs
-        ]
-    )
-    monkeypatch.setattr(
-        choosing.Reranking,
-        "_language",
-        lambda _, texts: [-float(text.count("H")) for text in texts],
-    )
+    """A re-ranking whose models say how much they like a text by its letters."""
+
+    def reverse(pairs, warn):
+        scores = [-float(len(h) + len(source)) for h, source in pairs]
+        return [types.SimpleNamespace(log_prob=score) for score in scores]
+
+    def language(_, texts):
+        return [-float(text.count("H")) for text in texts]
+
+    monkeypatch.setattr(choosing.Reranking, "_language", language)
     monkeypatch.setattr(choosing, "_places", lambda options: {})
     choice = made(text)
-    choice.models["reverse"] = reverse
+    choice.models["reverse"] = types.SimpleNamespace(score=reverse)
     return choice
 
 
 @pytest.mark.parametrize(
-    ("reverse", "lm", "length"), [(0, 0, 0), (1, 0, 0), (0.5, 3, 0), (-1, 2, 1.5)]
+    ("reverse", "lm", "length"), [(0, 0, 0), (0.5, 3, 0), (-1, 2, 1.5)]
 )
 def test_the_sum_is_that_of_the_page(reverse, lm, length, monkeypatch):
     text = f"rerank:reverse_weight={reverse},lm_weight={lm},length={length}"
-    choice = with_models(text, monkeypatch)
-    lines = ["one", "and two words", "three"]
+    choice, lines = with_models(text, monkeypatch), ["one", "and two words", "three"]
     found = choice.translate(MadeUp(), lines, Request(99, {"alpha": 0.8}))
     for of_line, before in zip(found, translations(lines, 12), strict=True):
-        penalty = ((5 + len(before.source.split()) + 1) / 6) ** 0.8
-        total = {}
+        ids = vocabulary().encode([before.source], end=True)[0]
+        penalty, total = ((5 + len(ids)) / 6) ** 0.8, {}
         for h in before.hypotheses:
             others = -reverse * (len(h.text) + len(before.source))
             others += -lm * h.text.count("H") + length * len(h.tokens)
             total[h.text] = max(h.score + others / penalty, total.get(h.text, -np.inf))
         assert {h.text: h.score for h in of_line.hypotheses} == pytest.approx(total)
         assert of_line.score == pytest.approx(max(total.values()))
-        if not (reverse or lm or length):  # weights of 0 are the search's own order
-            once = {h.text: h.log_prob for h in before.hypotheses[::-1]}
-            order = [h for h in before.hypotheses if once[h.text] == h.log_prob]
-            assert [*of_line.hypotheses] == order
 
 
 def config_of(kind="translation", source="de", target="en"):
@@ -228,11 +188,11 @@ def config_of(kind="translation", source="de", target="en"):
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("reverse", config_of(), None),
         ("reverse", config_of(source="en", target="de"), "want the opposite direction"),
         ("reverse", config_of("parsing"), "'parsing'; want a model of the task 'trans"),
-        ("lm", config_of("language_model"), None),
         ("lm", config_of(), "'translation'; want a model of the task 'language_model'"),
+        ("reverse", config_of(), None),
+        ("lm", config_of("language_model"), None),
     ],
 )
 def test_models_of_another_kind_are_refused(name, config, message, monkeypatch):
@@ -252,64 +212,45 @@ def test_models_of_another_kind_are_refused(name, config, message, monkeypatch):
         ours.decode.variant("choose").check(ours)
 
 
-# ----------------------------------------------------------------------------- mistakes
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "options", "message"),
     [
-        ("mbrr", "--choose='mbrr'.*mbr"),
-        ("mbr:32", "'32' is not OPTION=VALUE"),
-        ("mbr:sampels=3", "no option 'sampels'.*samples"),
-        ("mbr:samples=many", "samples='many'; want int, such as 32"),
-        ("mbr:samples=3,samples=4", "given twice"),
-        ("mbr:samples=1", "samples=1 is too small"),
-        ("mbr:utility=blue", "utility='blue'.*bleu"),
-        ("mbr:epsilon=1", "epsilon=1.0 is too large; want at least 0 and below 1"),
-        ("mbr:seed=4294967296", "want at least 0 and below 4,294,967,296"),
-        ("mbr:candidates=all", "candidates='all'"),
-        ("probability:samples=3", "probability has no options"),
-        ("rerank", "nothing to rank by"),
-        ("rerank:lm_weight=nan,lm=x", "want a finite number"),
+        ("mbrr", {}, "--choose='mbrr'.*mbr"),
+        ("mbr:32", {}, "'32' is not OPTION=VALUE"),
+        ("mbr:sampels=3", {}, "no option 'sampels'.*samples"),
+        ("mbr:samples=many", {}, "samples='many'; want int, such as 32"),
+        ("mbr:samples=3,samples=4", {}, "given twice"),
+        ("mbr:samples=1", {}, "samples=1 is too small"),
+        ("mbr:utility=blue", {}, "utility='blue'.*bleu"),
+        ("mbr:epsilon=1", {}, "epsilon=1.0 is too large"),
+        ("probability:samples=3", {}, "probability has no options"),
+        ("rerank", {}, "nothing to rank by"),
+        ("rerank:lm_weight=nan,lm=x", {}, "want a finite number"),
+        ("mbr", {"beam": 4, "must": "y"}, "beam, must: an option of beam search"),
+        ("rerank:length=1", {"beam": 4}, "beam=4, but the choice is among nbest=12"),
+        ("mbr", {"nbest": 0}, "nbest=0"),
     ],
 )
-def test_mistakes_are_named(text, message):
+def test_mistakes_are_named(text, options, message):
     with pytest.raises(UserError, match=message):
-        made(text)
+        chosen(text, ["x"], **options)
 
 
-def test_what_a_choice_cannot_follow_is_refused():
-    with pytest.raises(UserError, match="beam, must: an option of beam search"):
-        chosen("mbr", ["x"], beam=4, must="y")
-    with pytest.raises(UserError, match="diversity: an option of beam search"):
-        chosen("mbr", ["x"], diversity=0.0)
-    with pytest.raises(UserError, match="beam=4, but the choice is among nbest=12"):
-        chosen("rerank:length=1", ["x"], beam=4)
-    with pytest.raises(UserError, match="nbest=0"):
-        chosen("mbr", ["x"], 0)
-    text_model = MadeUp()
-    text_model.model = types.SimpleNamespace(has_source=False)
-    text_model.config = changed(Config(), "model", kind="decoder_only")
+def test_a_model_without_a_source_has_no_choice():
+    language_model = MadeUp()
+    language_model.model = types.SimpleNamespace(has_source=False)
     with pytest.raises(UserError, match="has no source"):
-        made("mbr").translate(text_model, ["x"], Request())
-
-
-# -------------------------------------------------------------------- with a translator
+        made("mbr").translate(language_model, ["x"], Request())
 
 
 @pytest.mark.usefixtures("quick_compiler")
 def test_a_translator_chooses_and_says_so():
-    plain = translator()
+    plain, lines = translator(), [TEXT[0], "", TEXT[1]]
     ours = plain.with_choice("mbr:samples=4", seed=5, epsilon=0.05)
-    lines = [TEXT[0], "", TEXT[1]]
-    together = ours.translate(lines, nbest=9, warn=False)
-    alone = ours.translate(lines[2:], nbest=9, batch_size=1, first_line=7, warn=False)
-    assert together[2:] == alone
+    found = ours.translate(lines, nbest=9, warn=False)
     drawn = plain.sample(lines, samples=4, seed=5, epsilon=0.05, warn=False)
-    for found, samples in zip(together, drawn, strict=True):
-        assert {h.text for h in found.hypotheses} == {
-            h.text for h in samples.hypotheses
-        }
+    for each, samples in zip(found, drawn, strict=True):
+        assert {h.text for h in each.hypotheses} == {h.text for h in samples.hypotheses}
     # What translations depend on; without a choice, what was stored before there was.
     wanted = {"name": "mbr", "candidates": "samples", "utility": "chrf"}
     wanted |= {"samples": 4, "seed": 5, "epsilon": 0.05}
@@ -380,9 +321,3 @@ def test_a_run_whose_answers_are_not_searched_for_refuses_a_choice():
     config = changed(config, "decode", choose="mbr")
     with pytest.raises(UserError, match="'mbr' chooses among hypotheses of a search"):
         _check_model(task_of(config), config)
-
-
-def test_every_choice_has_options_that_may_change():
-    for choice in CHOICES.values():
-        for option in dataclasses.fields(choice.Options) if choice.Options else ():
-            assert option.metadata["safe"]
