@@ -1,4 +1,4 @@
-"""Model: averages in place of attention.
+"""Model: averages instead of attention.
 
 The decoder averages the tokens so far, as the average attention network does (Zhang et
 al. 2018); the source is a bag of words (Iyyer et al. 2015). It uses `width`, `hidden`,
