@@ -230,7 +230,7 @@ def find_slice(name: str, measured: Chip | None = None) -> Slice:
             return Slice(kind, chip, known)
 
     def distance(known: str) -> float:
-        """By the ratio of the numbers of chips."""
+        """The distance between two numbers of chips: the logarithm of their ratio."""
         return abs(math.log(math.prod(_shape(known)) / math.prod(shape)))
 
     near = sorted(chip.sizes, key=distance)[:2]

@@ -73,7 +73,7 @@ class Pairs:
 
 
 class Examples:
-    """How pairs of lines become examples; a task says it (`tasks/task.py`).
+    """Turns pairs of lines into examples; chosen by the task (`tasks/task.py`).
 
     Attributes:
       sides: The sides of a pair that hold text: 0 is the source, 1 the target. The

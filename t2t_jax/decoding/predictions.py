@@ -71,7 +71,7 @@ ANY, BEGINS, CONTINUES = range(3)
 
 
 class AtPlace(NamedTuple):
-    """What a model predicts at one place."""
+    """A model's prediction at one position."""
 
     # The most probable tokens, of `ANY`, `BEGINS` and `CONTINUES`.
     tokens: tuple[int, int, int]

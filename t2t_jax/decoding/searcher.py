@@ -42,7 +42,7 @@ from t2t_jax.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a caller asks of the translations of some lines."""
+    """A caller's options for the translations of some lines."""
 
     nbest: int = 1
     # Options of beam search by name; the config has the others.
@@ -201,7 +201,7 @@ class Searcher:
 
     @property
     def what(self) -> str:
-        """What it does, for people: en -> de; or a tag, or the name of its task."""
+        """A name for messages: en -> de; or a tag, or the name of its task."""
         data, kind = self.config.data, self.config.task.kind
         translates = kind == TaskConfig().kind
         return self.tag or (f"{data.source} -> {data.target}" if translates else kind)

@@ -125,7 +125,7 @@ def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
 
 
 def english_modal(clause: Clause, finite: str, needs_do: bool, base: Node):
-    """As `english_verb`, for a modal verb and the base form of the verb after it."""
+    """Conjugates a modal verb, followed by the base form of the verb after it."""
     modal, third = clause.modal.english, finite == "VBZ"
     words = modal["past" if clause.modal_past else "third" if third else "others"]
     to = [("TO", "to"), base]
@@ -144,7 +144,7 @@ def english_modal(clause: Clause, finite: str, needs_do: bool, base: Node):
 
 
 def english_objects(clause: Clause) -> list[Node]:
-    """What follows the verb: its particle or preposition, and its objects."""
+    """The particle or preposition after the verb, and its objects."""
     verb, gap = clause.verb, clause.gap
     dative = clause.dative and gap != "dative" and english_phrase(clause.dative)
     accusative = None

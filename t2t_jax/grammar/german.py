@@ -225,7 +225,7 @@ def german_verb(clause: Clause) -> tuple[Node, list[Node]]:
 
 
 def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
-    """What stands between the finite verb and the end of the clause.
+    """The words between the finite verb and the end of the clause.
 
     Its order: pronouns, time, dative before accusative, *nicht*, and at last the words
     closest to the verb. *kein* negates an indefinite object, *nicht* everything else.

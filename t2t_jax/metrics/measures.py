@@ -199,7 +199,7 @@ def randomised(measure: Measure, ours_nk: np.ndarray, baseline_nk: np.ndarray) -
 
 
 def _p_value(by_chance_m: np.ndarray, difference: float) -> float:
-    """How often differences by chance are as large; 1 without a difference."""
+    """The share of chance differences that are as large; 1 without a difference."""
     if not difference:
         return 1.0
     # Sums in another order round differently; an equal difference counts as as large.

@@ -199,7 +199,7 @@ def paper_scores(
 
 
 def _scored_tokens(name, bleu, sides, steps: str, interval: bool = False) -> dict:
-    """As `scored`; sacreBLEU's signature does not know of the steps before it."""
+    """Scores text that was tokenized before; sacreBLEU's signature omits that step."""
     scores = scored(name, with_plain_floats(bleu), *sides, interval)
     scores[f"{name}_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores

@@ -151,7 +151,7 @@ def without_clocks(tree: Any) -> Any:
 
 
 def workdir_differences(whole: Path, other: Path) -> dict[str, list[str]]:
-    """What differs between two workdirs, by the names of `COMPARED`.
+    """Compares two workdirs; returns the differences by the names of `COMPARED`.
 
     Each difference is a line of text; a list is empty if the two are equal.
     """

@@ -54,7 +54,7 @@ class PairOptions:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What training has to keep as one token, by `config.data.symbols`."""
+        """The symbols that training keeps as one token (`config.data.symbols`)."""
         blanks = any(noise.name == "blank" for noise in self.noises)
         return tuple(filter(None, (self.tag, BLANK if blanks else "")))
 

@@ -212,7 +212,7 @@ _GERMAN = "qwertzuiopü", "asdfghjklöä", "yxcvbnm"
 
 
 def _near(rows: Sequence[str], above: int) -> dict[str, str]:
-    """For each letter those of the keys around it, at most `above` rows away."""
+    """Maps each letter to those on the keys around it, at most `above` rows away."""
     place_of = {
         letter: (row + 0.0, column + row / 2)  # each row begins half a key later
         for row, letters in enumerate(rows)

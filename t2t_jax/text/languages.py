@@ -64,7 +64,7 @@ def trigrams(side: Side) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Languages:
-    """What the lines of both sides of a text look like.
+    """Models of the lines of both sides of a text: letters, frequent words, scripts.
 
     Args:
       pairs: the sides of a sample of the text.

@@ -148,13 +148,13 @@ Metrics = dict[str, float | None]  # None: a value that was not finite
 
 
 class Log(NamedTuple):
-    """What a log holds."""
+    """The entries of a log file, and what was wrong with its lines."""
 
     entries: list[dict]  # the objects on its lines, in order
     damaged: list[int]  # the numbers of the damaged lines, from 1
 
     def undone(self) -> list[bool]:
-        """For each entry: did the run later return to a step before it?"""
+        """Marks the entries that a later return to an earlier step has undone."""
         undone, lowest = [], math.inf
         for entry in reversed(self.entries):
             undone.append(entry["step"] > lowest)

@@ -82,7 +82,7 @@ def make_tokenizer(
 
 
 def make_source_tokenizer(corpora: Sequence[Corpus], config: DataConfig) -> Vocabulary:
-    """As `make_tokenizer`, of the source alone: for a target that is not text."""
+    """Makes a tokenizer of the source alone, for a target that is not text."""
     return _tokenizer_for(SEPARATE[1], corpora, config, config.vocab_sizes[-1])
 
 

@@ -82,7 +82,7 @@ class OpenedRun:
 
     @cached_property
     def rollbacks(self) -> Rollbacks:
-        """Where it went back and skipped data."""
+        """The steps at which the run went back and skipped data."""
         return Rollbacks(self.workdir)
 
     @cached_property

@@ -79,7 +79,7 @@ def _share(row: dict) -> str:
 
 
 def _pair(comparison: dict, number: int) -> Iterator[str]:
-    """What differs between a system and the baseline."""
+    """The differences between a system and the baseline."""
     counts = comparison["histograms"][number]
     yield (
         f"  lines: {counts['better']:,} better, {counts['worse']:,} worse, "

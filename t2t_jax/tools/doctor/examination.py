@@ -29,7 +29,7 @@ EXAMPLES = 10  # of each rule, the worst
 
 
 class Options(NamedTuple):
-    """How a text is examined.
+    """Options of an examination.
 
     Attributes:
       limits: thresholds, by rule and name; as `rules.with_limits` returns them.
@@ -150,7 +150,7 @@ class Examination:
             heapq.heapreplace(heap, item)
 
     def _accuse_late(self, name: str, place: int, severity: float, note: str) -> None:
-        """As `_accuse`, by a rule that needed all pairs."""
+        """Accuses a pair by a rule that needed all pairs."""
         self.mask_p[place] |= BIT[name]
         self._accuse(name, place, severity, note)
         if name in self.options.drops:

@@ -41,7 +41,7 @@ class Spread(NamedTuple):
         return cls(middle, max(deviation, least))
 
     def z(self, values: np.ndarray) -> np.ndarray:
-        """How many deviations above the middle values are."""
+        """Robust z-scores: deviations above the median."""
         return (values - self.middle) / self.deviation
 
 

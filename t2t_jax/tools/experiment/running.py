@@ -74,7 +74,7 @@ class Queue:
         return workdir_of(task.run, self.runs)
 
     def result(self, task: Task) -> RunResult:
-        """What a run has written so far."""
+        """Reads the results that a run has written so far."""
         return RunResult(task.run, self.workdir(task))
 
     def state(self, task: Task) -> str:

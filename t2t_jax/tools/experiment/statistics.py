@@ -203,7 +203,7 @@ def has_lines(row: RowResult, column: str) -> bool:
 def _line_p_values(
     ours: RowResult, theirs: RowResult, column: str, folder: Path
 ) -> dict[str, float]:
-    """By test of `TESTS`, the largest p of all pairs of runs of the same seed.
+    """The largest p-value of all pairs of runs of one seed, by test of `TESTS`.
 
     A pair whose difference has the opposite sign of the difference between the means
     has p = 1.

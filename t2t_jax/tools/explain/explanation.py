@@ -380,14 +380,14 @@ def _reading(
 def _part(
     describe: Callable[..., dict], payload: Payload, part: Any, piece_of: Sequence[str]
 ) -> dict[str, Any]:
-    """What `describe` returns of a part, or the reason why the model has none."""
+    """Describes a part, or gives the reason why the model has none."""
     if isinstance(part, Missing):
         return {"missing": part.why}
     return describe(payload, part, piece_of)
 
 
 def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]:
-    """For each token, what else was probable: token, log-probability, continuation."""
+    """Lists for each token its rivals: token, log-probability, continuation."""
     places = {
         (each.position, each.token): n for n, each in enumerate(reading.continuations)
     }

@@ -80,7 +80,7 @@ def norm(config, weights, x_td):
 
 
 def softmax(scores):
-    """Of the last axis."""
+    """Softmax over the last axis."""
     exponentials = xp(scores).exp(scores - scores.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 

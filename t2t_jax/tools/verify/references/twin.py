@@ -185,7 +185,7 @@ def sinusoid(pos: int, d_model: int, layout="interleaved", spacing="paper"):
 
 
 class Scheme:
-    """How one layer's self-attention knows where its tokens stand.
+    """A position scheme, as one layer's self-attention applies it.
 
     Distances are j - i for a query at i and a key at j.
     """
@@ -223,7 +223,7 @@ class Scheme:
         return xp(x_btk).stack([pairs.real, pairs.imag], axis=-1).reshape(x_btk.shape)
 
     def score(self, q_btk, head: int, heads: int):
-        """What is added to q k / sqrt(d_k), [b, t, s]."""
+        """The term added to q k / sqrt(d_k), [b, t, s]."""
         if self.config.positions == "alibi":
             # Press et al. 2022, section 3: the geometric sequence that starts at
             # 2^(-8/n) and uses that same value as its ratio.
@@ -243,7 +243,7 @@ class Scheme:
         return 0.0
 
     def value(self, p_bts):
-        """What is added to the values (Shaw et al. 2018, equation 3), [b, t, k]."""
+        """The term added to the values (Shaw et al. 2018, equation 3), [b, t, k]."""
         if self.config.positions != "relative":
             return 0.0
         if not option(self.config, "relative_values"):
