@@ -353,7 +353,7 @@ class SearchOptions(Section):
         """Returns these options with some values replaced; None keeps a value.
 
         Args:
-          label: stands before the names in messages, such as "--" for flags.
+          label: written before the names in messages, such as "--" for flags.
         """
         given = checked_options(SearchOptions, given, label)
         options = dataclasses.replace(self, **given)

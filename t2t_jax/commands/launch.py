@@ -30,7 +30,7 @@ COMMANDS = {
     },
     "look": {
         "explain": "show on a page why a sentence was translated this way",
-        "describe": "describe a config beside the paper: sizes, rates, FLOPs",
+        "describe": "describe a config next to the paper: sizes, rates, FLOPs",
         "plot": "draw the logs of runs: losses, scores, rates; a page or a picture",
     },
     "check": {

@@ -3,7 +3,7 @@
 Text is UTF-8 with one sentence a line. Only a line feed ends a line; a carriage return
 before it is dropped. So no other Unicode line separator can misalign two files.
 
-`PREFIX.hashes` stands beside `PREFIX.en` and `PREFIX.de` (or is `PREFIX.hashes.gz`).
+`PREFIX.hashes` is next to `PREFIX.en` and `PREFIX.de` (or is `PREFIX.hashes.gz`).
 Its line N is a hash of their lines N. What writes pairs by machine writes it too, and
 it is checked when it is there: a line that was lost, sorted away or edited in one file
 would otherwise shift all pairs behind it, without any error. A hash does not depend on

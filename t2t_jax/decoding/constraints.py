@@ -10,7 +10,7 @@ letter. Next to such bytes, a forbidden phrase counts as a match and a required 
 does not, so both constraints hold in any case. (U+2581 is matched in the spelling of
 `data/tokenizers/`, which is the same as that of U+F8FE U+F8FD, of private use.)
 
-If detokenization decides the spaces beside punctuation, as with Moses, they do not
+If detokenization decides the spaces next to punctuation, as with Moses, they do not
 count: "Hund." matches in `Hund` `.`, whose text is "Hund.".
 
 A token that spells n characters makes n moves of a small automaton over symbols
@@ -291,7 +291,7 @@ class _Phrase:
 
 
 def without_free_spaces(text: str) -> str:
-    """Removes the spaces beside punctuation."""
+    """Removes the spaces next to punctuation."""
     return re.sub(r" *([^\w ]) *", r"\1", text)
 
 

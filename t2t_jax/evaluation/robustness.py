@@ -1,4 +1,4 @@
-"""Robustness: scores of damaged copies of a test set beside those of the set itself.
+"""Robustness: scores of damaged copies of a test set, and those of the set itself.
 
 Damage (`text/damage.py`) is a pure function of the line and its number, so that
 everybody who damages a set gets the same one.

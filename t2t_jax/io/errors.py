@@ -1,11 +1,11 @@
-"""Errors that a user can mend, and hints for misspelled names."""
+"""Errors that a user can fix, and hints for misspelled names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """An error that the user can mend: what was got, what was wanted, how to mend it.
+    """An error that the user can fix: what was got, what was wanted, how to fix it.
 
     The commands print its message without a traceback and exit with status 2;
     from Python it is an ordinary `ValueError`.

@@ -112,7 +112,7 @@ class Stretch(NamedTuple):
 
 
 class StoredComparison(NamedTuple):
-    """A stored checkpoint beside the same step executed again."""
+    """A stored checkpoint and the same step executed again."""
 
     step: int
     kind: str

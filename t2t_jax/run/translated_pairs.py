@@ -1,4 +1,4 @@
-"""Training pairs made by machine: back-translations beside the lines they are of.
+"""Training pairs made by machine: back-translations and the lines they are of.
 
 A model from German to English makes pairs for one from English to German: `PREFIX.de`
 has the lines of a German text, unchanged, and `PREFIX.en` their translations (Sennrich

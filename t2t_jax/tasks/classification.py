@@ -261,14 +261,14 @@ def _parsed(line: str, where: str, first: bool) -> Pair:
     """Splits a line at its tab; raises UserError if it is not text, tab, label."""
     tabs = line.count("\t")
     if tabs != 1:
-        mend = "add the label after a tab"
+        fix = "add the label after a tab"
         if not line.strip():
-            mend = "remove the empty line"
+            fix = "remove the empty line"
         elif tabs:
-            mend = "neither contains a tab: replace the others by spaces"
+            fix = "neither contains a tab: replace the others by spaces"
         raise UserError(
             f"{where}: {tabs or 'no'} tab{'s' * (tabs != 1)} in {line[:60]!r}; want "
-            f"one between the sentence and its label; {mend}"
+            f"one between the sentence and its label; {fix}"
         )
     text, label = line.split("\t")
     label = label.strip()  # "1 " and "1" are one class

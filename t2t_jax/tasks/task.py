@@ -276,7 +276,7 @@ class Task(Examples):
         return joined
 
     def example(self, answer: str, pair: Pair) -> list[str]:
-        """Formats an answer beside its example, for a person to watch training."""
+        """Formats an answer next to its example, for a person to watch training."""
         source, target = pair
         shown = {"source": source, "answer": answer, "reference": target}
         return [f"{name:12} {line}" for name, line in shown.items() if line]

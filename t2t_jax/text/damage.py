@@ -266,7 +266,7 @@ def _mistyped(word: str, draws: Stream) -> str:
 
 
 def key_typos(line: str, draws: Stream) -> str:
-    """Hits a key beside the right one, before or in place of it, in a word of five."""
+    """Hits a key next to the right one, before or instead of it, in a word of five."""
 
     def mistyped(word: str) -> str:
         at = draws.below(len(word))

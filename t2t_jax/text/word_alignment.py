@@ -61,8 +61,8 @@ class BothWays(NamedTuple):
     """IBM Model 1 of both directions, without the empty word.
 
     Attributes:
-      type_c: the type of each cell: which two words. A cell is a source word beside a
-        target word of its pair; all sources of a target follow each other.
+      type_c: the type of each cell: which two words. A cell is a source word and a target
+        word of its pair; all sources of a target follow each other.
       source_k, target_k: the words of each type, as numbers.
       forward_k, backward_k: t(target | source) and t(source | target).
     """
@@ -183,7 +183,7 @@ class TranslationTable:
 
         Returns:
           float64 [t]: the largest t(target | source) over the words of the source, 0
-          if no source word has been seen beside it; NaN for target words that the
+          if no source word has been seen with it; NaN for target words that the
           training text hardly has, which the model cannot judge.
         """
         source_s, target_t = (

@@ -5,7 +5,7 @@ text (Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3):
 a search finds is too regular, and noise makes sources richer.
 
 Noise is written as `drop@0.1,blank@0.1,swap@3`, and applied in this order. It is a pure
-function of (seed, number of the line), whatever the lines beside it.
+function of (seed, number of the line), whatever the other lines.
 """
 
 import re

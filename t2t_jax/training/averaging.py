@@ -150,7 +150,7 @@ def average_checkpoints(
       The steps that were averaged, ascending, and the mean of their parameters, float32
       NumPy arrays.
     """
-    # One checkpoint is in memory at a time, beside the sum. The sum is float64, so that
+    # One checkpoint is in memory at a time, and the sum. The sum is float64, so that
     # the order of the checkpoints does not matter.
     total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), shapes)
     steps: list[int] = []

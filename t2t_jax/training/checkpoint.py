@@ -38,7 +38,7 @@ def handler(barriers: str = "first") -> ocp.CompositeCheckpointHandler:
 
 
 class RunProgress(NamedTuple):
-    """The progress of a run, stored beside its TrainState."""
+    """The progress of a run, stored with its TrainState."""
 
     position: Position = Position()  # of the next batch
     seconds: float = 0.0  # of training so far, over all restarts

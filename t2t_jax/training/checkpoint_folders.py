@@ -145,7 +145,7 @@ def set_aside(path: epath.Path, why: str) -> None:
 # --------------------------------------------------------------------------- disk space
 # Buckets are taken to be unlimited.
 
-MARGIN = 1 << 20  # bytes of a checkpoint beside its arrays, such as metadata
+MARGIN = 1 << 20  # bytes of a checkpoint besides its arrays, such as metadata
 
 
 def free_bytes(folder: epath.Path) -> float:

@@ -143,7 +143,7 @@ def summed(
     """
     n = len(outputs)
 
-    # The logits of all outputs are one array, beside each other along the length.
+    # The logits of all outputs are one array, side by side along the length.
     def of_tokens(logits_bnv, *others):
         return tuple(f(*jnp.split(logits_bnv, n, axis=1), *others))
 
@@ -225,7 +225,7 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
         """Returns what is added up over chunks, and the gradients by the outputs."""
         outputs, real_bt, others, frozen_outputs = chunk
         n = len(outputs)
-        # Several passes lie beside each other along the length: one product for all,
+        # Several passes lie side by side along the length: one product for all,
         # and every row stays on its device.
         x_btd = outputs[0] if n == 1 else jnp.concatenate(outputs, axis=1)
         logits = [project(x_btd, rounded_vd, bias_v)]

@@ -27,7 +27,7 @@ from t2t_jax.workdir import Workdir
 
 
 class FrozenModels(NamedTuple):
-    """Models beside the one that trains, and a function that reads their parameters."""
+    """Models besides the trained one, and a function that reads their parameters."""
 
     # Without parameters, in the order in which the loss names them.
     models: tuple[Model, ...] = ()
@@ -156,7 +156,7 @@ def _read(
     parameters.append(read)
     sha256 = averaging.parameters_sha256(read)
     listed = ", ".join(f"{step:,}" for step in steps)
-    say(f"reading {source} beside training, steps {listed}, SHA-256 {sha256[:12]}")
+    say(f"reading {source} during training, steps {listed}, SHA-256 {sha256[:12]}")
     return sha256
 
 

@@ -2,7 +2,7 @@
 
 Moses splits text into words (and FSMT normalizes it before), merges split each word
 into pieces, and a table has their ids. Decoding joins the pieces and undoes Moses. That
-is not lossless: Moses decides where spaces stand beside punctuation.
+is not lossless: Moses decides where spaces are next to punctuation.
 
 fairseq marks a piece inside a word (`Hun@@ d`), FSMT the last one (`Hun d</w>`).
 """
@@ -183,7 +183,7 @@ class BytePairs:
             )
         except (LookupError, TypeError, ValueError) as e:
             raise UserError(f"{name} is damaged: {e!r}; import the model again") from e
-        # Moses decides the spaces beside punctuation, so phrases match without them.
+        # Moses decides the spaces next to punctuation, so phrases match without them.
         self.free_spaces = moses is not None
         self._split = re.compile(f"({'|'.join(map(re.escape, special))})").split
         self._special = bool(special)

@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
       unknown: stands for what the tokenizer cannot spell; -1 if there is none.
       first: tokens that every sentence begins with, such as that of its language.
       never: tokens that no translation contains, besides `pad` and `bos`.
-      free_spaces: True if `decode` decides the spaces beside punctuation.
+      free_spaces: True if `decode` decides the spaces next to punctuation.
       source: the tokenizer of the source text if it encodes text otherwise with the
         same ids; None if this one does.
     """

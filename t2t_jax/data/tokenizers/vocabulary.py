@@ -58,7 +58,7 @@ class Vocabulary:
         sentence. Padding and start are inputs only, unless the start is `eos`.
       unknown: the id of what the tokenizer cannot spell; -1 if there is none.
       never: ids besides these that no translation contains.
-      free_spaces: True if `decode` decides the spaces beside punctuation.
+      free_spaces: True if `decode` decides the spaces next to punctuation.
 
     Raises:
       UserError: not a tokenizer, or one without an end of sentence.

@@ -33,7 +33,7 @@ class Request(NamedTuple):
       source, target: languages, as the model names them (`eng_Latn`, `de`).
       tokenizer, source_tokenizer: SentencePiece models, for formats without a
         tokenizer of their own.
-      model: fields of `config.model` that the file does not tell, such as heads.
+      model: fields of `config.model` that the file does not state, such as heads.
     """
 
     path: Path

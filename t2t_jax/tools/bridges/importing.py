@@ -102,7 +102,7 @@ def check_request(request: Request, name: str, form: ImportFormat) -> None:
         if field != "path" and field not in form.reads and value:
             flag = f"config.model.{next(iter(value))}" if field == "model" else field
             raise UserError(
-                f"--{flag} has no effect with --format={name}, whose files tell it; "
+                f"--{flag} has no effect with --format={name}, whose files state it; "
                 "leave it out"
             )
 
@@ -197,7 +197,7 @@ def define_flags():
     string(
         "format",
         "",
-        f"The format of the model, if its files do not tell: {', '.join(IMPORTS)}.",
+        f"The format of the model, if its files do not state: {', '.join(IMPORTS)}.",
     )
     string("source", "", "The language to translate from, as the model names it.")
     string("target", "", "The language to translate into.")
@@ -206,7 +206,7 @@ def define_flags():
     config_flags.DEFINE_config_dict(
         "config",
         fields.to_config_dict(fields.Config()),
-        "Fields of the model that its files do not tell, such as "
+        "Fields of the model that its files do not state, such as "
         "--config.model.heads=8.",
     )
 
@@ -241,7 +241,7 @@ def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
         if section != "model" or "." in name:
             raise UserError(
                 f"--config.{field} is not read by import; only fields of config.model "
-                "that the model's files do not tell are"
+                "that the model's files do not state are"
             )
         given[name] = config.model[name]
     return given

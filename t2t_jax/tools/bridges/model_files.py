@@ -1,4 +1,4 @@
-"""Files beside the weights of other systems' models: JSON, YAML, text, tokens.
+"""Files next to the weights of other systems' models: JSON, YAML, text, tokens.
 
 Functions that read one raise a UserError that names the file: missing, or damaged.
 """
@@ -113,7 +113,7 @@ def _yaml_table(path: Path) -> dict[str, int]:
 class Fields:
     """An object of named values, such as a config; reports those that nobody read.
 
-    What is read has a meaning here; what is left at the end is told to the user.
+    What is read has a meaning here; what is left at the end is reported to the user.
 
     Args:
       values: the object.

@@ -131,7 +131,7 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(index, dict) or not all(
         isinstance(file, str) and Path(file).name == file for file in index.values()
     ):
-        raise _damaged(path, "want `weight_map`, from names to files beside it")
+        raise _damaged(path, "want `weight_map`, from names to files next to it")
     found: dict[str, np.ndarray] = {}
     for file in sorted(set(index.values())):
         tensors = _one_file(path.parent / file)

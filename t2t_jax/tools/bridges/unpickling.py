@@ -95,7 +95,7 @@ def unpickle(
     calls: Mapping[str, Callable[..., Any]] | None = None,
     names: frozenset[str] | set[str] = frozenset(),
 ) -> Any:
-    """Reads one pickle from a stream; the stream then stands behind it.
+    """Reads one pickle from a stream; the stream is then behind it.
 
     Args:
       stream: has `read`, `readline` and `tell`; not larger than the file.

@@ -1,8 +1,8 @@
 """SIGNS of hallucination and omission, read from text alone.
 
 Each sign is an indication, not a proof: the references show some of them, too, and
-their figure stands beside those of the systems. A new sign is a function and a line in
-`SIGNS`.
+their figure is shown next to those of the systems. A new sign is a function and a
+line in `SIGNS`.
 """
 
 from collections import Counter
@@ -74,7 +74,7 @@ def loops(texts: Texts, outputs: Lines) -> np.ndarray:
 
 
 def has_loop(words: Words) -> bool:
-    """True if a word stands three times in a row, or two to four words twice."""
+    """True if a word occurs three times in a row, or two to four words twice."""
     for size in range(1, LOOP + 1):
         times = 3 if size == 1 else 2
         for start in range(len(words) - size * times + 1):

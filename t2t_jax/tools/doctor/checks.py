@@ -356,7 +356,7 @@ def copied(view: View, known: Knowledge, limits: Limits) -> Accusations:
 
 
 def unrelated(view: View, known: Knowledge, limits: Limits) -> Accusations:
-    """Finds pairs that look like a source beside the translation of another line."""
+    """Finds pairs whose source looks paired with another line's translation."""
     odds = view.log_odds_p
     enough = np.minimum(*(side.word_counts_p for side in view.sides))
     flags = (odds < -limits["nats"]) & (enough >= limits["words"])

@@ -1,4 +1,4 @@
-"""Writes the pairs that are kept and, beside them, those that are not and why.
+"""Writes the pairs that are kept and, next to them, those that are not and why.
 
     PREFIX.en, PREFIX.de   the kept pairs; the endings are the languages
     PREFIX.hashes          their hashes (`data/text_files.py`), which training checks

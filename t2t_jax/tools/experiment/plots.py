@@ -118,7 +118,7 @@ def lines(
     title: str = "",
     axes: "Axes | None" = None,
 ) -> "Figure":
-    """Draws curves, each with an optional band, and a legend beside them.
+    """Draws curves, each with an optional band, and a legend next to them.
 
     Args:
       series: by label, `(x, y)` or `(x, y, low, high)`, whose band may be None.

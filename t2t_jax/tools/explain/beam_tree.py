@@ -146,7 +146,7 @@ def shown(number: float) -> str:
 # ----------------------------------------------------------------------------- building
 # From the search's own arrays (`trace.py`). Which hypotheses are alive, ended and
 # kept, and their log-probabilities, are the search's; only extensions that it did not
-# keep have numbers computed beside it, from the same state.
+# keep have numbers computed separately, from the same state.
 
 
 class _Extension(NamedTuple):

@@ -91,7 +91,7 @@ def explain(
             zip(lines, sources, constraints, references, targets, strict=True), 1
         ):
             sentences.append(_sentence(model, number, *of_line, alternatives))
-            if number < len(lines):  # nothing is told of what is done
+            if number < len(lines):  # no progress is reported for the rest
                 progress.add(1)
     data, vocabulary = translator.config.data, translator.vocabulary
     explained = ExplainedModel(

@@ -23,7 +23,7 @@ import numpy as np
 from t2t_jax.io.errors import UserError
 
 # --------------------------------------------------------------------------------- data
-# An array becomes a blob of one byte a number, beside the scale that turns the bytes
+# An array becomes a blob of one byte a number, next to the scale that turns the bytes
 # back into values, and the document holds a reference to it. A page decompresses a blob
 # when a view first asks for it. All that a user wrote is inside gzip and base64, so no
 # text can end the element that carries it.

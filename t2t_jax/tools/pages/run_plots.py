@@ -150,7 +150,7 @@ def plot_data(
 
 
 def _read(workdirs: Sequence[str]) -> list[Run]:
-    """Reads the logs; runs that have just begun are left out beside others."""
+    """Reads the logs; runs that have just begun are left out if there are others."""
     runs, empty = [], None
     for workdir in dict.fromkeys(str(workdir).rstrip("/") for workdir in workdirs):
         try:

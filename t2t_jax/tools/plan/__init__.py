@@ -1,4 +1,4 @@
-"""Plans runs: describes a config beside the paper, and forecasts memory and time.
+"""Plans runs: describes a config next to the paper, and forecasts memory and time.
 
 `describe.py` needs only a config. `forecast.py` plans for chips that are not here, and
 compiles the step for them; `collectives.py` reads what they exchange.

@@ -1,4 +1,4 @@
-"""Describes a config beside the paper: sizes, learning rates, FLOPs.
+"""Describes a config next to the paper: sizes, learning rates, FLOPs.
 
 Reads no text and allocates no parameters.
 """

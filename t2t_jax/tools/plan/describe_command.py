@@ -1,4 +1,4 @@
-"""Describes a config beside the paper: `python -m t2t_jax describe --config=NAME`.
+"""Describes a config next to the paper: `python -m t2t_jax describe --config=NAME`.
 
 With --workdir it describes the config and the vocabulary of a trained workdir. Reads no
 text and allocates no parameters.

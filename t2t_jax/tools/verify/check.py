@@ -76,7 +76,7 @@ class Check:
     """One promise: a row of the table of `verify`.
 
     Attributes:
-      group: the heading that it stands under, such as `numbers`.
+      group: the heading that it is under, such as `numbers`.
       promise: what is promised, in a few words.
       run: measures it. Raises `Unavailable` where it cannot; any other error counts as
         a promise that is not held.

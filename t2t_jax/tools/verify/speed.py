@@ -35,7 +35,7 @@ from t2t_jax.tools.verify.random_models import random_batch
 
 BIG = {"width": 1024, "heads": 16, "hidden": 4096, "dropout": 0.3}  # configs/big.py
 PIECES = 37_000  # of the vocabulary, as in configs/base.py
-# What a process takes beside XLA's buffers, and what the forecast may be short of.
+# What a process takes besides XLA's buffers, and what the forecast may be short of.
 BESIDE, SHORT = 64 << 20, 0.05
 
 

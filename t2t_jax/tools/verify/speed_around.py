@@ -32,7 +32,7 @@ def feeder(context: Context) -> Measured:
     """Compares the rate of filled batches with what a step of base consumes.
 
     Both in tokens a second of source and target. Without planning, which happens once
-    an epoch beside training; its seconds are in the details.
+    an epoch during training; its seconds are in the details.
     """
     check_time(context)
     step = cost_of(context, "base").tokens_per_second
@@ -53,7 +53,7 @@ def feeder(context: Context) -> Measured:
             f"NumPy; {len(pairs):,} random pairs, batches of "
             f"{config.data.batch_tokens:,} tokens in rows of {config.data.row_length}, "
             f"{plan.efficiency:.3f} of them filled; an epoch is planned in "
-            f"{planning:.2f} s, beside training",
+            f"{planning:.2f} s, during training",
         ),
     )
 

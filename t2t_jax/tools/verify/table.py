@@ -67,16 +67,16 @@ CHECKS = {
         partial(speed.memory, name="big"),
         quick=False,
     ),
-    "attention": Check("speed", "fused attention beside dense", speed.attention, False),
+    "attention": Check("speed", "fused and dense attention", speed.attention, False),
     "decode": Check("speed", "beam search with base", speed_around.decode, False),
     "feeder": Check(
         "speed", "batches are filled before a step ends", speed_around.feeder, False
     ),
     "saving": Check(
-        "speed", "a checkpoint beside a plain file", speed_around.saving, False
+        "speed", "a checkpoint compared with a plain file", speed_around.saving, False
     ),
     "dtypes": Check("speed", "a step in bfloat16 and float32", speed.dtypes, False),
-    "scaling": Check("speed", "all devices beside one", speed.scaling, False),
+    "scaling": Check("speed", "all devices compared with one", speed.scaling, False),
     "decode_batch": Check(
         "speed", "lines searched together", speed_around.decode_batch, False
     ),

@@ -149,7 +149,7 @@ Output: `logits` [rows, {length}, {len(translator.vocabulary)}], float32; those 
 position i are of the token after `target[:, i]`. Rows have {length} positions, no more
 and no fewer: pad shorter ones, which changes nothing in front of the padding.
 
-`{GRAPH}.data`, if it is there, holds large parameters: keep it beside `{GRAPH}`.
+`{GRAPH}.data`, if it is there, holds large parameters: keep it next to `{GRAPH}`.
 `{ABOUT}`: the ids of start and end, the tokenizers, and what the model was made from.
 
 ```python

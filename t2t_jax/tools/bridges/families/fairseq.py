@@ -85,7 +85,7 @@ _NUMBERED = {
 
 
 def recognize(path: Path) -> bool:
-    """True for a checkpoint, or a folder of one, with dictionaries beside it."""
+    """True for a checkpoint, or a folder of one, with dictionaries next to it."""
     folder = path if path.is_dir() else path.parent
     found = any(folder.glob("*.pt")) if path.is_dir() else path.suffix == ".pt"
     return found and any(folder.glob("dict.*.txt"))

@@ -136,13 +136,13 @@ def _sizes(tensors: Tensors, prefix: str, name: str) -> dict[str, Any]:
 
 
 def _asked(request: Request, tables: Tables, path: Path) -> dict[str, Any]:
-    """Returns the fields that the file does not tell, from the user's flags."""
+    """Returns the fields that the file does not state, from the user's flags."""
     wanted = ASKED | ({} if tables.positions else ASKED_POSITIONS)
     if missing := [field for field in wanted if field not in request.model]:
         flags = "; ".join(
             f"--config.model.{each}= ({wanted[each]})" for each in missing
         )
-        raise UserError(f"{path} does not tell all of the model; add {flags}")
+        raise UserError(f"{path} does not state all of the model; add {flags}")
     if request.model.get("positions", "") == "learned" and not tables.positions:
         raise UserError(
             f"--config.model.positions=learned, but {path} has no table of positions "
@@ -263,7 +263,7 @@ def find_tables(around: Tensors, width: int, name: str) -> Tables:
 
 
 def _bias(key: str, around: Tensors) -> str:
-    """The name of the bias beside a matrix; empty if there is none."""
+    """The name of the bias of a matrix; empty if there is none."""
     bias = key.removesuffix("weight") + "bias"
     return bias if key.endswith("weight") and bias in around else ""
 
