@@ -61,7 +61,7 @@ class BothWays(NamedTuple):
     """IBM Model 1 of both directions, without the empty word.
 
     Attributes:
-      type_c: the type of each cell: which two words. A cell is a source word and a target
+      type_c: the type of each cell: which words. A cell is a source word and a target
         word of its pair; all sources of a target follow each other.
       source_k, target_k: the words of each type, as numbers.
       forward_k, backward_k: t(target | source) and t(source | target).
