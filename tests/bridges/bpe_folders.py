@@ -13,19 +13,8 @@ from t2t_jax.grammar import corpus
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 # Escapes of Moses become pieces, as in every published model.
-MADE_UP = [
-    "' & [ ]" * 3,
-    "don't",
-    "it's",
-    "l'eau",
-    "a-b",
-    "(2)",
-    "5,3%",
-    '"A"',
-    "[&]",
-    "Köln...",
-    "“",
-]
+WORDS = "don't it's l'eau a-b (2) 5,3% \"A\" [&] Köln... “"
+MADE_UP = ["' & [ ]" * 3, *WORDS.split()]
 
 
 @functools.cache

@@ -2,15 +2,32 @@
 
 import dataclasses
 import functools
+import importlib.util
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import peer_process
 from tests.decoding.small_translator import CONFIG, renumbered, vocabulary
+
+
+def needs(*packages):
+    """Marks a test that runs other libraries: slow, and skipped without them."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    skip = pytest.mark.skipif(bool(missing), reason="the extra [peers] is missing")
+    return lambda test: pytest.mark.slow(skip(test))
+
+
+def random_like(shapes, scale=1.0, seed=0):
+    """Random numbers in these shapes, for biases and norms too."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(
+        lambda x: rng.normal(0, scale, x.shape).astype(np.float32), shapes
+    )
 
 
 @functools.cache

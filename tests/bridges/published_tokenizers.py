@@ -1,9 +1,16 @@
-"""Folders with the tokenizer files of published models, small; and nasty lines."""
+"""Folders with the tokenizer files of published models, small; and nasty lines.
+
+`python -m tests.bridges.published_tokenizers JOB.json` runs the original of a folder.
+The job has `kind`, `folder`, `source` and `target` languages, `lines`, `rows` of ids;
+the result has the ids of lines as source and as target, and the rows' texts.
+"""
 
 import functools
 import io
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import sentencepiece
@@ -125,58 +132,15 @@ def pegasus(folder: Path, model_type="unigram", **options) -> dict:
 
 
 # What is joined to nasty lines.
-WORDS = [
-    *(
-        "the",
-        "cat",
-        "Katze",
-        "größer",
-        "naïve",
-        "ﬁ",
-        "①",
-        "e\u0301",
-        "Ⅷ",
-        "ﷺ",
-        "½",
-        "ſ",
-    ),
-    *(
-        "日本",
-        "カ゛",
-        "한국",
-        "한",
-        "🇩🇪",
-        "👩‍👩‍👧",
-        "\u202eabc\u202c",
-        "עברית",
-        "हिन्दी",
-    ),
-    *(
-        "</s>",
-        "<unk>",
-        "<pad>",
-        "<s>",
-        "<mask>",
-        "__en__",
-        "__de__",
-        "deu_Latn",
-        "\u2581",
-    ),
-    *("<mask_1>", "<unk_2>", "<unk_102>", "<0x41>", "<0x0A>", ">>deu<<", ">>xyz<<"),
-    *(">>", "<<", ">>de", "u<<", "⁇", "\ufffd", "\ufeff", "\u200b", "\u200d", "\xad"),
-]
-SPACES = [" "] * 8 + [
-    "",
-    "",
-    "  ",
-    "\t",
-    "\xa0",
-    "\u3000",
-    "\u2003",
-    "\r",
-    "\x85",
-    "\u2028",
-]
+NASTY = """
+the cat Katze größer naïve ﬁ ① e\u0301 Ⅷ ﷺ ½ ſ 日本 カ゛ 한국 한 🇩🇪 \u202eabc\u202c
+👩\u200d👩\u200d👧 עברית हिन्दी </s> <unk> <pad> <s> <mask> __en__ __de__ deu_Latn \u2581
+<mask_1> <unk_2> <unk_102> <0x41> <0x0A> >>deu<< >>xyz<< >> << >>de u<< ⁇ \ufffd
+\ufeff \u200b \u200d \xad
+"""
+WORDS = NASTY.split()
+SPACES = [" "] * 8 + [*("", "", "  ", "\t", "\xa0", "\u3000", "\u2003", "\r", "\x85")]
+SPACES += ["\u2028"]
 
 
 def nasty_lines(count: int) -> list[str]:
@@ -213,3 +177,35 @@ def reader(kind):
     from t2t_jax.tools.bridges.vocabularies import huggingface, marian
 
     return getattr(marian if kind == "marian" else huggingface, f"{kind}_vocabulary")
+
+
+def original(folder: Path, **job) -> dict:
+    """What the original tokenizer of a folder finds, in a process of its own."""
+    file, output = folder / "job.json", folder / "found.json"
+    job |= {"folder": str(folder), "output": str(output)}
+    file.write_text(json.dumps(job))
+    subprocess.run([sys.executable, "-m", __name__, file], check=True)
+    return json.loads(output.read_text())
+
+
+CLASSES = {"marian": "Marian", "m2m100": "M2M100", "nllb": "Nllb", "pegasus": "Pegasus"}
+
+
+def main():
+    import transformers
+
+    job = json.loads(Path(sys.argv[1]).read_text())
+    made = getattr(transformers, f"{CLASSES.get(job['kind'], 'FSMT')}Tokenizer")
+    languages = {"src_lang": job["source"], "tgt_lang": job["target"]}
+    languages = {name: value for name, value in languages.items() if value}
+    tokenizer = made.from_pretrained(job["folder"], **languages)
+    result = {
+        "source": tokenizer(job["lines"])["input_ids"],
+        "target": tokenizer(text_target=job["lines"])["input_ids"],
+        "texts": [tokenizer.decode(r, skip_special_tokens=True) for r in job["rows"]],
+    }
+    Path(job["output"]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

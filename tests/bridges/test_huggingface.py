@@ -1,7 +1,6 @@
 """Imports from Hugging Face: folders made here, and with the peers, the originals."""
 
 import functools
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.config import ModelConfig, changed, from_config_dict
+from t2t_jax.config import changed, from_config_dict
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -23,6 +22,7 @@ from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import Workdir
+from tests.bridges.exported import needs, random_like
 from tests.bridges.published_shapes import LANGUAGES, SHAPES, TOKENIZERS
 from tests.decoding.small_translator import vocabulary
 
@@ -39,11 +39,7 @@ OURS = {
     **{"norm_epsilon": 1e-5, "attention_bias": True},
 }
 HALF = {"sinusoid_layout": "half"}
-FAIRSEQ_POSITIONS = {
-    **HALF,
-    "sinusoid_spacing": "tensor2tensor",
-    "position_offset": 2,
-}
+FAIRSEQ_POSITIONS = HALF | {"sinusoid_spacing": "tensor2tensor", "position_offset": 2}
 FSMT_HEAD = "model.decoder.output_projection.weight"
 
 # Shape -> fields of its config.json besides, and the fields of ours that follow.
@@ -58,23 +54,14 @@ CASES = {
     ),
     "untied": (
         {"tie_word_embeddings": False},
-        {
-            "tied": "none",
-            "embedding_scale": False,
-            "output_bias": True,
-            "options": HALF,
-        },
+        {"tied": "none", "embedding_scale": False, "output_bias": True}
+        | {"options": HALF},
     ),
     "nllb": ({}, {"norm": "pre", "options": FAIRSEQ_POSITIONS}),
     "pegasus": (
         {"activation_function": "gelu"},
-        {
-            "norm": "pre",
-            "feed_forward": "gelu",
-            "embedding_scale": False,
-            "output_bias": True,
-            "options": HALF,
-        },
+        {"norm": "pre", "feed_forward": "gelu", "embedding_scale": False}
+        | {"output_bias": True, "options": HALF},
     ),
     "fsmt": ({}, {"tied": "none", "options": FAIRSEQ_POSITIONS}),
 }
@@ -86,19 +73,6 @@ known_build = functools.cache(build)
 @pytest.fixture(autouse=True)
 def every_model_is_built_once(monkeypatch):
     monkeypatch.setattr(huggingface, "build", known_build)
-
-
-@functools.cache
-def random_parameters(model: ModelConfig, sizes):
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda x: rng.normal(size=x.shape).astype(np.float32),
-        known_build(model, *sizes).shapes,
-    )
-
-
-def head_of(shape):
-    return FSMT_HEAD if shape == "fsmt" else huggingface.HEAD
 
 
 def put(folder, name, fields):
@@ -120,10 +94,21 @@ def write(shape, folder, **fields):
         source = config["vocab_size"]
         target = config.get("decoder_vocab_size", source)
     sizes = (target,) if model.tied == "all" else (target, source)
-    parameters = random_parameters(model, sizes)
-    rules = huggingface.weight_rules(model, head_of(shape))
+    parameters = random_like(known_build(model, *sizes).shapes)
+    head = FSMT_HEAD if kind == "fsmt" else huggingface.HEAD
+    rules = huggingface.weight_rules(model, head)
     write_safetensors(folder / "model.safetensors", weights.write(rules, parameters))
     return model, parameters
+
+
+def write_with_own_tokenizer(folder, **fields):
+    """Writes the export of a model of ours; returns its vocabulary."""
+    own = vocabulary()
+    ids = {"pad_token_id": own.pad, "eos_token_id": own.eos}
+    ids |= {"decoder_start_token_id": own.bos, "vocab_size": len(own)}
+    write("opus-mt", folder, **ids | fields)
+    (folder / "tokenizer.model").write_bytes(own.model)
+    return own
 
 
 def read(shape, folder, **request):
@@ -134,6 +119,11 @@ def read(shape, folder, **request):
     _, form = importing.chosen_format(folder, "")
     assert form is IMPORTS["m2m100" if kind == "nllb" else kind]
     return form.read(Request(folder, **{"source": source, "target": target} | request))
+
+
+def refused(message, shape, folder, **request):
+    with pytest.raises(UserError, match=message):
+        read(shape, folder, **request)
 
 
 def change(folder, function):
@@ -160,11 +150,11 @@ def test_reading_undoes_writing(shape, tmp_path):
     assert not found.notes
 
 
-def test_the_peer_is_told_how_translations_begin(tmp_path):
+def test_the_peer_gets_how_translations_begin(tmp_path):
     write("nllb", tmp_path)
-    peer = read("nllb", tmp_path).peer
-    vocabulary = read("nllb", tmp_path).vocabulary
-    assert vocabulary.piece(peer["forced_bos"]) == "deu_Latn"
+    found = read("nllb", tmp_path)
+    peer = found.peer
+    assert found.vocabulary.piece(peer["forced_bos"]) == "deu_Latn"
     assert (peer["start"], peer["eos"], peer["pad"]) == (2, 2, 1)
     assert 1 in peer["never"]
     assert 2 not in peer["never"]
@@ -188,8 +178,7 @@ def test_tied_copies_may_be_stored_but_must_be_equal(tmp_path):
     again = read("opus-mt", tmp_path).parameters
     assert jax.tree.all(jax.tree.map(np.array_equal, plain, again))
     change(tmp_path, lambda tensors: tensors.update({shared: tensors[copies[0]] + 1}))
-    with pytest.raises(UserError, match=f"{shared} and {copies[0]} differ"):
-        read("opus-mt", tmp_path)
+    refused(f"{shared} and {copies[0]} differ", "opus-mt", tmp_path)
 
 
 def test_an_output_layer_of_its_own_may_have_shared_inputs(tmp_path):
@@ -203,12 +192,6 @@ def test_an_output_layer_of_its_own_may_have_shared_inputs(tmp_path):
     embedding = read("untied", tmp_path).parameters["embedding"]
     assert np.array_equal(embedding["source_tokens"], embedding["tokens"])
     assert not np.array_equal(embedding["output"], embedding["tokens"])
-
-
-def test_logits_without_a_stored_bias_have_none(tmp_path):
-    write("pegasus", tmp_path)
-    change(tmp_path, lambda tensors: tensors.pop("final_logits_bias"))
-    assert not read("pegasus", tmp_path).parameters["embedding"]["output_bias"].any()
 
 
 @pytest.mark.parametrize(
@@ -231,12 +214,12 @@ def test_stored_positions_are_compared_with_ours(shape, spacing, padding, tmp_pa
     read(shape, tmp_path)
     other = {"paper": "tensor2tensor", "tensor2tensor": "paper"}[spacing]
     change(tmp_path, store(other))
-    with pytest.raises(UserError, match=f"{name} is not the table of sinusoids"):
-        read(shape, tmp_path)
+    refused(f"{name} is not the table of sinusoids", shape, tmp_path)
 
 
 def test_other_positions_on_both_sides_are_a_learned_table(tmp_path):
     write("pegasus", tmp_path)
+    change(tmp_path, lambda tensors: tensors.pop("final_logits_bias"))
     table = np.random.default_rng(0).normal(size=(2, 32, 8)).astype(np.float32)
     names = huggingface.POSITIONS.values()
     change(tmp_path, lambda tensors: tensors.update(zip(names, table, strict=True)))
@@ -246,26 +229,20 @@ def test_other_positions_on_both_sides_are_a_learned_table(tmp_path):
     for side, rows in zip(("encoder", "decoder"), table, strict=True):
         stored = found.parameters[f"{side}_positions"][0]["table"]
         assert np.array_equal(stored, rows)
+    assert not found.parameters["embedding"]["output_bias"].any()  # none is stored
     rules = huggingface.weight_rules(found.config.model)
     again = weights.write(rules, found.parameters)
     assert np.array_equal(again[next(iter(names))], table[0])
 
 
 def test_an_export_of_ours_has_its_tokenizer(tmp_path):
-    own = vocabulary()
-    ids = {"pad_token_id": own.pad, "eos_token_id": own.eos}
-    ids |= {"decoder_start_token_id": own.bos, "vocab_size": len(own)}
-    write("opus-mt", tmp_path, **ids)
-    (tmp_path / "tokenizer.model").write_bytes(own.model)
+    own = write_with_own_tokenizer(tmp_path)
     found = read("opus-mt", tmp_path)
     assert found.vocabulary.model == own.model
     # Its padding has been in the softmax all the time.
     assert found.parameters["embedding"]["output_bias"][own.pad] > -9
-    write("opus-mt", tmp_path, **ids | {"eos_token_id": 1})
-    with pytest.raises(
-        UserError, match="eos_token_id=1; want 2, which tokenizer.model"
-    ):
-        read("opus-mt", tmp_path)
+    write_with_own_tokenizer(tmp_path, eos_token_id=1)
+    refused("eos_token_id=1; want 2, which tokenizer.model", "opus-mt", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -292,31 +269,26 @@ def test_an_export_of_ours_has_its_tokenizer(tmp_path):
 )
 def test_what_does_not_fit_is_refused_by_its_name(field, value, wanted, tmp_path):
     write("opus-mt", tmp_path, **{field: value})
-    with pytest.raises(UserError, match=f"(?=.*{field}).*{wanted}"):
-        read("opus-mt", tmp_path)
+    refused(f"(?=.*{field}).*{wanted}", "opus-mt", tmp_path)
 
 
 def test_search_options_come_from_the_generation_config(tmp_path):
-    write("opus-mt", tmp_path, num_beams=6, length_penalty=0.5)
-    decode = read("opus-mt", tmp_path).config.decode
+    more = {"use_rope": True, "decoder_layerdrop": 0.1}
+    write("opus-mt", tmp_path, num_beams=6, length_penalty=0.5, **more)
+    found = read("opus-mt", tmp_path)
+    decode, (layerdrop, unknown) = found.config.decode, found.notes
     assert (decode.beam, decode.alpha, decode.penalty) == (6, 0.5, "length")
+    assert "decoder_layerdrop=0.1" in layerdrop
+    assert "use_rope=true, which this import does not know" in unknown
     options = {"num_beams": 3, "early_stopping": True, "max_length": 99}
     put(tmp_path, "generation_config.json", options | {"no_repeat_ngram_size": 3})
     found = read("opus-mt", tmp_path)
     decode = found.config.decode
     assert (decode.beam, decode.alpha, decode.stop) == (3, 1.0, "first")
-    assert decode.max_source == 32
-    assert decode.average == 1
-    length, repeats = found.notes
-    assert "max_length=99 ended translations" in length
-    assert "no_repeat_ngram_size=3" in repeats
-
-
-def test_unknown_fields_are_reported(tmp_path):
-    write("opus-mt", tmp_path, use_rope=True, decoder_layerdrop=0.1)
-    first, second = read("opus-mt", tmp_path).notes
-    assert "decoder_layerdrop=0.1" in first
-    assert "use_rope=true, which this import does not know" in second
+    assert (decode.max_source, decode.average) == (32, 1)
+    notes = " ".join(found.notes)
+    assert "max_length=99 ended translations" in notes
+    assert "no_repeat_ngram_size=3" in notes
 
 
 def test_languages_are_those_of_the_user_then_of_the_model(tmp_path):
@@ -334,8 +306,8 @@ def test_languages_are_those_of_the_user_then_of_the_model(tmp_path):
     put(folder, "tokenizer_config.json", {"source_lang": "fi", "target_lang": "sv"})
     assert languages(**nothing) == ("fi", "sv")
     (folder / "tokenizer_config.json").unlink()
-    with pytest.raises(UserError, match="does not say its source language.*--source"):
-        read("opus-mt", folder.rename(tmp_path / "mine"), **nothing)
+    folder = folder.rename(tmp_path / "mine")
+    refused("does not say its source language.*--source", "opus-mt", folder, **nothing)
 
 
 @pytest.mark.parametrize("shape", ["opus-mt", "own", "pegasus", "fsmt"])
@@ -343,11 +315,7 @@ def test_languages_cannot_contradict_a_model_of_one_pair(shape, tmp_path):
     folder = tmp_path / "opus-mt-fi-sv"  # a guess
     folder.mkdir()
     if shape == "own":
-        own = vocabulary()
-        ids = {"pad_token_id": own.pad, "eos_token_id": own.eos}
-        ids |= {"decoder_start_token_id": own.bos, "vocab_size": len(own)}
-        write("opus-mt", folder, **ids)
-        (folder / "tokenizer.model").write_bytes(own.model)
+        write_with_own_tokenizer(folder)
     else:
         write(shape, folder)
     if shape == "opus-mt":
@@ -359,8 +327,8 @@ def test_languages_cannot_contradict_a_model_of_one_pair(shape, tmp_path):
         assert (data.source, data.target) == ("en", "de")
         put(folder, "tokenizer_config.json", {"source_lang": "en", "target_lang": "de"})
     assert read(shape, folder, source="en", target="").config.data.target == "de"
-    with pytest.raises(UserError, match="--target=fr, but .* says de; leave --target"):
-        read(shape, folder, source="", target="fr")
+    message = "--target=fr, but .* says de; leave --target"
+    refused(message, shape, folder, source="", target="fr")
 
 
 def test_a_model_of_several_languages_has_those_of_the_user(tmp_path):
@@ -371,47 +339,30 @@ def test_a_model_of_several_languages_has_those_of_the_user(tmp_path):
         stored = {"source_lang": "x", "target_lang": "y"}
         put(folder, "tokenizer_config.json", stored)
         assert read(shape, folder, target=target).config.data.target == target
-
-
-def test_a_misspelled_language_gets_a_suggestion(tmp_path):
-    write("nllb", tmp_path)
-    with pytest.raises(UserError, match="deu_Lat.*did you mean 'deu_Latn'"):
-        read("nllb", tmp_path, target="deu_Lat")
-
-
-def test_the_tokenizer_of_an_m2m100_must_be_known(tmp_path):
-    write("nllb", tmp_path)
-    for settings, named in (
+    refused("deu_Lat.*did you mean 'deu_Latn'", "nllb", folder, target="deu_Lat")
+    for settings, message in (
         ({"tokenizer_class": "SMALL100Tokenizer"}, "M2M100Tokenizer or NllbTokenizer"),
         ({"legacy_behaviour": True}, "legacy_behaviour=true"),
     ):
-        put(tmp_path, "tokenizer_config.json", settings)
-        with pytest.raises(UserError, match=named):
-            read("nllb", tmp_path)
+        put(folder, "tokenizer_config.json", settings)
+        refused(message, "nllb", folder)
 
 
 def test_the_user_cannot_contradict_the_model(tmp_path):
     write("opus-mt", tmp_path)
     assert read("opus-mt", tmp_path, model={"heads": 2, "remat": "full"})
-    with pytest.raises(UserError, match="config.model.heads=4, but .* says 2"):
-        read("opus-mt", tmp_path, model={"heads": 4})
+    message = "config.model.heads=4, but .* says 2"
+    refused(message, "opus-mt", tmp_path, model={"heads": 4})
 
 
-# With torch and transformers, which may not share a process with TensorFlow.
-needs_peers = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, peers.NEEDS["huggingface"])),
-    reason="the extra [peers] is missing",
-)
-
-
+# torch and transformers may not share a process with TensorFlow.
 def original(shape, folder):
     command = "-m", "tests.bridges.published_shapes", str(folder), shape
     subprocess.run([sys.executable, *command], check=True)
     return Request(folder / shape, *LANGUAGES[SHAPES[shape][0]])
 
 
-@needs_peers
-@pytest.mark.slow
+@needs("torch", "transformers")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_computes_what_the_original_does(shape, tmp_path, quick_compiler):
     importing.import_model(original(shape, tmp_path), Workdir(tmp_path / "w"))
@@ -420,7 +371,7 @@ def test_it_computes_what_the_original_does(shape, tmp_path, quick_compiler):
     assert facts["greedy"]["equal"] + facts["greedy"]["ties"] == 100
 
 
-@needs_peers
+@needs("torch", "transformers")
 def test_leaving_a_part_out_is_visible(tmp_path, quick_compiler):
     request = original("opus-mt", tmp_path)
     found = IMPORTS["marian"].read(request)

@@ -1,5 +1,6 @@
 """Nothing is imported or exported that does not compute the same."""
 
+import contextlib
 import json
 
 import jax
@@ -30,14 +31,12 @@ class Original:
         self.wrong_ids: list[int] = []  # lines that its tokenizer splits otherwise
 
     def run(self, script, task, *, sources, targets=None, **job):
-        from t2t_jax.tools.bridges.checks import agreement
-
         if task == "logits":
             found = agreement.logits(self.ours, sources, targets)
             return {f"logits_{i}": x + self.error for i, x in enumerate(found)}
         beam = 1 if task == "greedy" else job["beam"]
         search = self.ours.with_options(
-            alpha=0.6, penalty="length", stop="first", extra_length=EXTRA[task]
+            alpha=0.6, penalty="length", stop="first", extra_length=5
         )
         found = search.translate_ids(sources, beam=beam)
         tokens = [[*h.tokens] for h in found]
@@ -46,9 +45,6 @@ class Original:
         texts = [h.text for h in found]
         answer = {"tokens": tokens, "texts": texts, "seconds": 0.1}
         return answer | {"tokenizer_differs": self.wrong_ids}
-
-
-EXTRA = {"greedy": 5, "beam": 5}
 
 
 @pytest.fixture
@@ -151,12 +147,6 @@ def test_an_interrupted_import_starts_again(original, request_, tmp_path, monkey
     assert workdir.has_run()
 
 
-def test_another_folder_is_not_touched(original, request_, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="is not empty"):
-        importing.import_model(request_, Workdir(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("path", "name", "message"),
     [
@@ -191,8 +181,9 @@ def test_flags_that_a_format_does_not_read_are_refused(
 
 @pytest.fixture
 def pairs(tmp_path):
-    english, german = ["the cat sees the dog", "", "a dog"], ["die Katze", "", "ein"]
-    lines = {"en": english, "de": german}
+    long = "a dog " * 99  # would be cut, and is not compared
+    english = ["the cat sees the dog", "", "a dog", long]
+    lines = {"en": english, "de": ["die Katze", "", "ein", long]}
     for language, text in lines.items():
         (tmp_path / f"set.{language}").write_text("".join(f"{x}\n" for x in text))
     return str(tmp_path / "set")
@@ -219,34 +210,21 @@ def test_an_export_that_disagrees_keeps_its_files_elsewhere(original, pairs, tmp
             exporting.export(original.ours, "some", output, pairs)
         assert (tmp_path / name / "weights").read_bytes() == b"123"
     assert not output.exists()
-    # Quantized weights find other tokens, and are judged by BLEU.
-    exporting.export(original.ours, "some", output, pairs, quantization="int8")
-
-
-def test_an_export_whose_tokenizer_differs_fails(original, pairs, tmp_path):
-    original.wrong_ids = [1]
-    with pytest.raises(UserError, match="tokenizer splits 1 lines otherwise"):
-        exporting.export(original.ours, "some", tmp_path / "model", pairs)
 
 
 @pytest.mark.parametrize("name", [*QUANTIZATIONS])
 def test_only_float32_must_have_the_same_tokens(original, pairs, tmp_path, name):
     original.wrong_token = True
     arguments = original.ours, "some", tmp_path / "model", pairs
-    if name == "float32":
-        with pytest.raises(UserError, match="does not agree"):
-            exporting.export(*arguments, quantization=name)
-    else:
+    refused = pytest.raises(UserError, match="does not agree")
+    with refused if name == "float32" else contextlib.nullcontext():
         exporting.export(*arguments, quantization=name)
 
 
-def test_lines_that_would_be_cut_are_not_compared(original, pairs, tmp_path):
-    for language in ("en", "de"):
-        with open(f"{pairs}.{language}", "a") as file:
-            file.write("a dog " * 99 + "\n")
-    exporting.export(original.ours, "some", tmp_path / "model", pairs)
-    facts = json.loads((tmp_path / "model" / "agreement.json").read_text())
-    assert facts["greedy"]["lines"] == 2
+def test_an_export_whose_tokenizer_differs_fails(original, pairs, tmp_path):
+    original.wrong_ids = [1]
+    with pytest.raises(UserError, match="tokenizer splits 1 lines otherwise"):
+        exporting.export(original.ours, "some", tmp_path / "model", pairs)
 
 
 def test_a_quantized_export_that_lost_bleu_fails(
@@ -299,10 +277,7 @@ def test_peers_know_nothing_of_us():
         assert "t2t_jax" not in script.read_text(), script
 
 
-def test_fields_of_finetune_are_those_of_the_start(
-    original, request_, tmp_path, monkeypatch
-):
-
+def test_an_import_can_be_trained_further(original, request_, tmp_path, monkeypatch):
     ours = changed(original.ours.config, "data", source="fr", max_length=128)
     ours = changed(ours, "model", dropout=0.3)
     member = original.ours.members[0]._replace(config=ours)
@@ -315,14 +290,7 @@ def test_fields_of_finetune_are_those_of_the_start(
         assert getattr(config.data, field) == getattr(ours.data, field), field
     assert config.train.init_from == str(tmp_path / "run")
 
-
-def test_the_start_is_read_by_one_process_alone(
-    original, request_, tmp_path, monkeypatch
-):
-    """Of several processes only the first reads it, so it may not wait for others."""
-    importing.import_model(request_, Workdir(tmp_path / "run"))
-    config = from_config_dict(load_config(f"finetune:{tmp_path / 'run'}").to_dict())
-
+    # Of several processes only the first reads it, so it may not wait for others.
     def wait(*arguments, **options):
         raise AssertionError("waits for the other processes")
 

@@ -1,13 +1,10 @@
 """Tokenizers of published models: ids, texts, errors; and searches with them."""
 
-import importlib.util
 import itertools
 import json
 import os
 import random
 import re
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from tests.bridges import published_tokenizers as published
+from tests.bridges.exported import needs
 
 
 def read(kind, folder, config, languages=None) -> Vocabulary:
@@ -52,13 +50,7 @@ def test_marian(tmp_path, separate):
     ):
         ids = json.loads((tmp_path / table).read_text())
         assert len(side) == len(ids)
-        for line in (
-            "the old cat",
-            " Größe  ﬁ 日本",
-            "a</s> b",
-            ">>deu<< a cat",
-            ">>x<<a",
-        ):
+        for line in ("the cat", " Größe  ﬁ 日本", "a</s> b", ">>deu<< a cat", ">>x<<a"):
             tag, rest = re.match("(>>.*<<)?(.*)", line).groups()
             parts = split(str(tmp_path / f"{name}.spm"), rest.split("</s>")[0])
             if "</s>" in rest:
@@ -137,26 +129,13 @@ def test_all_ids_have_a_text_and_what_they_spell_is_it(tmp_path, kind):
     assert again.source.encode(lines) == vocabulary.source.encode(lines)
 
 
-def changed(folder, name, change):
-    path = folder / name
-    table = json.loads(path.read_text())
-    change(table)
-    path.write_text(json.dumps(table))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda t: t.update(more=len(t)), "pieces, and config.json says vocab_size="),
         (lambda t: t.popitem(), "lacks <pad>"),
-        (
-            lambda t: t.update({">>fra<<": 2}),
-            "'>>fra<<' and '>>deu<<' have the same id",
-        ),
-        (
-            lambda t: t.update({">>fra<<": 1000}),
-            "'>>fra<<' has the id 1000; want 0 to",
-        ),
+        (lambda t: t.update({">>fra<<": 2}), "fra<<' and '>>deu<<' have the same id"),
+        (lambda t: t.update({">>fra<<": 1000}), "fra<<' has the id 1000; want 0 to"),
         (lambda t: t.update({">>fra<<": "a"}), "has the id 'a'"),
         (lambda t: t.update({"</s>": 2, ">>deu<<": 0}), "</s> has the id 2, .*=0"),
         (lambda t: (t.pop("<unk>"), t.update(unk=1)), "lacks <unk>"),
@@ -164,7 +143,9 @@ def changed(folder, name, change):
 )
 def test_a_damaged_table_is_refused(tmp_path, change, message):
     config = published.marian(tmp_path)
-    changed(tmp_path, "vocab.json", change)
+    table = json.loads((tmp_path / "vocab.json").read_text())
+    change(table)
+    (tmp_path / "vocab.json").write_text(json.dumps(table))
     with pytest.raises(UserError, match=message):
         read("marian", tmp_path, config)
 
@@ -202,10 +183,7 @@ def test_wrong_configurations_are_refused(tmp_path):
     for more, message in (
         ({"vocab_size": 1000}, "has 354 pieces, and config.json says vocab_size=1,000"),
         ({"vocab_size": 353}, "has 354 pieces"),
-        (
-            {"pad_token_id": 0},
-            "<pad> has the id 1, and .* says pad_token_id=0",
-        ),
+        ({"pad_token_id": 0}, "<pad> has the id 1, and .* says pad_token_id=0"),
         ({"bad_words_ids": [[1, 2]]}, "a word of several tokens"),
         ({"bad_words_ids": [3]}, "bad_words_ids=.*want a list of lists"),
     ):
@@ -285,9 +263,7 @@ def drops_a_mark(line):
     )
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None, reason="needs t2t_jax[peers]"
-)
+@needs("transformers")
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -309,12 +285,8 @@ def test_ids_and_texts_are_those_of_the_original(tmp_path, kind, options):
     ids = [side.encode(lines, end=True) for side in (vocabulary.source, vocabulary)]
     rows += ids[1]
     source, target = published.LANGUAGES.get(kind, ("", ""))
-    job = {"kind": kind, "folder": str(tmp_path), "lines": lines, "rows": rows}
-    job |= {"source": source, "target": target, "output": str(tmp_path / "found.json")}
-    (tmp_path / "job.json").write_text(json.dumps(job))
-    script = Path(__file__).with_name("published_peer.py")
-    subprocess.run([sys.executable, script, tmp_path / "job.json"], check=True)
-    found = json.loads((tmp_path / "found.json").read_text())
+    job = {"kind": kind, "source": source, "target": target}
+    found = published.original(tmp_path, **job, lines=lines, rows=rows)
     assert vocabulary.decode(rows) == found["texts"]
     for ours, side in zip(ids, published.SIDES, strict=True):
         differ = [

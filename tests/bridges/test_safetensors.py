@@ -21,11 +21,6 @@ from tests.bridges.exported import run_peer, translator
 from tests.decoding.small_translator import CONFIG, vocabulary
 
 
-def exported(one, folder):
-    folder.mkdir(exist_ok=True)
-    return to_safetensors.write(one, folder, {})
-
-
 def bits(parameters):
     return [
         (jax.tree_util.keystr(path), x.dtype, x.shape, np.asarray(x).tobytes())
@@ -36,7 +31,7 @@ def bits(parameters):
 @pytest.mark.parametrize("model", [{}, {"own_source": True}, {"kind": "lstm"}])
 def test_import_undoes_export(model, tmp_path):
     one = translator(**model)
-    exported(one, tmp_path)
+    to_safetensors.write(one, tmp_path, {})
     name, form = chosen_format(tmp_path, "")
     assert name == "t2t_jax-safetensors"
     read = form.read(Request(tmp_path))
@@ -55,7 +50,7 @@ def test_a_classifier_is_imported_with_its_labels(tmp_path):
     config = dataclasses.replace(CONFIG, data=data, model=model, task=task)
     built = build(model, *ours.sizes)
     parameters = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), built.shapes)
-    exported(Translator(config, ours, built, parameters), tmp_path)
+    to_safetensors.write(Translator(config, ours, built, parameters), tmp_path, {})
     read = chosen_format(tmp_path, "")[1].read(Request(tmp_path))
     assert read.config == config
     assert bits(read.parameters) == bits(parameters)
@@ -64,8 +59,54 @@ def test_a_classifier_is_imported_with_its_labels(tmp_path):
     assert (tmp_path / "README.md").read_text().startswith("# classification: a model")
 
 
-def test_the_readme_documents_every_name(tmp_path):
-    exported(translator(), tmp_path)
+def about(model=(), **changes):
+    """Changes fields of config.json; those of the model too."""
+
+    def damage(folder):
+        file = folder / "config.json"
+        content = json.loads(file.read_bytes())
+        content["config"]["model"] |= dict(model)
+        file.write_text(json.dumps(content | changes))
+
+    return damage
+
+
+def weights(change):
+    def damage(folder):
+        file = folder / "model.safetensors"
+        file.write_bytes(change(file.read_bytes()))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (about(model={"layers": 2}), "lacks decoder.1.attention.key"),
+        (about(format_version=2), "format_version=2.*upgrade t2t_jax"),
+        (
+            weights(lambda content: content[:-1] + bytes([content[-1] ^ 1])),
+            "does not have the values that config.json describes",
+        ),
+        (weights(lambda content: content[:-8]), "damaged or truncated"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
+        (
+            lambda folder: (folder / "tokenizer.model").write_bytes(
+                vocabulary(291).model
+            ),
+            "not the one that config.json describes",
+        ),
+    ],
+)
+def test_damage_is_refused(damage, message, tmp_path):
+    to_safetensors.write(translator(), tmp_path, {})
+    damage(tmp_path)
+    with pytest.raises(UserError, match=message):
+        to_safetensors.read(Request(tmp_path))
+
+
+def test_the_library_reads_the_same_values(tmp_path):
+    job = to_safetensors.write(translator(), tmp_path, {})
     text = (tmp_path / "README.md").read_text()
     for row in (
         "| `encoder.N.attention.query` | 16 x 2 x 8 | width, heads, head |",
@@ -73,60 +114,6 @@ def test_the_readme_documents_every_name(tmp_path):
         "| `embedding.tokens` | 290 x 16 | vocab, width |",
     ):
         assert row in text
-
-
-def another_model(folder):
-    about = json.loads((folder / "config.json").read_bytes())
-    about["config"]["model"]["layers"] = 2
-    (folder / "config.json").write_text(json.dumps(about))
-
-
-def newer(folder):
-    about = json.loads((folder / "config.json").read_bytes())
-    (folder / "config.json").write_text(json.dumps(about | {"format_version": 2}))
-
-
-def other_values(folder):
-    file = folder / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-
-
-def truncated(folder):
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-8])
-
-
-def without_config(folder):
-    (folder / "config.json").unlink()
-
-
-def other_tokenizer(folder):
-    (folder / "tokenizer.model").write_bytes(vocabulary(291).model)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (another_model, "lacks decoder.1.attention.key"),
-        (newer, "format_version=2.*upgrade t2t_jax"),
-        (other_values, "does not have the values that config.json describes"),
-        (truncated, "damaged or truncated"),
-        (without_config, "config.json is missing"),
-        (other_tokenizer, "not the one that config.json describes"),
-    ],
-)
-def test_damage_is_refused(damage, message, tmp_path):
-    exported(translator(), tmp_path)
-    damage(tmp_path)
-    with pytest.raises(UserError, match=message):
-        to_safetensors.read(Request(tmp_path))
-
-
-def test_the_library_reads_the_same_values(tmp_path):
-    pytest.importorskip("safetensors")
-    job = exported(translator(), tmp_path)
     assert run_peer("safetensors", "values", tmp_path, **job)["equal"]
     x = np.zeros((2, 3), np.float32)
     write_safetensors(tmp_path / "model.safetensors", {"x": x}, {"format": "?"})

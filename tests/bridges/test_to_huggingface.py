@@ -17,7 +17,7 @@ from t2t_jax.io.atomic import checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.checks import agreement, peer_process
+from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.exports.to_huggingface import readme
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
@@ -27,7 +27,7 @@ from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.workdir import Workdir
 from tests.bridges import published_tokenizers
-from tests.bridges.exported import run_peer, translator
+from tests.bridges.exported import needs, run_peer, translator
 from tests.decoding.small_translator import TEXT
 from tests.test_nasty_lines import NASTY
 
@@ -35,11 +35,9 @@ from tests.test_nasty_lines import NASTY
 MODELS = {
     "post": {},
     "pre": {"norm": "pre", "feed_forward": "silu", "embedding_scale": False},
-    "learned": {
-        **{"positions": "learned", "max_positions": 80, "tied": "none"},
-        **{"decoder_layers": 2, "decoder_heads": 4, "decoder_hidden": 8},
-        **{"feed_forward": "gelu", "options": Options({"position_offset": 2})},
-    },
+    "learned": {"positions": "learned", "max_positions": 80, "tied": "none"}
+    | {"decoder_layers": 2, "decoder_heads": 4, "decoder_hidden": 8}
+    | {"feed_forward": "gelu", "options": Options({"position_offset": 2})},
     "two vocabularies": {"own_source": True},
 }
 
@@ -132,6 +130,16 @@ def test_vocabularies_with_other_special_ids_are_refused(tmp_path):
         write(translator(True), tmp_path / "out")
 
 
+def card_of(ours, scores, **config):
+    """The header and the text of the card of a model with other fields."""
+    ((section, fields),) = config.items()
+    made = changed(ours.config, section, **fields)
+    ours = Translator(made, ours.vocabulary, ours.model, ours.parameters, [7])
+    card = readme(ours, {"max_length": 99, "length_penalty": 0.48}, scores)
+    _, header, text = card.split("---\n", 2)
+    return yaml.safe_load(header), text
+
+
 def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path):
     ours = translator()
     mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
@@ -148,12 +156,9 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
         (folder / f"{name}.json").write_bytes(checked_json(shared | search | more))
     (folder / "damaged.json").write_text("{")
     # Without quotes, YAML reads Norwegian as false.
-    config = changed(ours.config, "data", target="no")
-    ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
-    generation = {"max_length": 99, "length_penalty": 0.48}
-    card = readme(ours, generation, stored_scores(Workdir(tmp_path)))
-    _, header, text = card.split("---\n", 2)
-    assert yaml.safe_load(header)["language"] == ["en", "no"]
+    scores = stored_scores(Workdir(tmp_path))
+    header, text = card_of(ours, scores, data={"target": "no"})
+    assert header["language"] == ["en", "no"]
     for beam in (1, 5):
         search = f"beam {beam}, length penalty 'gnmt' with alpha 0.6"
         assert f"| news | BLEU | 12.50 | {search} | `nrefs:1\\|eff:no` |" in text
@@ -161,20 +166,10 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     assert "damaged" not in text
     assert "at most 99 tokens" in text
     assert mine["parameters_sha256"] in text
-
-
-def test_the_card_of_a_parser_does_not_say_translation(tmp_path):
-    ours = translator()
-    config = changed(ours.config, "task", kind="parsing")
-    ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
-    provenance = ours.provenance()
-    scores = {"parameters_sha256": provenance["parameters_sha256"][0], "f1": 91.234}
-    scores["decode"] = ours.decode_options()
-    generation = {"max_length": 99, "length_penalty": 0.48}
-    card = readme(ours, generation, {"wsj": scores})
-    _, header, text = card.split("---\n", 2)
-    assert yaml.safe_load(header)["pipeline_tag"] == "text2text-generation"
-    assert "language" not in yaml.safe_load(header)
+    parsed = {"wsj": mine | {"f1": 91.234, "decode": ours.decode_options()}}
+    header, text = card_of(ours, parsed, task={"kind": "parsing"})
+    assert header["pipeline_tag"] == "text2text-generation"
+    assert "language" not in header
     assert text.strip().startswith("# parsing\n")
     assert "translation" not in text
     assert "| wsj | f1 | 91.23 | beam 3," in text
@@ -213,15 +208,7 @@ def test_tokenizer_json_has_the_ids_and_all_merges():
     assert ranks == sorted(ranks)
 
 
-# With torch and transformers, in a process of its own.
-needs_peers = pytest.mark.skipif(
-    bool(peer_process.missing_packages("huggingface")),
-    reason="the extra [peers] is missing",
-)
-
-
-@needs_peers
-@pytest.mark.slow
+@needs("torch", "transformers")
 @pytest.mark.parametrize("name", MODELS)
 def test_it_translates_as_we_do(name, tmp_path, quick_compiler):
     ours = agreement.float32(model_of(name)).with_options(
