@@ -185,6 +185,7 @@ def test_a_run_that_started_from_another_needs_it_no_more(trained, text, tmp_pat
         ({"train": {"init_checkpoint": "avrage"}}, "want 'average', 'average:N'"),
         ({"train": {"init_checkpoint": "999"}}, "has no checkpoint of step 999"),
         ({"data": {"tokenizer": "other.model"}}, "differs from that of"),
+        ({"model": {"width": 8_000_000}}, "out of memory: .* Use a smaller model"),
     ],
 )
 def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, told):

@@ -1,13 +1,14 @@
 """Scores a trained run: `python -m t2t_jax evaluate --workdir=DIR --test=PREFIX`.
 
-Prints all scores as JSON on standard output, and the main ones for people on standard
-error. --baseline=FILE compares with another system and tests for significance.
---damage=all also scores damaged copies of the test sets: typos, capitals, codes, ...
-Scores and answers are kept in the workdir; those of an ensemble (--workdir=A,B) in
-A/ensembles/HASH, apart from A's own.
+Prints the main scores on standard error. All scores are JSON: in the workdir, and on
+standard output with --json or if that is no terminal. --baseline=FILE compares with
+another system and tests for significance. --damage=all also scores damaged copies of
+the test sets: typos, capitals, codes, ... Scores and answers are kept in the workdir;
+those of an ensemble (--workdir=A,B) in A/ensembles/HASH, apart from A's own.
 """
 
 import json
+import sys
 
 from absl import flags
 
@@ -32,6 +33,7 @@ from t2t_jax.evaluation.robustness import (
     table,
 )
 from t2t_jax.evaluation.scores import (
+    SCORES,
     comparisons,
     distinct,
     read_answers,
@@ -68,9 +70,19 @@ def define_flags():
         f"{', '.join(DAMAGES)}, separated by commas.",
     )
 
+    flags.DEFINE_boolean(
+        "json",
+        None,
+        "Print all scores as JSON on standard output; by default unless it is a "
+        "terminal.",
+    )
+
 
 def main(_):
     given = flags.FLAGS
+    print_json = given.json
+    if print_json is None:
+        print_json = not sys.stdout.isatty()
     workdir = workdirs_of(given)
     search = search_flags(given)
     if given.choose is not None:
@@ -109,12 +121,13 @@ def main(_):
             result = _compare(task.of(corpus), baseline, scores, corpus, folder)
             scores = scores | {"against_baseline": result}
             _say_difference(task.of(corpus), result)
-        _print_json(scores)
+        if print_json:
+            _print_json(scores)
     for corpus in corpora if damages else ():
         rows, of_copies = score_damaged(translator, corpus, workdir, damages)
         all_scores |= {scores["name"]: scores for scores in of_copies}
         if processes.is_first():
-            for scores in of_copies:
+            for scores in of_copies if print_json else ():
                 _print_json(scores)
             for line in (f"{corpus.name}, damaged", *table(rows)):
                 say(line)
@@ -122,6 +135,9 @@ def main(_):
         return
     for line in comparisons(all_scores):
         say(line)
+    if not print_json:
+        folder = results_folder(translator, workdir)
+        say(f"all scores: {folder}/{SCORES}/*.json; --json prints them")
 
 
 def _print_json(scores: dict) -> None:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.parallel.machine import memory_here
 
 GIB, TERA, GIGA = 2**30, 1e12, 1e9
 
@@ -306,12 +307,3 @@ def memory_rate(size: int) -> float:
 def fastest(call: Callable[[], object], times: int = 5) -> float:
     """Seconds of the fastest of some calls, after the one that compiles."""
     return min(itertools.islice(timed(call), 1, 1 + times))
-
-
-def memory_here() -> float:
-    """Bytes of this machine's memory; 8 GiB where the system does not say."""
-    try:
-        with open("/proc/meminfo") as file:  # its first line: `MemTotal: N kB`
-            return float(file.readline().split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return 8.0 * 2**30

@@ -12,13 +12,35 @@ import jax
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import step_costs
-from t2t_jax.costs.chips import GIB, memory_here
+from t2t_jax.costs.chips import GIB
 from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.machine import device_memory
 from t2t_jax.training.step import Steps
+
+
+def check_state(steps: Steps, config: Config) -> None:
+    """Refuses a model whose state alone takes more memory than a device has.
+
+    Computes nothing, so it may be called before any text is prepared.
+
+    Raises:
+      UserError: parameters, their average, the optimizer's state and the gradients do
+        not fit; the message says what to change.
+    """
+    parts = step_costs.state_bytes(steps)
+    limit = device_memory(steps.mesh.local_devices[0])
+    needed = sum(parts.values()) + parts["parameters"]  # the gradients are as large
+    if needed > limit:
+        change = _change(steps, config, {}, 0.0, limit)
+        raise UserError(
+            f"out of memory: the {parts['parameters'] / 4:,.0f} parameters on a device "
+            f"take {needed / GIB:,.2f} GiB with their gradients and the optimizer's "
+            f"state, and the device has {limit / GIB:,.2f} GiB. {_advice(change)}"
+        )
 
 
 def compile_largest_batch(
@@ -49,23 +71,23 @@ def compile_largest_batch(
         return
     temporary = step_costs.temporary_bytes(memory)
     device = steps.mesh.local_devices[0]
-    # The CPU backend has no memory statistics, hence no limit.
-    limit = (device.memory_stats() or {}).get("bytes_limit")
+    limit = device_memory(device)
     needed = memory.argument_size_in_bytes + temporary
     shape = f"batches of {largest.rows} rows of {largest.source} + {largest.target}"
-    if limit and needed > limit:
-        change = _change(steps, config, batch, temporary, limit)
+    if needed <= limit:
+        return
+    advice = _advice(_change(steps, config, batch, temporary, limit))
+    if device.platform != "cpu":
         raise UserError(
             f"out of memory: {shape} tokens take {needed / GIB:.2f} GiB on a device, "
             f"which has {limit / GIB:.2f} GiB (on a GPU, the share that "
-            f"XLA_PYTHON_CLIENT_MEM_FRACTION gives JAX). {_advice(config, change)}"
+            f"XLA_PYTHON_CLIENT_MEM_FRACTION gives JAX). {advice}"
         )
-    if device.platform == "cpu" and temporary > memory_here():
-        say(
-            f"warning: {shape} tokens take {temporary / GIB:.2f} GiB in addition to "
-            f"the state, but this machine has {memory_here() / GIB:.2f} GiB. "
-            + _advice(config, None)
-        )
+    # A CPU can swap, and its compiler's figure is an upper limit.
+    say(
+        f"warning: {shape} tokens take {needed / GIB:.2f} GiB, but this machine has "
+        f"{limit / GIB:.2f} GiB. {advice}"
+    )
 
 
 def explain_out_of_memory(error: BaseException, config: Config) -> UserError | None:
@@ -73,7 +95,8 @@ def explain_out_of_memory(error: BaseException, config: Config) -> UserError | N
     out_of_memory = "RESOURCE_EXHAUSTED" in str(error)
     if not (out_of_memory and isinstance(error, jax.errors.JaxRuntimeError)):
         return None
-    return UserError(f"out of memory: {first_line(error)}. {_advice(config, None)}")
+    mildest = next(changes(config, 1), None)
+    return UserError(f"out of memory: {first_line(error)}. {_advice(mildest)}")
 
 
 def _change(steps, config, batch, temporary: float, limit: float) -> dict | None:
@@ -87,9 +110,8 @@ def _change(steps, config, batch, temporary: float, limit: float) -> dict | None
     return None
 
 
-def _advice(config: Config, change: dict | None) -> str:
-    """Words a change as advice; without one, the mildest change there is."""
-    change = change or next(changes(config, 1), None)
+def _advice(change: dict | None) -> str:
+    """Words a change as advice, or says that none is expected to help."""
     if not change:
         return "Use a smaller model or devices with more memory"
     return f"Try {as_flags(change)}; python -m t2t_jax plan forecasts what fits"

@@ -17,6 +17,7 @@ Shape suffixes: b batch rows, s source, t target, n hypotheses.
 import dataclasses
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import (
     Group,
+    block_rows,
+    bucket_for,
     gather_results,
     longest_output,
     own_groups,
@@ -44,6 +47,7 @@ from t2t_jax.decoding.programs import (
 )
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
+from t2t_jax.parallel.machine import device_memory
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
 
@@ -94,6 +98,37 @@ def check_room(
             f"translation may have at most {room} (config.decode.extra_length="
             f"{decode.extra_length}); shorten the prefix"
         )
+
+
+NARROW = 32  # hypotheses of a line that are not worth the trace of `check_memory`
+
+
+def check_memory(search: Search, longest: int, decode: DecodeConfig) -> None:
+    """Raises UserError if a search takes more memory than a device has.
+
+    Without the check a CPU would run out of memory, and the system end the program.
+
+    Args:
+      longest: the length of the longest line, in tokens.
+    """
+    count = search.algorithm.rows
+    if count <= NARROW:
+        return
+    bucket = bucket_for(longest)
+    rows, room = block_rows(bucket, decode), longest_output(bucket, decode)
+    each, squared = search.memory(rows, bucket, room)
+    needed = each * count + squared * count**2
+    limit = device_memory(search.mesh.local_devices[0])
+    if needed <= limit:
+        return
+    # The count that takes the limit: the root of squared n^2 + each n - limit.
+    fits = 2 * limit / (each + math.sqrt(each**2 + 4 * squared * limit))
+    raise UserError(
+        f"{count:,} hypotheses of a line (the beam, or samples) take at least "
+        f"{needed / 2**30:,.1f} GiB, for {rows} lines of up to {bucket} tokens at once "
+        f"and translations of up to {room}; this device has {limit / 2**30:,.1f} GiB. "
+        f"At most {int(fits):,} can fit: use a smaller beam, or fewer samples"
+    )
 
 
 def block_of(

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.decoder_cache import Cache
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import targeting
@@ -97,6 +98,30 @@ class Search(NamedTuple):
             algorithm=self.algorithm,
             mesh=self.mesh,
         )
+
+    def memory(self, rows: int, bucket: int, max_length: int) -> tuple[float, float]:
+        """Least bytes on a device of a search that reaches `max_length`.
+
+        Computes nothing: the shapes of the arrays follow from those of the models.
+
+        Args:
+          rows, bucket: the shape of a device's block.
+
+        Returns:
+          (a, b): n hypotheses of each sentence take a * n + b * n^2 bytes.
+        """
+        devices = self.mesh.size
+        side = jax.ShapeDtypeStruct((devices * rows, bucket), jnp.int32)
+        limit = jax.ShapeDtypeStruct((devices * rows,), jnp.int32)
+        hashes = jax.ShapeDtypeStruct((devices * rows, 2), jnp.uint32)
+        begin = partial(self.begin, room=max_length, max_length=max_length)
+        state = jax.eval_shape(begin, Block(side, side, limit, None, hashes)).search
+        stored = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+        # Each hypothesis attends to the keys of all hypotheses of its sentence, layer
+        # by layer, with float32 scores (`model/decoder_cache.py`).
+        heads = [c.kvs[0][0].shape[1] for c in state.cache if isinstance(c, Cache)]
+        scores = 4 * rows * max(heads, default=0) * max_length
+        return stored / devices / self.algorithm.rows, scores
 
 
 def program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:

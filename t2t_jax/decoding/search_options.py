@@ -86,6 +86,12 @@ def beam_search_algorithm(
             f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
             f"beam={max(nbest, 1)} or more, or a smaller nbest"
         )
+    if options.beam > len(vocabulary):
+        raise UserError(
+            f"beam={options.beam}, but the vocabulary has {len(vocabulary):,} tokens, "
+            "so a beam cannot be that wide after the first one; want a beam such as 4, "
+            f"and at most {len(vocabulary)}"
+        )
     return BeamSearch(
         beam=options.beam,
         nbest=nbest,

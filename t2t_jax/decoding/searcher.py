@@ -18,7 +18,12 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import scoring
-from t2t_jax.decoding.batch_decoding import NOTHING, check_room, decode_batch
+from t2t_jax.decoding.batch_decoding import (
+    NOTHING,
+    check_memory,
+    check_room,
+    decode_batch,
+)
 from t2t_jax.decoding.batches import longest_output, replicate
 from t2t_jax.decoding.constraints import Constraints, Phrases, constraints_for
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
@@ -401,6 +406,8 @@ class Searcher:
             raise UserError(f"batch_size={size}; want at least 1 line")
         decode = self.config.decode
         sources, constraints = self.encode(lines, request)
+        longest = max((len(source.ids) for source in sources), default=0)
+        check_memory(search, longest, decode)
         nbest_lists: list[tuple[Hypothesis, ...]] = []
         # `range` refuses a step of 0, so an empty list counts as a batch of one line.
         for start in range(0, len(lines), size or max(1, len(lines))):

@@ -49,6 +49,16 @@ def is_held(file: epath.PathLike) -> bool | None:
     return False
 
 
+def refuse_if_held(folder: epath.Path) -> None:
+    """Raises UserError if a run on this machine or disk holds a workdir.
+
+    It takes nothing: another run may hold the workdir before `hold` is called.
+    """
+    file = folder / ".lock"
+    if is_local(file) and is_held(file):
+        raise _in_use(file)
+
+
 @contextlib.contextmanager
 def exclusive(folder: epath.PathLike) -> Iterator[None]:
     """Holds a lock on a folder, so that one process at a time writes in it.
@@ -130,13 +140,18 @@ def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
         if locked is None:
             return  # this file system has no locks
         if not locked:
-            opened.seek(0)
-            holder = opened.readline().strip() or "another run"
-            raise UserError(
-                f"{file.parent} is in use by {holder}. Wait for it or stop it, or give "
-                "another --workdir"
-            )
+            raise _in_use(file)
         # The previous holder may have removed the file between our open and our lock.
         # Then we hold a lock that nobody else can see: try again with the new file.
         if file.exists() and os.path.samestat(os.fstat(opened.fileno()), os.stat(file)):
             return
+
+
+def _in_use(file: epath.Path) -> UserError:
+    """The error for a workdir whose lock file is held; the file names the holder."""
+    content = file.read_text() if file.exists() else ""
+    holder = content.partition("\n")[0].strip() or "another run"
+    return UserError(
+        f"{file.parent} is in use by {holder}. Wait for it or stop it, or give another "
+        "--workdir"
+    )

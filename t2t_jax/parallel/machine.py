@@ -1,4 +1,4 @@
-"""Facts about this machine that a run's results depend on, to the last bit."""
+"""Facts about this machine: those that change the bits of a result, and its memory."""
 
 import os
 import platform
@@ -74,6 +74,20 @@ def processor_name() -> str:
                 return value.strip()
     # Not Linux, or a processor whose /proc/cpuinfo has no model name (ARM).
     return platform.processor() or platform.machine()
+
+
+def memory_here() -> float:
+    """Bytes of this machine's memory; 8 GiB where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:  # its first line: `MemTotal: N kB`
+            return float(file.readline().split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 8.0 * 2**30
+
+
+def device_memory(device: jax.Device) -> float:
+    """Bytes that programs on a device can take; for a CPU, this machine's memory."""
+    return (device.memory_stats() or {}).get("bytes_limit") or memory_here()
 
 
 # Flags with which XLA computes the same bytes twice on a GPU.

@@ -24,7 +24,7 @@ from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.evaluation.scores import distinct, score_all
-from t2t_jax.io import ideas, sealed
+from t2t_jax.io import ideas, lock, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, silence
 from t2t_jax.model.layers import compute_dtype
@@ -39,7 +39,7 @@ from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
-from t2t_jax.training.step import state_shardings
+from t2t_jax.training.step import compile_steps
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
 
@@ -86,6 +86,10 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         # A mistake seen by one process, such as a missing file, ends all of them.
         with processes.fail_together("opening the text and the workdir"):
             workdir = Workdir.open(workdir)
+            if processes.is_first():
+                # Asked here, before anything is read, and taken below, when no mistake
+                # in the config can end this run any more.
+                lock.refuse_if_held(workdir.path)
             task = task_of(config)
             training, dev, tests = _open_text(task, config)
             _check_model(task, config)
@@ -233,7 +237,8 @@ def _check_model(task: Task, config: Config) -> None:
         )
     config.decode.variant("choose").check(config)
     # Works on shapes only, and raises the errors that training would raise later.
-    state_shardings(model, config, make_mesh(config.mesh))
+    steps = compile_steps(model, config, make_mesh(config.mesh), step_costs.BOS)
+    memory_check.check_state(steps, config)
     longest_source(config, model)
     check_batching(model, config)
 

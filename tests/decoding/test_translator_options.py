@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from t2t_jax.decoding import batch_decoding
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import CONFIG, TEXT, translator, with_own_source
@@ -74,6 +75,7 @@ def test_wishes_hold(one):
         ({"beam": 0}, "beam=0 is too small; want at least 1"),
         ({"nbest": 0}, "nbest=0 with beam=3"),
         ({"nbest": 4}, "nbest=4 with beam=3"),
+        ({"beam": 100_000}, "beam=100000, but the vocabulary has 290 tokens"),
         ({"alpha": -1}, "alpha=-1"),
         ({"alpha": math.nan}, "alpha=nan"),
         ({"penalty": "gnm"}, "did you mean 'gnmt'"),
@@ -88,6 +90,18 @@ def test_mistakes_are_told(one, options, told):
         return
     with pytest.raises(UserError, match=told):
         one.translate(lines, first_line=5, **options)
+
+
+def test_hypotheses_that_take_more_memory_than_there_is_are_refused(one, monkeypatch):
+    monkeypatch.setattr(batch_decoding, "device_memory", lambda _: 64 * 2**20)
+    with pytest.raises(UserError, match="290 hypotheses .* At most (.*) can fit") as e:
+        one.translate([], beam=290)  # before a line is read
+    with pytest.raises(UserError, match="290 hypotheses .* lines of up to 64 tokens"):
+        one.sample(["dog " * 40], samples=290, warn=False)
+    most = int(re.search("At most (.*) can fit", str(e.value))[1])
+    one.translate([], beam=most)
+    with pytest.raises(UserError, match=f"{most + 1} hypotheses"):
+        one.translate([], beam=most + 1)
 
 
 def test_half_a_character_is_told_not_sent_to_the_tokenizer(one):

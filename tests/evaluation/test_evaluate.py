@@ -30,11 +30,11 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
     def run(**flags):
         names = ("checkpoint", "baseline", "dtype", "damage", *SEARCH)
         given = dict.fromkeys((*names, "choose")) | {"workdir": str(workdir)}
-        given |= {"test": f"{text}/test"} | flags
+        given |= {"test": f"{text}/test", "json": None} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
         evaluate.main([])
         told = capsys.readouterr()
-        return json.loads(told.out), told.err.splitlines()
+        return told.out and json.loads(told.out), told.err.splitlines()
 
     return run
 
@@ -52,6 +52,16 @@ def test_numbers_stand_side_by_side_with_what_they_are(run, trained):
     half = scores["bleu_paper_interval"]["half_width"]
     assert f" ± {half:.2f} " in told[2]
     assert told[-1] == f"test: {scores['compare_with']}"
+
+
+def test_at_a_terminal_the_table_alone_is_printed(run, monkeypatch):
+    monkeypatch.setattr(evaluate.sys.stdout, "isatty", lambda: True)
+    nothing, told = run()
+    assert nothing == ""
+    assert told[-1].endswith("work/scores/*.json; --json prints them")
+    assert run(json=True)[0]["lines"] == 10
+    monkeypatch.setattr(evaluate.sys.stdout, "isatty", lambda: False)
+    assert run(json=False)[0] == ""
 
 
 def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):

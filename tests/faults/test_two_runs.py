@@ -69,8 +69,8 @@ def test_a_second_run_is_refused_and_the_first_undisturbed(
 
     def second():
         before = without_tensorboard(workdir)
-        with pytest.raises(UserError) as error:
-            train(config_for(text, **PLAIN), workdir)
+        with pytest.raises(UserError) as error:  # before a text is looked for
+            train(config_for(text, data={"train": "nowhere"}), workdir)
         assert without_tensorboard(workdir) == before
         refused.append(str(error.value))
 

@@ -1,5 +1,7 @@
 """The largest batch is compiled once, first, and tells of memory that is not there."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from jax import monitoring
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.costs import memory_check
+from t2t_jax.costs import memory_check, step_costs
 from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
@@ -68,16 +70,27 @@ def test_too_little_memory_is_told_with_what_to_change(steps, config, monkeypatc
         platform = "gpu"
 
         def memory_stats(self):
-            return {"bytes_limit": 10_000}
+            return {"bytes_limit": self.limit}
 
-    def refused():
-        devices = property(lambda mesh: [Small()])
-        with monkeypatch.context() as patch:
-            patch.setattr(type(steps.mesh), "local_devices", devices)
-            memory_check.compile_largest_batch(steps, config, SHAPES)
+    def refuse(limit, check, *shapes):
+        Small.limit = limit
+        with pytest.raises(UserError, match="out of memory") as error:
+            check(steps, config, *shapes)
+        return str(error.value)
 
-    with pytest.raises(UserError, match=r"8 rows of 24 \+ 24 .*--config.*accumulate=2"):
-        refused()
+    devices = property(lambda mesh: [Small()])
+    monkeypatch.setattr(type(steps.mesh), "local_devices", devices)
+    state = sum(step_costs.state_bytes(steps).values())
+    told = refuse(9 * state, memory_check.compile_largest_batch, SHAPES)
+    assert re.search(r"8 rows of 24 \+ 24 .*--config.*accumulate=2", told)
+    # More microbatches do not make the state smaller.
+    for check, *shapes in (
+        (memory_check.compile_largest_batch, SHAPES),
+        (memory_check.check_state,),
+    ):
+        assert refuse(10_000, check, *shapes).endswith(
+            "Use a smaller model or devices with more memory"
+        )
 
 
 def test_an_allocation_that_failed_is_explained_and_nothing_else(config):
