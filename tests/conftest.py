@@ -64,6 +64,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     from t2t_jax.io import errors, ideas
 
+    if config.getoption("--ideas"):
+        from tests.model import cases  # noqa: F401  (notes the package's own entries)
     for module in config.getoption("--ideas"):
         try:
             ideas.load(module)

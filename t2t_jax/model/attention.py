@@ -434,12 +434,15 @@ class AttentionFunction(NamedTuple):
         weights.
       cross: also for cross-attention, which is otherwise `fused`.
       Options: a frozen dataclass of hyperparameters, or None.
+      normalized: the weights of a query sum to 1. Sigmoid attention sets it to False;
+        the tests then do not expect it.
     """
 
     attend: Callable
     weights: Callable | None = None
     cross: bool = True
     Options: type | None = None
+    normalized: bool = True
 
 
 # Add your attention function here.

@@ -92,6 +92,18 @@ def unused(kind: str) -> frozenset[str]:
 
 
 TABLES = [f for f in dataclasses.fields(ModelConfig) if f.metadata["table"]]
+# Imported before the modules of --ideas (conftest.py), so that theirs are known.
+SHIPPED = {f.name: {*table_of(f)} for f in TABLES}
+
+
+def entries(case: dict) -> set[str]:
+    """The tables of which a case without other choices has an entry."""
+    return {*SHIPPED} & {*case} if len(case) == 1 else set()
+
+
+def own(case: dict) -> bool:
+    """True if a case has an entry that is not the package's own."""
+    return any(case[name] not in SHIPPED[name] for name in {*SHIPPED} & {*case})
 
 
 def config_of(**changes) -> ModelConfig:
@@ -180,12 +192,10 @@ def _named(case: dict[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in case.items())
 
 
-def product() -> dict[str, dict]:
-    """Every combination of the tables' entries that a model reads."""
+def halves() -> dict[str, dict]:
+    """The halves of the Transformer with any positions and any attention."""
     tables = {f.name: [*table_of(f)] for f in TABLES}
-    tables["kind"] = [kind for kind in tables["kind"] if kind not in HALVES]
-    cases = (
-        dict(zip(tables, case, strict=True))
-        for case in itertools.product(*tables.values())
-    )
-    return {_named(case): case for case in cases if _meet(tables, case)}
+    names = ("kind", "positions", "attention")
+    choices = HALVES, tables["positions"], tables["attention"]
+    found = (dict(zip(names, x, strict=True)) for x in itertools.product(*choices))
+    return {_named(case): case for case in found}

@@ -318,17 +318,23 @@ def model_is_its_twin(subject: Subject) -> float:
 
 
 def weights_add_up(subject: Subject) -> float:
-    """Attention weights of a query add up to 1, and are 0 where it may not look."""
+    """Attention weights of a query add up to 1, and are 0 where it may not look.
+
+    The sums are left out if `AttentionFunction.normalized` is False.
+    """
     if not subject.traces:
         raise Excused("no attention weights")
-    batch = subject.batch
+    config, batch = subject.config, subject.batch
+    entry = config.variant("attention") if config.reads("attention") else None
+    own = entry is None or entry.normalized
+    cross = own or not entry.cross
     _, trace = subject.forced_and_trace(subject.parameters, batch)
     source, target = batch["source_segment"], batch["target_segment"]
     figure = 0.0
-    for layers, query, key, causal in (
-        (trace.encoder, source, source, False),
-        (trace.decoder, target, target, True),
-        (trace.cross, target, source, False),
+    for layers, query, key, causal, normalized in (
+        (trace.encoder, source, source, False, own),
+        (trace.decoder, target, target, True, own),
+        (trace.cross, target, source, False, cross),
     ):
         seen = query[:, :, None] == key[:, None, :]
         if causal:
@@ -336,7 +342,8 @@ def weights_add_up(subject: Subject) -> float:
         real = (query > 0)[:, None, :, None]
         for weights in layers:
             sums = np.where(real, np.asarray(weights), 0).sum(-1, keepdims=True)
-            figure = max(figure, worst(sums, np.ones_like(sums) * real))
+            if normalized:
+                figure = max(figure, worst(sums, np.ones_like(sums) * real))
             elsewhere = np.where(seen[:, None] | ~real, 0, np.asarray(weights))
             figure = max(figure, largest(np.abs(elsewhere)))
     return figure
@@ -411,11 +418,42 @@ LAWS = {
     weights_are_of_attention: 1e-5,
     restored_is_saved: 0.0,
 }
-# For pairs of variants: the laws that a bad composition breaks.
+# For variants that are combined: the laws that a bad composition breaks.
 COMPOSITION = [
     *(future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced),
     model_is_its_twin,
 ]
+# Law -> the tables whose entries it can depend on; for the other laws, all tables.
+# An entry of the user's own is put through all laws.
+DEPENDS = {
+    future_is_unseen: {"positions", "attention"},
+    source_is_seen: {},
+    both_directions_are_seen: {},
+    packed_is_alone: {"positions", "attention"},
+    padding_is_inert: {"positions", "attention", "norm_kind"},
+    cached_is_forced: {"positions", "attention"},
+    rematerialized_is_stored: {},
+    rows_drop_out_alike: {"attention"},
+    bfloat16_is_near: {"positions", "attention", "norm_kind"},
+    sharded_is_one_device: {"positions", "attention"},
+    weights_add_up: {"positions", "attention"},
+    weights_are_of_attention: {"positions", "attention"},
+    restored_is_saved: {},
+}
+
+
+def laws_of(case: dict) -> list:
+    """The laws that a case of `cases.alone` can break.
+
+    A model has all of them. Choices that are not an entry of a table, such as sizes,
+    are tried as compositions.
+    """
+    if not case or "kind" in cases.entries(case) or cases.own(case):
+        return [*LAWS]
+    changed = cases.entries(case)
+    if not changed:
+        return COMPOSITION
+    return [law for law in LAWS if law not in DEPENDS or changed & {*DEPENDS[law]}]
 
 
 def main() -> None:

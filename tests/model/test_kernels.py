@@ -6,14 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as library
 
-from t2t_jax.config import MeshConfig, from_config_dict
+from t2t_jax.config import MeshConfig, ModelConfig, from_config_dict
+from t2t_jax.model import attention, kernels
 from t2t_jax.model.attention import KV, NO_POSITION, dense, fused, scaled
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel import mesh as meshes
 
@@ -162,6 +165,8 @@ KERNELS = {"gpu": cudnn, "tpu": flash}
 def test_kernels_step_aside_for_what_they_do_not_compute(backend, chosen):
     arrays, rng = drawn(128, 128, True), DropoutRng(jax.random.key(0), jnp.arange(2))
     assert chosen(backend, arrays) is KERNELS[backend]
+    with kernels.disabled():
+        assert chosen(backend, arrays) is None
     assert chosen(backend, arrays, drop=Dropout(0.0, rng)) is KERNELS[backend]
     assert chosen(backend, arrays, drop=Dropout(0.1, None)) is KERNELS[backend]
     assert chosen(backend, arrays, drop=Dropout(0.1, rng)) is None
@@ -189,3 +194,49 @@ def test_kernels_step_aside_for_what_they_do_not_compute(backend, chosen):
 def test_kernels_compute_only_some_schemes(positions, gpu, tpu, chosen):
     for backend, wanted in (("gpu", gpu), ("tpu", tpu)):
         assert chosen(backend, drawn(128, 128, True), scheme(positions)) is wanted
+
+
+# ------------------------------------------- what is known while a program is traced
+
+
+@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+def test_layers_that_are_recomputed_know_that_their_mask_is_causal(remat, monkeypatch):
+    """As a traced array it would hide the decoder's kernel."""
+    causal = []
+
+    def record(q_bthk, kv, mask, position, drop):
+        causal.append(mask.causal)
+
+    monkeypatch.setattr(attention, "kernel_for", record)
+    model = build(ModelConfig(layers=1, width=8, heads=2, hidden=8, remat=remat), 20)
+    tokens_bt = jnp.ones((2, 4), jnp.int32)
+    position_bt = jnp.broadcast_to(jnp.arange(4), (2, 4))
+    batch = {
+        side + what: array
+        for side in ("source", "target")
+        for what, array in (
+            *(("", tokens_bt), ("_input", tokens_bt)),
+            *(("_segment", tokens_bt), ("_position", position_bt)),
+        )
+    }
+
+    def loss(parameters):
+        rng = DropoutRng(jax.random.key(0), jnp.arange(2))
+        return nnx.merge(model.definition, parameters).outputs(batch, rng).sum()
+
+    jax.eval_shape(jax.grad(loss), model.shapes)
+    assert {*causal} == {False, True}
+    assert all(isinstance(each, bool) for each in causal)
+
+
+def test_the_device_is_that_of_the_mesh_compiled_for(eight_devices):
+    here = jax.devices()
+    assert here[0] is not here[-1]
+    mesh = meshes.make_mesh(devices=here[-1:])
+    assert meshes.target_device() is here[0]
+    with meshes.targeting(mesh):
+        assert meshes.target_device() is here[-1]
+    with meshes.compiling_for(mesh):
+        assert meshes.target_device() is here[-1]
+    assert meshes.target_device() is here[0]
+    assert np.size(mesh.devices) == 1

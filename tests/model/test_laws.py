@@ -10,12 +10,11 @@ from flax import nnx
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.filling import Ragged, fill, ragged
+from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
 
@@ -67,15 +66,6 @@ def test_the_decoder_input_starts_every_segment_with_bos(sentences):
         assert got.tolist() == wanted
 
 
-def test_sinusoids_are_the_printed_formula():
-    table = sinusoids(50, 12)
-    for position in (0, 1, 17, 49):
-        for i in range(6):
-            angle = position / 10000 ** (2 * i / 12)
-            assert table[position, 2 * i] == pytest.approx(np.sin(angle), abs=1e-7)
-            assert table[position, 2 * i + 1] == pytest.approx(np.cos(angle), abs=1e-7)
-
-
 def test_dropout_keeps_the_mean_and_drops_its_share():
     x, key = jnp.ones((400, 500)), DropoutRng(jax.random.key(0), jnp.arange(400))
     y = np.asarray(dropout(x, 0.3, key))
@@ -109,31 +99,6 @@ def test_dropout_bits_are_as_good_as_random():
     counts = np.bincount((bits[0] >> 24).ravel(), minlength=256)
     chi2 = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
     assert chi2 < 255 + 3.9 * (2 * 255) ** 0.5
-
-
-def test_a_row_drops_out_alike_wherever_it_is_computed():
-    x, key = jnp.ones((6, 5, 7)), jax.random.key(3)
-    dropped = jax.jit(partial(dropout, rate=0.4))
-    whole = dropped(x, rng=DropoutRng(key, jnp.arange(6)))
-    part = dropped(x[:2], rng=DropoutRng(key, jnp.array([4, 1])))
-    np.testing.assert_array_equal(part, whole[jnp.array([4, 1])])
-    assert (whole[0] != whole[1]).any()
-
-
-def test_a_key_means_training(sentences):
-    model = compiled(small(dropout=0.5))
-    batch, _ = batch_of(*sentences)
-    still = model(batch)
-    np.testing.assert_array_equal(still, model(batch))
-    rows = jnp.arange(len(batch["source"]))
-    one, two = (model(batch, DropoutRng(jax.random.key(i), rows)) for i in (1, 2))
-    assert not np.array_equal(one, still)
-    assert not np.array_equal(one, two)
-
-
-def test_learned_positions_end_where_they_end(sentences):
-    with pytest.raises(UserError, match="a row of 16 tokens, but .*max_positions=8"):
-        compiled(small(positions="learned", max_positions=8))(batch_of(*sentences)[0])
 
 
 def test_the_advice_on_long_rows_fits_the_model(sentences):
@@ -191,16 +156,7 @@ def test_weight_normalised_layers_begin_as_their_draw():
         np.testing.assert_allclose(layer["norm"], norms, rtol=1e-5)
 
 
-def test_an_unknown_attention_is_told():
-    with pytest.raises(UserError, match="did you mean 'dense'"):
-        build(small(attention="dens"), V)
-
-
 def test_head_width_is_free_of_the_model_width():
     """Table 3, row (B): d_k = 16 in the base model."""
     shapes = build(small(head_width=3), V).shapes
     assert shapes["encoder"][0]["attention"]["query"].shape == (16, 4, 3)
-
-
-def test_ragged_is_what_the_plan_takes():
-    assert isinstance(ragged([[1, 2], [3]]), Ragged)

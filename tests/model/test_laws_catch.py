@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from t2t_jax.io import ideas
 from t2t_jax.model.attention import (
     ATTENTION,
     AttentionFunction,
@@ -25,7 +26,7 @@ from t2t_jax.model.one_sided import Classifier, EncoderOnly, pool
 from t2t_jax.model.positions import POSITIONS, ALiBi, Position, sinusoids
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.parallel import mesh as meshes
-from tests.model import laws
+from tests.model import cases, laws
 from tests.model.cases import config_of
 from tests.model.subject import Excused, Subject
 
@@ -207,6 +208,11 @@ WRONG = [
     (laws.weights_add_up, ATTENTION, AttentionFunction(dense, halved_weights)),
     (laws.weights_add_up, ATTENTION, AttentionFunction(dense, weights_of_all)),
     (
+        laws.weights_add_up,
+        ATTENTION,
+        AttentionFunction(dense, weights_of_all, normalized=False),
+    ),
+    (
         laws.weights_are_of_attention,
         ATTENTION,
         AttentionFunction(doubled, attention_weights),
@@ -237,8 +243,41 @@ def test_every_law_has_a_variant_that_breaks_it():
     assert {law for law, *_ in WRONG} == {*laws.LAWS}
 
 
-def test_a_variant_without_a_formula_is_excused(monkeypatch):
-    monkeypatch.setitem(POSITIONS, "mine", ALiBi)
-    subject = Subject(config_of(positions="mine"))
-    with pytest.raises(Excused, match="does not know positions=mine"):
-        laws.model_is_its_twin(subject)
+SIGMOID = """
+import jax
+from t2t_jax.model.attention import *
+from t2t_jax.model import attention
+
+
+def weights(q_bthk, kv, mask, position):
+    return jax.nn.sigmoid(attention.scores(q_bthk, kv, mask, position))
+
+
+def sigmoid(q_bthk, kv, mask, position, drop):
+    weights_bhts = drop(weights(q_bthk, kv, mask, position))
+    weights_bhts = weights_bhts.astype(q_bthk.dtype)
+    return attention.weighted_values(weights_bhts, kv, mask, position)
+
+
+entry = attention.AttentionFunction(sigmoid, weights, normalized=False)
+attention.ATTENTION["sigmoid"] = entry
+"""
+
+
+def test_an_idea_obeys_what_it_does_not_decline(monkeypatch, tmp_path):
+    """Sigmoid attention, whose weights do not sum to 1; the twin does not know it."""
+    monkeypatch.setitem(ATTENTION, "sigmoid", None)  # removed afterwards
+    monkeypatch.setattr(ideas, "imported", {})
+    file = tmp_path / "sigmoid_attention_of_a_test.py"
+    file.write_text(SIGMOID)
+    ideas.load(str(file))
+    assert cases.own({"attention": "sigmoid"})
+    assert laws.laws_of({"attention": "sigmoid"}) == [*laws.LAWS]
+    one = Subject(config_of(attention="sigmoid"))
+    for law in (laws.weights_add_up, laws.weights_are_of_attention):
+        assert law(one) <= laws.LAWS[law]
+    with pytest.raises(Excused, match="does not know attention=sigmoid"):
+        laws.model_is_its_twin(one)
+    summing = ATTENTION["sigmoid"]._replace(normalized=True)
+    monkeypatch.setitem(ATTENTION, "sigmoid", summing)
+    assert laws.weights_add_up(one) > 0.1

@@ -94,34 +94,3 @@ def test_lstm_of_the_model_is_torchs(torch):
         np.testing.assert_allclose(got, torch[f"final/encoder/{name}"], **CLOSE)
     want = torch_layers(torch, "gradients"), torch["gradient_of_x"]
     jax.tree.map(lambda *x: np.testing.assert_allclose(*x, **CLOSE), found, want)
-
-
-def test_slopes_of_the_lstm_are_torchs_gradients(torch):
-    """Central differences in a random direction of each array by itself."""
-    rng, h = np.random.default_rng(0), 1e-5
-    layers = {
-        of: {name: formulas.float64(x) for name, x in arrays.items()}
-        for of, arrays in torch_layers(torch, "weights").items()
-    }
-    x_bsi = formulas.float64(torch["x"])
-    gradients = torch_layers(torch, "gradients")
-
-    def loss():
-        return sum(
-            np.sum(stacked(layers, x_bsi[b, :n])[1] * torch["cotangent"][b, :n])
-            for b, n in enumerate(torch["length"])
-        )
-
-    arrays = [(x_bsi, torch["gradient_of_x"])]
-    for of, weights in layers.items():
-        arrays += [(weights[name], gradients[of][name]) for name in weights]
-    assert len(arrays) == 1 + 4 * 3
-    for x, gradient in arrays:
-        direction = rng.normal(size=x.shape)
-        ends = []
-        for step in (h, -2 * h):
-            x += step * direction
-            ends.append(loss())
-        x += h * direction
-        slope = (ends[0] - ends[1]) / (2 * h)
-        np.testing.assert_allclose(slope, np.sum(gradient * direction), rtol=1e-7)
