@@ -10,13 +10,9 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
 from t2t_jax.commands.flags import SEARCH
-from t2t_jax.config import Config
-from t2t_jax.data.corpus import open_corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation import scores
 from t2t_jax.evaluation.scores import results_folder
 from t2t_jax.io.atomic import read_checked_json
-from t2t_jax.metrics import plain
 from t2t_jax.tasks.translation import Translation
 from tests.decoding.small_translator import translator
 from tests.small_run import contents
@@ -81,15 +77,6 @@ def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
     assert [line for line in told if wanted in line]
 
 
-def test_a_baseline_is_looked_at_before_anything_is_translated(run, tmp_path):
-    before = contents(tmp_path / "work")
-    with pytest.raises(UserError, match="is not a file"):
-        run(baseline=str(tmp_path / "none.de"), checkpoint="last")
-    with pytest.raises(UserError, match="names 0 files for 1 test sets"):
-        run(baseline="", checkpoint="last")
-    assert contents(tmp_path / "work") == before
-
-
 def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
     """Those of another choice are computed again, and put away under another name."""
     folder = tmp_path / "work"
@@ -124,37 +111,22 @@ def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
     assert sorted(map(str, choices)) == ["None", "None", "mbr", "mbr", "rerank"]
 
 
-def test_a_wrong_choice_is_named_before_anything_is_loaded(run):
+def test_wrong_flags_are_named_before_anything_is_translated(run, tmp_path):
+    before = contents(tmp_path / "work")
+    for flags, message in (
+        ({"baseline": str(tmp_path / "none.de")}, "is not a file"),
+        ({"baseline": ""}, "names 0 files for 1 test sets"),
+        ({"diversity": 0.5}, "--diversity=0.5 acts between groups"),
+        ({"groups": 3}, "groups=3 with beam=2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(checkpoint="last", **flags)
+    assert contents(tmp_path / "work") == before
     with (
         mock.patch.object(Translator, "load", side_effect=AssertionError),
         pytest.raises(UserError, match="no option 'sampels'"),
     ):
         run(choose="mbr:sampels=3")
-
-
-def test_a_row_of_the_table_names_every_protocol(text):
-    corpus = open_corpus("test", "en", "de", str(text))
-    names = ("bleu", "bleu_paper", "bleu_lc_tok", "chrf")
-    score = {name: 11.0 * (n + 1) for n, name in enumerate(names)}
-    row = scores.table_row(
-        Translation(Config()), corpus, score | {"lines": 3_003, "perplexity": 4.2}
-    )
-    assert row == (
-        "test          3,003 lines   BLEU  11.0   bleu_paper  22.0   "
-        "bleu_lc_tok  33.0   chrF  44.0   perplexity 4.200"
-    )
-    assert len(row) <= 110
-    synthetic = scores.table_row(
-        Translation(Config()),
-        open_corpus("grammar:test", "de", "en"),
-        score | {"lines": 500, "perplexity": 2},
-    )
-    assert "bleu_paper" not in synthetic
-
-
-def test_what_people_are_told_is_scored(trained):
-    assert set(Translation.printed) <= set(trained[1]["test"])
-    assert set(plain.sacrebleu_metrics("de")) <= set(trained[1]["test"])
 
 
 def test_an_ensemble_has_a_folder_of_its_own(tmp_path):
@@ -196,10 +168,3 @@ def test_an_ensembles_scores_are_its_own(run, text, tmp_path):
     assert run()[0] == alone
     run(workdir=both, checkpoint="8")
     assert len([*(first / "ensembles").iterdir()]) == 2
-
-
-def test_groups_are_options_of_evaluate(run):
-    with pytest.raises(UserError, match="--diversity=0.5 acts between groups"):
-        run(diversity=0.5)
-    with pytest.raises(UserError, match="groups=3 with beam=2"):
-        run(groups=3)

@@ -68,14 +68,6 @@ def test_an_interval_is_that_of_scores_of_samples(statistics):
     assert found["half_width"] == pytest.approx((high - low) / 2, abs=1e-9)
 
 
-def test_an_interval_has_the_width_of_the_normal_approximation():
-    statistics = examples(1_000, 0.8, 0)
-    rate = statistics[:, 0].mean()
-    found = interval(F1, statistics)
-    wanted = 1.96 * 100 * np.sqrt(rate * (1 - rate) / 1_000)
-    assert found["half_width"] == pytest.approx(wanted, rel=0.1)
-
-
 def test_long_sets_have_no_interval(monkeypatch):
     monkeypatch.setattr(measures, "LONGEST", 30)
     assert interval(F1, examples(30, 0.7, 0)) is not None
@@ -121,15 +113,11 @@ def test_swapping_of_few_examples_is_that_of_all_swaps():
     ids=["bootstrap", "randomisation"],
 )
 def test_differences_are_told_from_chance(p_value):
-    good, bad = examples(300, 0.8, 5), examples(300, 0.6, 6)
-    assert p_value(F1, good, bad) < 0.01
+    good = examples(300, 0.8, 5)
+    assert p_value(F1, good, examples(300, 0.6, 6)) < 0.01
     assert p_value(F1, good, examples(300, 0.8, 7)) > 0.1
-    # Without a difference chance claims one in at most about 5% of the cases.
-    claims = [
-        p_value(F1, examples(50, 0.7, 100 + i), examples(50, 0.7, 200 + i)) <= 0.05
-        for i in range(15)
-    ]
-    assert sum(claims) <= 2
+    with pytest.raises(ValueError, match="3 and 2 examples"):
+        p_value(F1, examples(3, 1, 0), examples(2, 1, 0))
 
 
 @settings(max_examples=3, deadline=None)
@@ -149,12 +137,6 @@ def test_comparisons_are_antisymmetric_and_have_a_zero(statistics, draw):
     rows = [*range(len(statistics))]
     draw.shuffle(rows)
     assert measured(F1, statistics[rows]) == measured(F1, statistics)
-
-
-@pytest.mark.parametrize("compare", [paired, randomised])
-def test_systems_of_other_lengths_are_not_compared(compare):
-    with pytest.raises(ValueError, match="3 and 2 examples"):
-        compare(F1, examples(3, 1, 0), examples(2, 1, 0))
 
 
 def test_the_interval_is_the_one_that_sacrebleu_computes():

@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 
 from t2t_jax import Translator
-from t2t_jax.config import Config
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import provenance, scores
 from t2t_jax.evaluation.provenance import code_version, hashed
-from t2t_jax.evaluation.scores import comparisons, read_answers, score_set
-from t2t_jax.io import ideas
+from t2t_jax.evaluation.scores import read_answers, score_set
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
-from t2t_jax.tasks.translation import Translation
 
 
 def test_a_score_has_its_passport(trained, text):
@@ -71,12 +68,6 @@ def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_p
         damage()
         with pytest.raises(UserError, match="is not what was just scored"):
             read_answers(trained[1]["test"], corpus, workdir)
-
-
-def test_a_line_that_sets_share_is_told_once():
-    lines = {"a": "same", "b": "other", "c": "same"}
-    told = comparisons({name: {"compare_with": line} for name, line in lines.items()})
-    assert told == ["a, c: same", "b: other"]
 
 
 def test_a_hash_is_that_of_a_plain_file(tmp_path):
@@ -142,12 +133,3 @@ def test_without_git_nothing_is_told(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert code_version(checkout / "package") == UNKNOWN
     assert code_version(Path("/nowhere")) == UNKNOWN
-
-
-def test_ideas_are_listed_only_if_there_are_any(trained, text, monkeypatch):
-    translator = Translator.load(trained[0])
-    corpus, task = open_corpus("test", "en", "de", str(text)), Translation(Config())
-    given = translator, task, corpus, *zip(*corpus.pairs(), strict=True)
-    assert "ideas" not in provenance.score_provenance(*given)
-    monkeypatch.setattr(ideas, "imported", {"my_idea": "its hash"})
-    assert provenance.score_provenance(*given)["ideas"] == {"my_idea": "its hash"}

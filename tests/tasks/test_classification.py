@@ -10,7 +10,6 @@ import pytest
 from flax import nnx
 from hypothesis import given
 
-from t2t_jax import load_config, train
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -76,16 +75,19 @@ def test_wrong_lines_are_named_with_a_remedy(tmp_path, content, told):
     assert all(part in str(error.value) for part in told), error.value
 
 
-def test_missing_text_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"x.tsv does not exist, nor does x.tsv.gz"):
-        list(open_labelled(f"{tmp_path}/x", "en", "de").pairs())
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("tfds:x:train", "tfds:x:train holds .* no labels"),
+        ("x.tsv", r"x.tsv.tsv does not .*; write 'x', without"),
+        ("y", r"y.tsv does not exist, nor does y.tsv.gz;.*; that folder has x$"),
+    ],
+)
+def test_missing_text_is_named(tmp_path, place, message):
     write(tmp_path, b"a\tgood\n")
-    with pytest.raises(UserError, match=r"x.tsv.tsv does not .*; write 'x', without"):
-        list(open_labelled(f"{tmp_path}/x.tsv", "en", "de").pairs())
-    with pytest.raises(UserError, match="; that folder has x$"):
-        list(open_labelled(f"{tmp_path}/y", "en", "de").pairs())
-    with pytest.raises(UserError, match="tfds:x:train holds .* no labels"):
-        open_labelled("tfds:x:train", "en", "de")
+    place = place if ":" in place else f"{tmp_path}/{place}"
+    with pytest.raises(UserError, match=message):
+        list(open_labelled(place, "en", "de").pairs())
 
 
 def test_sentences_of_the_grammar_are_labelled_by_their_last_mark(monkeypatch):
@@ -114,54 +116,39 @@ def test_a_label_is_one_token_and_nothing_follows_it():
     assert vocabulary.source.encode(["a"], end=True)[0][-1] == eos  # text has an end
     with pytest.raises(UserError, match="unknown label 'god'; did you mean 'good'"):
         vocabulary.encode(["god"])
-
-
-@pytest.mark.parametrize("labels", [["one"], ["a", "a"], "ab", [1, 2], None])
-def test_damaged_labels_are_refused(labels):
-    with pytest.raises(UserError, match="labels is damaged"):
-        vocabulary_of(labels)
-
-
-def test_labels_are_those_of_the_training_text_in_their_order(tmp_path):
-    corpus = write(tmp_path, b"a\tgood\nb\tso so\nc\tbad\nd\tgood\n")
-    task = task_of(tmp_path)
-    source = small_translator.vocabulary()
-    found = task.vocabulary([corpus], source)
-    assert [found.piece(i) for i in range(3)] == LABELS
-    assert found.source.model == source.model
-    task = task_of(tmp_path, options={"labels": "so so, good,bad"})
-    found = task.vocabulary([corpus], source)
-    assert [found.piece(i) for i in range(3)] == ["so so", "good", "bad"]
+    for damaged in (["one"], ["a", "a"], "ab", [1, 2], None):
+        with pytest.raises(UserError, match="labels is damaged"):
+            vocabulary_of(damaged)
 
 
 @pytest.mark.parametrize(
-    ("train", "dev", "labels", "told"),
+    ("options", "wanted"),
+    [({}, LABELS), ({"labels": "so so, good,bad"}, ["so so", "good", "bad"])],
+)
+def test_labels_are_those_of_the_training_text_or_the_option(tmp_path, options, wanted):
+    corpus = write(tmp_path, b"a\tgood\nb\tso so\nc\tbad\nd\tgood\n")
+    task = task_of(tmp_path, options=options)
+    found = task.vocabulary([corpus], small_translator.vocabulary())
+    assert [found.piece(i) for i in range(3)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("train", "data", "told"),
     [
-        (b"a\tgood\nb\tgood\n", b"", "", "has the label 'good'; want .* two"),
-        (b"a\tgood\nb\tbad\n", b"c\tbad\nd\tbda\n", "", "dev, line 2: .*'bda'"),
-        (b"a\tgood\nb\tgod\n", b"", "good,bad", "'bad', of which .* no example"),
-        (
-            b"a\tgood\nb\tbad\nc\tgod\n",
-            b"",
-            "good,bad",
-            "x, line 3: unknown .*'god'.* Add it to",
-        ),
-        (b"a\tgood\nb\tbad\n", b"", "good", "labels='good' is one label"),
+        ("good good", {}, "has the label 'good'; want .* two"),
+        ("good bad", {"dev": "dev"}, "dev, line 2: .*'bda'"),
+        ("good god", {"options": {"labels": "good,bad"}}, "'bad', of which .* no exam"),
+        ("good bad god", {"options": {"labels": "good,bad"}}, "x, line 3: unk.*'god'"),
+        ("good bad", {"options": {"labels": "good"}}, "labels='good' is one label"),
+        ("good bad", {"joint_vocabulary": True}, "set config.data.joint_vocabulary="),
     ],
 )
-def test_labels_that_do_not_match_are_refused(tmp_path, train, dev, labels, told):
-    corpus = write(tmp_path, train)
-    if dev:
-        write(tmp_path, dev, "dev.tsv")
-    options = {"labels": labels} if labels else {}
-    task = task_of(tmp_path, dev="dev" if dev else "", options=options)
+def test_labels_that_do_not_match_are_refused(tmp_path, train, data, told):
+    corpus = write(tmp_path, "".join(f"a\t{x}\n" for x in train.split()).encode())
+    write(tmp_path, b"c\tbad\nd\tbda\n", "dev.tsv")
+    task = task_of(tmp_path, **{"dev": ""} | data)
     with pytest.raises(UserError, match=told):
-        task.vocabulary([corpus], small_translator.vocabulary())
-
-
-def test_a_joint_vocabulary_is_refused(tmp_path):
-    with pytest.raises(UserError, match="set config.data.joint_vocabulary=False"):
-        _ = task_of(tmp_path, joint_vocabulary=True).vocab_sizes
+        task.vocab_sizes, task.vocabulary([corpus], small_translator.vocabulary())
 
 
 # ------------------------------------------------------------------------------ scores
@@ -190,11 +177,8 @@ def test_scores_are_those_counted_by_hand():
     assert score("nll", answers, labels) == pytest.approx(nll)
     brier = 2 * (0.01 + 0.49 + 0.04 + 0.16) / 4
     assert score("brier", answers, labels) == pytest.approx(brier)
-
-
-def test_confidences_of_one_bin_are_averaged_before_they_are_compared():
+    # Confidences of one bin are averaged: 0.57 in (8/15, 9/15], and half are right.
     answers = [answer_line("a", {"a": p, "b": 1 - p}) for p in (0.54, 0.56, 0.58, 0.6)]
-    # All in (8/15, 9/15]: 0.57 on average, and half of them are right.
     assert score("ece", answers, ["a", "a", "b", "b"]) == pytest.approx(0.07)
 
 
@@ -240,20 +224,17 @@ def test_labels_alone_are_compared_by_what_they_say(tmp_path):
     task = task_of(tmp_path)
     assert [*task.compare(answers, ["a", "a"], pairs, None)] == ["accuracy", "macro_f1"]
     assert [*task.compare(answers, answers, pairs, None)] == [*task.measures]
-    with pytest.raises(UserError, match="answer 2 is 'b'; want .* for each of a, b"):
-        score("nll", [answers[0], "b"], "ab")
     with pytest.raises(UserError, match="--baseline, line 2: unknown label 'a dog'"):
         task.compare(answers, ["a", "a dog"], pairs, None)
-    for wrong in "x", "-1", "nan":
-        with pytest.raises(UserError, match="answer 2 is .* for each of"):
-            score("nll", [answers[0], f"b\ta=0.5\tb={wrong}"], "ab")
 
 
-@pytest.mark.parametrize("line", ["c\ta=0.5\tb=0.5", "a\ta=half\tb=0.5", "a\ta\tb"])
 @pytest.mark.parametrize("name", ["ece", "nll", "brier"])
-def test_damaged_probabilities_are_named(name, line):
-    with pytest.raises(UserError, match="answer 1 is .* for each of "):
-        score(name, [line], "a")
+def test_damaged_probabilities_are_named(name):
+    whole = answer_line("a", {"a": 0.5, "b": 0.5})
+    ends = ("", "\ta\tb", "\ta=half\tb=0.5", "\ta=0.5\tb=-1", "\ta=0.5\tb=nan")
+    for line in [*(f"b{end}" for end in ends), "c\ta=0.5\tb=0.5"]:
+        with pytest.raises(UserError, match="answer 2 is .* for each of a, b"):
+            score(name, [whole, line], "ab")
 
 
 # ------------------------------------------------------------------------ a classifier
@@ -286,7 +267,7 @@ def test_a_label_does_not_depend_on_the_other_lines():
     assert found == [classifier().classify([line])[0] for line in LINES]  # to the bit
 
 
-def test_probabilities_are_those_of_the_models_logits():
+def test_probabilities_are_those_of_the_logits_and_an_ensemble_has_their_mean():
     translator = classifier()
     ids = np.array(translator.vocabulary.source.encode([LINES[0]], end=True), np.int32)
     batch = {}
@@ -301,16 +282,14 @@ def test_probabilities_are_those_of_the_models_logits():
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
     assert prediction.label == LABELS[int(np.argmax(got))]
 
-
-def test_an_ensemble_averages_probabilities():
-    members = [classifier(seed) for seed in (1, 2)]
-    both = Translator.ensemble(members).classify(LINES)
-    for joint, *single in zip(both, *(m.classify(LINES) for m in members), strict=True):
+    second = classifier(2)
+    for joint, *single in zip(
+        Translator.ensemble([translator, second]).classify(LINES),
+        *(member.classify(LINES) for member in (translator, second)),
+        strict=True,
+    ):
         wanted = np.mean([[*p.probabilities.values()] for p in single], axis=0)
         np.testing.assert_allclose([*joint.probabilities.values()], wanted, rtol=1e-5)
-
-
-def test_only_a_classifier_classifies():
     with pytest.raises(UserError, match="'transformer' does not predict labels"):
         small_translator.translator().classify(["a"])
 
@@ -323,50 +302,3 @@ def test_answers_hold_all_probabilities_and_unknown_labels_are_refused(tmp_path)
     assert prediction.ranked()[0].text == str(prediction) == prediction.label
     with pytest.raises(UserError, match="test set, line 2: unknown label 'god'"):
         task.answers(translator, [("a", "good"), ("b", "god")])
-
-
-# --------------------------------------------------------------------------- whole run
-
-
-def text_of(folder):
-    """Sentences with a word that says their label."""
-    random = np.random.default_rng(0)
-    words = ["the", "a", "dog", "cat", "runs", "sees", "old", "new", "and"]
-    for name, count in (("train", 200), ("dev", 20), ("test", 20)):
-        lines = []
-        for i in range(count):
-            label = ("good", "bad")[i % 2]
-            sentence = [*random.choice(words, 5), label.upper()]
-            lines.append(f"{' '.join(random.permutation(sentence))}\t{label}\n")
-        (folder / f"{name}.tsv").write_text("".join(lines))
-
-
-@pytest.mark.slow
-def test_a_run_ends_in_scores_and_continues_as_the_start_of_another(tmp_path):
-    text_of(tmp_path)
-    sizes = {"layers": 1, "width": 16, "heads": 2, "hidden": 16, "dropout": 0.0}
-    config = load_config(
-        "classify_tiny",
-        model=sizes,
-        data={
-            **{"dir": str(tmp_path), "train": "train", "dev": "dev", "test": "test"},
-            **{"vocab_size": 300, "batch_tokens": 512, "row_length": 32},
-        },
-        train={"steps": 30, "warmup": 5, "peak_learning_rate": 0.02, "eval_every": 30},
-    )
-    scores = train(config, tmp_path / "run")
-    assert scores["test"]["accuracy"] == 100
-    answers = (tmp_path / "run/translations/test.label").read_text().splitlines()
-    translator = Translator.load(tmp_path / "run")
-    pairs = list(open_labelled(f"{tmp_path}/test", "", "").pairs())
-    assert answers == Classification(translator.config).answers(translator, pairs)
-
-    start = load_config(f"classify:{tmp_path}/run")
-    start.data = config.data
-    start.train.update(steps=2, save_every=1, freeze="embedding,encoder", dev_lines=0)
-    train(start, tmp_path / "frozen")
-    tuned = Translator.load(tmp_path / "frozen", "last").parameters
-    for part in ("embedding", "encoder"):
-        jax.tree.map(
-            np.testing.assert_array_equal, tuned[part], translator.parameters[part]
-        )

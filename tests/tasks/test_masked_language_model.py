@@ -12,8 +12,6 @@ from flax import nnx
 
 from t2t_jax.config import TaskConfig
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.corpus import open_lines
-from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.noise import MASK
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.data.tokenizers.training import train_tokenizer
@@ -104,8 +102,11 @@ def test_several_masks_lines_without_any_and_lines_that_are_cut(caplog):
         sum(map(math.log, several.probabilities))
     )
     assert "2 of 4 lines have no <mask>" in caplog.text
-    # Not a trace of the other lines.
+    # Not a trace of the other lines; `translate` does the same.
     assert translator().fill(lines[:1]) == [several]
+    task = task_of(translator().config)
+    (found,) = task.respond(translator(), lines[:1], search=None)
+    assert (found.source, found.text) == (lines[0], str(several))
 
 
 def test_answers_hold_the_loss_of_the_same_examples():
@@ -144,21 +145,6 @@ def test_measures_are_of_sums_over_lines():
     assert found == pytest.approx({"accuracy": 75, "masked_perplexity": math.exp(0.5)})
 
 
-def test_lookup_shows_what_the_model_read():
-    config, vocabulary = translator().config, translator().vocabulary
-    task = task_of(config)
-    pairs = tokenize_in_memory(PAIRS, vocabulary, task.encode)
-    noise = task.noise(vocabulary, [])
-    pairs = dataclasses.replace(pairs, noise=noise, sizes=(4,), line=[1, 2, 3, 4])
-    config = dataclasses.replace(
-        config, data=dataclasses.replace(config.data, train="lines")
-    )
-    shown = [*BatchLookup(config, pairs, vocabulary).pairs(Position(0, 0))]
-    assert sorted(example["target"] for example in shown) == sorted(LINES)
-    read = {example["line"]: example["source"] for example in shown}
-    assert any(MASK in source for source in read.values())
-
-
 def test_other_models_and_separate_vocabularies_are_refused():
     with pytest.raises(UserError, match="does not predict hidden tokens"):
         translator("transformer").fill(["the <mask>"])
@@ -176,29 +162,6 @@ def test_other_models_and_separate_vocabularies_are_refused():
     )
     with pytest.raises(UserError, match="leave it at True"):
         _ = task_of(apart).vocab_sizes
-
-
-def test_rates_are_checked_before_text_is_prepared():
-    options = Options(mask_rate=1.5)
-    config = dataclasses.replace(
-        translator().config,
-        task=TaskConfig(kind="masked_language_model", options=options),
-    )
+    wrong = TaskConfig(config.task.kind, Options(mask_rate=1.5))
     with pytest.raises(UserError, match="mask_rate=1.5; want"):
-        task_of(config)
-
-
-def test_translate_fills_lines():
-    task = task_of(translator().config)
-    (found,) = task.respond(translator(), ["the <mask> sees"], search=None)
-    assert found.source == "the <mask> sees"
-    assert found.text == str(translator().fill([found.source])[0])
-
-
-def test_places_are_files_of_lines(tmp_path):
-    (tmp_path / "news.en").write_text("a\nb\n")
-    task = task_of(translator().config)
-    corpus = task.open("news.en", str(tmp_path))
-    assert [*corpus.pairs()] == [("", "a"), ("", "b")]
-    lines = open_lines("news.en", "en", "de", str(tmp_path))
-    assert (corpus.place, corpus.fingerprint()) == (lines.place, lines.fingerprint())
+        task_of(dataclasses.replace(config, task=wrong))

@@ -1,6 +1,5 @@
 """Parsing: linearised trees and back, repairs, scores that follow from answers."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +8,8 @@ from t2t_jax import config as fields
 from t2t_jax.config import from_config_dict
 from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.measures import measured
 from t2t_jax.tasks.parsing import (
     REPAIRED,
-    Parsing,
     answer,
     linearise,
     read_answer,
@@ -90,12 +87,6 @@ def test_any_string_is_repaired_to_a_tree_over_the_words(line, sentence):
     assert made == answer(line, " ".join(sentence))
 
 
-def test_deep_lines_are_repaired():
-    made = answer(5_000 * "(S" + "=XX", "a b")
-    assert read_answer(made).words() == ["a", "b"]
-    assert made.endswith(REPAIRED)
-
-
 @pytest.mark.parametrize(
     ("line", "tree"),
     [
@@ -114,6 +105,10 @@ def test_repairs(line, tree):
     assert answer(line, "a b c") == tree + REPAIRED
 
 
+def test_deep_lines_are_repaired():
+    assert read_answer(answer(5_000 * "(S" + "=XX", "a b")).words() == ["a", "b"]
+
+
 def test_scores_follow_from_answers_and_pairs():
     pairs = [(" ".join(WORDS), LINE), ("a b", "(S(NP=XX)NP(VP=XX)VP)S")]
     answers = [answer(LINE, pairs[0][0]), answer("(S(NP=XX)NP=XX", pairs[1][0])]
@@ -124,11 +119,9 @@ def test_scores_follow_from_answers_and_pairs():
     assert scores["f1"] == pytest.approx(100 * 12 / 13)
     assert (scores["repaired"], scores["crossing"]) == (50, 0)
     assert "tagging_accuracy" not in scores
-
-
-def test_other_systems_may_write_the_treebanks_trees():
-    pair = " ".join(WORDS), LINE
-    assert scores_of([f"(TOP {DOG})".replace("(NP ", "(NP-SBJ ")], [pair])["f1"] == 100
+    # Other systems may write the treebank's trees.
+    theirs = f"(TOP {DOG})".replace("(NP ", "(NP-SBJ ")
+    assert scores_of([theirs], pairs[:1])["f1"] == 100
 
 
 def test_tags_are_scored_if_the_model_writes_them():
@@ -146,15 +139,6 @@ def test_answers_over_other_words_are_an_error():
         scores_of(["(S (X a))", "(S (X a) (X c))"], pairs)
     with pytest.raises(UserError, match="answer 1: .* not closed"):
         scores_of(["(S (X a)", "(S (X a) (X b))"], pairs)
-
-
-def test_measures_take_sums_of_samples():
-    pairs = [("a b", "(S(NP=XX)NP(VP=XX)VP)S")] * 3
-    answers = [answer("(S(NP=XX)NP=XX)S", "a b")] * 3
-    for measure in Parsing.measures.values():
-        statistics = measure.statistics(answers, pairs)
-        sums = np.stack([statistics.sum(0), 2 * statistics.sum(0)])
-        assert measure.of(sums).tolist() == 2 * [measured(measure, statistics)]
 
 
 def test_section_23_is_known_by_its_sentences(tmp_path):
