@@ -1,14 +1,18 @@
-"""Workdirs of runs that nobody has trained."""
+"""Workdirs of runs that nobody has trained, and processes that hold leases."""
 
+import contextlib
 import hashlib
 import json
 import random
+import subprocess
+import sys
 import zlib
 
 from t2t_jax import load_config
 from t2t_jax.evaluation.provenance import hashed, text_bytes
 from t2t_jax.tools.experiment import Row, with_fields
 from t2t_jax.tools.experiment.results import read_results, workdir_of
+from tests.small_run import ROOT
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
 TINY = load_config("tiny")
@@ -69,3 +73,30 @@ def write_rows(rows, folder, scores, lines=None):
         for run, bleu in zip(each.runs, scores.get(each.name, ()), strict=False):
             write_run(run, folder, bleu, (lines or {}).get(each.name, REFERENCES))
     return read_results(rows, folder / "runs")
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from t2t_jax.tools.experiment.leases import Leases
+lease = Leases(Path(sys.argv[1])).take(sys.argv[2])
+print(lease is not None, flush=True)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def holder(leases, name):
+    """Another process that takes a lease and holds it until it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, leases, name],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "True\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

@@ -3,6 +3,7 @@
 import collections
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -26,15 +27,24 @@ def get_experiment():
     ]
     return Experiment(rows, ["test.bleu", "dev.loss"], baseline="dropout=0.1")
 '''
-KILLS, LONGEST = 10, 15.0  # LONGEST: seconds between two kills at most
+KILLS, STEPS = 10, 60
+
+
+def logged_steps(folder):
+    """The steps that all runs have logged so far; a line may be half written."""
+    steps = [
+        re.findall(r'"step": (\d+)', log.read_text())
+        for log in folder.glob("runs/*/metrics.jsonl")
+    ]
+    return sum(max(map(int, found), default=0) for found in steps)
 
 
 @pytest.mark.slow
 def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
-    """Takes four minutes. Rows end by steps, so no clock decides."""
+    """Takes minutes. Kills follow from progress, so none comes after the last run."""
     fields = {name: dict(values) for name, values in FIELDS.items()}
     fields["data"]["dir"] = str(text)
-    fields["train"] |= {"steps": 60, "save_every": 5, "eval_every": 20}
+    fields["train"] |= {"steps": STEPS, "save_every": 5, "eval_every": 20}
     file = tmp_path / "dropout.py"
     file.write_text(FILE.format(fields=fields))
 
@@ -47,19 +57,23 @@ def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     with (tmp_path / "log").open("wb") as log:
         assert start(whole, log).wait() == 0
+        total = logged_steps(whole)
+        assert total == 6 * STEPS
         dice = random.Random(0)
         processes = [start(killed, log) for _ in range(2)]
-        kills = 0
-        while kills < KILLS and any(process.poll() is None for process in processes):
-            time.sleep(dice.uniform(1.0, LONGEST))
+        for kill in range(KILLS):
+            # The last kill comes while at least two runs are left.
+            until = total * (kill + dice.random()) / (KILLS + 4)
+            while logged_steps(killed) < until:
+                assert processes[0].poll() is None
+                time.sleep(0.05)
+            time.sleep(dice.uniform(0, 1))  # also while it scores or starts
             chosen = dice.randrange(2)
-            if processes[chosen].poll() is None:
-                kills += 1
-                processes[chosen].kill()
-                processes[chosen].wait()
-                processes[chosen] = start(killed, log)
+            assert processes[chosen].poll() is None
+            processes[chosen].kill()
+            processes[chosen].wait()
+            processes[chosen] = start(killed, log)
         assert [process.wait() for process in processes] == [0, 0]
-    assert kills == KILLS, "the queue was finished too soon: raise steps"
 
     runs = sorted(path.name for path in whole.glob("runs/*"))
     assert len(runs) == 6

@@ -11,17 +11,8 @@ import pytest
 
 from t2t_jax.tools.experiment import leases
 from t2t_jax.tools.experiment.leases import SILENCE, Leases, LostError
+from tests.experiment.made_up import holder
 from tests.small_run import ROOT
-
-# Takes a lease, says so, and holds it for ever.
-HOLD = """
-import sys, time
-from pathlib import Path
-from t2t_jax.tools.experiment.leases import Leases
-lease = Leases(Path(sys.argv[1])).take("row")
-print(lease is not None, flush=True)
-time.sleep(600)
-"""
 
 # In each round processes take the same lease at the same moment. It prints how many
 # have it, and first whether the import of all that is cheap.
@@ -53,25 +44,6 @@ for number in range(int(sys.argv[2])):
         os.waitpid(child, 0)
     print(answers.count(b"1"))
 """
-
-
-def python(code, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that has the lease `row`."""
-    process = python(HOLD, tmp_path)
-    assert process.stdout.readline() == "True\n"
-    yield process
-    process.kill()
-    process.communicate()
 
 
 @pytest.fixture
@@ -108,19 +80,20 @@ def test_a_live_owner_keeps_its_lease_until_it_gives_it_back(tmp_path):
     assert other.owner("row") == ""
     other.take("row").release()
     assert files(tmp_path) == ["another row.json"]
+    for content in ("", '{"owner": "pro'):  # what a loss of power leaves is nobody's
+        (tmp_path / "row.json").write_text(content)
+        assert other.owner("row") == ""
+        other.take("row").release()
 
 
-def test_a_killed_process_loses_its_lease_at_once_a_stopped_one_never(
-    tmp_path, holder, clock
-):
+def test_a_killed_process_loses_its_lease_at_once_a_stopped_one_never(tmp_path, clock):
     reader = Leases(tmp_path)
-    holder.send_signal(signal.SIGSTOP)
-    assert str(holder.pid) in reader.owner("row")
-    clock.now += 10 * SILENCE
-    assert reader.take("row") is None
-    assert reader.starts("row") == 1
-    holder.kill()
-    holder.wait()
+    with holder(tmp_path, "row") as process:
+        process.send_signal(signal.SIGSTOP)
+        assert str(process.pid) in reader.owner("row")
+        clock.now += 10 * SILENCE
+        assert reader.take("row") is None
+        assert reader.starts("row") == 1
     assert reader.owner("row") == ""
     lease = reader.take("row")
     assert reader.starts("row") == 2
@@ -178,13 +151,6 @@ def test_an_owner_that_was_taken_for_dead_notices(tmp_path, clock):
     assert files(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", ["", '{"owner": "pro'])
-def test_a_lease_that_a_loss_of_power_emptied_is_nobodys(tmp_path, content):
-    (tmp_path / "row.json").write_text(content)
-    assert Leases(tmp_path).owner("row") == ""
-    Leases(tmp_path).take("row").release()
-
-
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -196,7 +162,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_of_those_who_come_at_the_same_moment_one_has_it(tmp_path):
-    process = python(RACE, tmp_path, 20)
-    told, _ = process.communicate(timeout=500)
+    command = [sys.executable, "-c", RACE, str(tmp_path), "20"]
+    told = subprocess.check_output(command, cwd=ROOT, text=True, timeout=500)
     assert told.split() == ["True", *["1"] * 20]
     assert len(files(tmp_path)) == 20  # of processes that ended; no temporary ones

@@ -2,8 +2,6 @@
 
 import errno
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,17 +10,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.tools.experiment import Measure, Row, running, with_fields
 from t2t_jax.tools.experiment.results import RunResult, read_results
 from t2t_jax.tools.experiment.running import Queue, select
-from tests.small_run import ROOT
-
-# Takes the lease of a run, and holds it until its standard input ends.
-HOLD = """
-import sys
-from pathlib import Path
-from t2t_jax.tools.experiment.leases import Leases
-lease = Leases(Path(sys.argv[1])).take(sys.argv[2])
-print(flush=True)
-sys.stdin.read()
-"""
+from tests.experiment.made_up import holder
 
 
 def row(name, seeds=1, layers=None, **rest):
@@ -85,15 +73,6 @@ def leases(run):
     return [*run.folder.glob("leases/*.json")]
 
 
-def test_rows_are_run_in_order_with_all_their_seeds_and_once(run):
-    rows = [row("b", seeds=2), row("a"), row("c")]
-    assert run(rows) == {"b": "done", "b.seed1": "done", "a": "done", "c": "done"}
-    assert run.trained == ["b", "b.seed1", "a", "c"]
-    run(rows, retry=True)
-    assert len(run.trained) == 4
-    assert leases(run) == []
-
-
 def test_a_row_comes_after_those_it_needs_and_has_their_workdirs(run):
     first = row("first", seeds=2)
     last = Row("last", measures=[Measure("count")], needs=["first"])
@@ -106,6 +85,9 @@ def test_a_row_comes_after_those_it_needs_and_has_their_workdirs(run):
         "needs": {"first": 2}
     }
     assert run.trained == ["first", "first.seed1", "first.seed1"]
+    # A measure of other runs is computed again.
+    assert run([row("first"), last])["last"] == "done"
+    assert [name for name, _ in run.measured] == ["last", "last"]
 
 
 def test_a_failure_is_recorded_and_tried_again_only_when_asked(run):
@@ -132,9 +114,8 @@ def test_a_failure_is_recorded_and_tried_again_only_when_asked(run):
     }
 
 
-def test_a_retry_ends_though_the_clock_is_set_back(run, monkeypatch):
+def test_a_retry_ends_though_the_clock_stands_still(run, monkeypatch):
     run.faults["a"] = ValueError("no")
-    monkeypatch.setattr(running.time, "time", lambda: 0.0)
     monkeypatch.setattr(running.time, "time", lambda: 1_000.0)
     assert run([row("a")], retry=True) == {"a": "failed"}
     assert run.trained == ["a"]
@@ -179,24 +160,27 @@ def test_a_measure_with_other_arguments_is_computed_again(run):
 
 def test_a_row_whose_processes_died_comes_last(run):
     rows = [row("a"), row("b")]
-    with Holder(run, rows[0]):
+    with holder(run.folder / "leases", rows[0].runs[0].hash):
         pass
     run(rows)
     assert run.trained == ["b", "a"]
     assert leases(run) == []
 
 
-def test_rows_are_chosen_by_patterns(run):
-    rows = [row("heads=1"), row("heads=2"), row("layers=1"), row("base")]
+def test_rows_are_run_in_order_with_all_their_seeds_and_once(run):
+    rows = [row("heads=1", seeds=2), row("heads=2"), row("layers=1"), row("base")]
     run(rows, "heads=*, bas?")
-    assert run.trained == ["heads=1", "heads=2", "base"]
+    assert run.trained == ["heads=1", "heads=1.seed1", "heads=2", "base"]
+    assert {*run(rows, retry=True).values()} == {"done"}
+    assert run.trained[4:] == ["layers=1"]
+    assert leases(run) == []
     with pytest.raises(UserError, match="--rows=head: no such row.*heads=1"):
         run(rows, "head")
 
 
 def test_another_process_is_waited_for_and_its_row_taken_if_it_dies(run, monkeypatch):
     rows = [row("a"), row("b"), row("c", needs=["a"])]
-    with Holder(run, rows[0]) as process:
+    with holder(run.folder / "leases", rows[0].runs[0].hash) as process:
         assert run(rows, wait=False) == {"a": "running", "b": "done", "c": "left"}
 
         def sleep(seconds):
@@ -224,37 +208,6 @@ def test_a_process_that_lost_its_row_leaves_it_and_goes_on(run, monkeypatch):
     assert run.trained == ["a", "b"]
     assert not [*run.folder.glob("runs/*/failure*")]
     assert any("was taken over by another process" in text for text in run.said)
-
-
-class Holder:
-    """A process that holds a row's lease, and is killed at the end."""
-
-    def __init__(self, run, row):
-        arguments = [run.folder / "leases", row.runs[0].hash]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, *arguments],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    def __enter__(self):
-        assert self._process.stdout.readline() == b"\n"
-        return self._process
-
-    def __exit__(self, *_):
-        self._process.kill()
-        self._process.communicate()
-
-
-def test_a_measure_of_other_runs_is_computed_again(run):
-    last = Row("last", measures=[Measure("count")], needs=["first"])
-    run([row("first"), last])
-    run([row("first", seeds=2), last])
-    assert run.trained == ["first", "first.seed1"]
-    assert [name for name, _ in run.measured] == ["last", "last"]
-    measured = RunResult(None, workdir(run, "last"))
-    assert measured.measure("count") == {"needs": {"first": 2}}
 
 
 def test_a_measure_that_fails_is_not_the_failure_of_rows_without_it(run):

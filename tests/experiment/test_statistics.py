@@ -112,18 +112,19 @@ def test_a_claim_survives_its_correction_or_is_none(tmp_path):
     )
 
 
-def test_of_one_seed_nothing_is_claimed(tmp_path):
-    found = compared(tmp_path, {"base": [20], "good": [50]}, BLEU, seeds=1)
-    assert found["good"][:2] == (UNDECIDED, "one seed")
-    assert math.isnan(found["good"].p_adjusted)
-
-
-def test_values_without_a_test(tmp_path):
-    scores = {"base": [0.1, 0.1, 0.1], "good": [50.0], "odd": [math.inf, 1.0]}
-    found = compared(tmp_path, scores, BLEU)
-    assert found["good"].reason == "the seeds do not differ"
-    assert found["odd"].reason == "a value is not finite"
-    assert {one.verdict for one in found.values()} == {UNDECIDED}
+@pytest.mark.parametrize(
+    ("base", "good", "seeds", "reason"),
+    [
+        ([0.1, 0.1, 0.1], [50.0], 3, "the seeds do not differ"),
+        ([50.0, 50.1, 49.9], [math.inf, 1.0], 3, "a value is not finite"),
+        ([20.0], [50.0], 1, "one seed"),
+    ],
+)
+def test_values_without_a_test(tmp_path, base, good, seeds, reason):
+    scores = {"base": base, "good": good}
+    found = compared(tmp_path, scores, BLEU, seeds=seeds)["good"]
+    assert (found.verdict, found.reason) == (UNDECIDED, reason)
+    assert math.isnan(found.p_adjusted)
 
 
 def test_rows_that_share_runs(tmp_path):
@@ -156,6 +157,11 @@ def test_a_claim_about_translations_needs_both_tests(tmp_path, monkeypatch):
     assert found["luck"].p_seeds < 0.001
     assert found["luck"].p_adjusted == max(found["luck"].p_lines.values()) > LEVEL
     assert set(found["good"].p_lines) == set(TESTS)
+    # Significantly worse in one pair is no evidence that the row is better.
+    swapped = LINES | {"base": LINES["good"], "good": LINES["base"]}
+    other = compared(tmp_path / "swapped", SCORES, BLEU, swapped)["good"]
+    assert other.p_lines == {"bootstrap": 1, "randomisation": 1}
+    assert other.verdict == UNDECIDED
     # Both seeds have the same translations, so each row was tested once; now no more.
     cache = json.loads((tmp_path / statistics.CACHE).read_text())
     assert len(cache) == 2
@@ -197,14 +203,6 @@ def test_other_tasks_are_compared_by_their_measures(tmp_path, monkeypatch):
     assert set(found["good"].p_lines) == set(TESTS)
     # A perplexity that no sums over lines were stored of is compared over seeds alone.
     assert not compare(results, PERPLEXITY, "base", tmp_path)["good"].p_lines
-
-
-def test_a_pair_of_seeds_with_the_opposite_difference(tmp_path):
-    """Significantly worse in one pair is no evidence that the row is better."""
-    swapped = {"base": LINES["good"], "good": LINES["base"]}
-    found = compared(tmp_path, {n: SCORES[n] for n in swapped}, BLEU, swapped)["good"]
-    assert found.p_lines == {"bootstrap": 1, "randomisation": 1}
-    assert found.verdict == UNDECIDED
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -66,24 +67,14 @@ class Workdirs:
 
 @pytest.fixture
 def workdirs(tmp_path):
-    made = []
-
-    def make(rows):
-        made.append(Workdirs(tmp_path, rows))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def test_before_anything_is_known_it_says_so(workdirs):
-    line = estimates.status(workdirs(rows(3)).queue)
-    assert line == "3 left; the first run will tell how long the others take"
+    with ExitStack() as stack:
+        yield lambda rows: stack.enter_context(closing(Workdirs(tmp_path, rows)))
 
 
 def test_runs_that_are_left_take_as_long_as_those_so_far(workdirs):
     these = workdirs(rows(4))
+    before = "4 left; the first run will tell how long the others take"
+    assert estimates.status(these.queue) == before
     these.finished(0, 0.1, after=60)
     these.finished(1, 0.3, after=180)
     assert estimates.status(these.queue).startswith("2 done, 2 left; about ")
@@ -117,17 +108,11 @@ def test_processes_share_the_runs_but_none_of_them(workdirs):
     assert these.minutes(joining=True) == 1
 
 
-def test_a_run_of_two_rows_is_counted_once(workdirs):
+def test_a_run_of_two_rows_is_counted_once_and_failures_are_told(workdirs):
     config = with_fields(BASE, {})
     these = workdirs([Row("a", config), Row("b", config)])
-    these.trained(0, 300, 0.2)
+    path = these.trained(0, 300, 0.2)
     assert these.minutes() == 1
-
-
-def test_failures_are_told_by_their_first_line(workdirs):
-    these = workdirs(rows(1))
-    path = these.trained(0, 50, 0.1)
     assert estimates.failures(these.queue) == []
     (path / "failure.json").write_text(json.dumps({"error": "one\ntwo"}))
-    assert estimates.status(these.queue) == "1 failed"
     assert estimates.failures(these.queue) == [f"failed: {path}: one"]
