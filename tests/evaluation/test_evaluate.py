@@ -12,7 +12,6 @@ from t2t_jax.commands import evaluate
 from t2t_jax.commands.flags import SEARCH
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import results_folder
-from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.tasks.translation import Translation
 from tests.decoding.small_translator import translator
 from tests.small_run import contents
@@ -139,32 +138,3 @@ def test_an_ensemble_has_a_folder_of_its_own(tmp_path):
     assert len({*map(str, folders)}) == 3
     assert {str(folder.parent) for folder in folders} == {str(tmp_path / "a/ensembles")}
     assert str(results_folder(models[0], tmp_path / "a")) == str(tmp_path / "a")
-
-
-@pytest.mark.slow  # compiles the programs of two models together
-def test_an_ensembles_scores_are_its_own(run, text, tmp_path):
-    """Kept in the first workdir, reused for the same members, and nobody else's."""
-    first, second = tmp_path / "work", tmp_path / "second"
-    shutil.copytree(first, second)
-    before, untouched = contents(first), contents(second)
-    alone, _ = run()
-    both = f"{first}, {second}"
-    scores, told = run(workdir=both, checkpoint="last")
-    (folder,) = (first / "ensembles").iterdir()
-    assert scores == read_checked_json(folder / "scores/test.json")
-    assert [m["workdir"] for m in scores["members"]] == [str(first), str(second)]
-    hashes = [m["parameters_sha256"] for m in scores["members"]]
-    assert scores["parameters_sha256"] == hashes
-    assert "an ensemble of 2 models" in told[-1]
-    after = contents(first)
-    assert {k: v for k, v in after.items() if not k.startswith("ensembles")} == before
-    assert contents(second) == untouched
-    # Nothing is computed again for the same members, and a baseline finds the answers.
-    (tmp_path / "other.de").write_text((text / "test.de").read_text())
-    again, _ = run(workdir=both, checkpoint="last", baseline=str(tmp_path / "other.de"))
-    found = again.pop("against_baseline")["bleu"]["score"]
-    assert (again, contents(first)) == (scores, after)
-    assert found == pytest.approx(scores["bleu"])
-    assert run()[0] == alone
-    run(workdir=both, checkpoint="8")
-    assert len([*(first / "ensembles").iterdir()]) == 2

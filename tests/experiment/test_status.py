@@ -2,7 +2,7 @@
 
 import json
 import re
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 import pytest
 
@@ -23,96 +23,81 @@ def rows(count, seeds=1):
     ]
 
 
-class Workdirs:
-    """Runs as they would be on disk, and who holds them."""
+def trained(queue, number, step, seconds_per_step):
+    """Writes what a run has logged, every 50 steps."""
+    path = queue.workdir(queue.tasks[number])
+    path.mkdir(parents=True)
+    entry = {"kind": "train", "seconds": 50 * seconds_per_step}
+    lines = [json.dumps(entry | {"step": s}) for s in range(50, step + 1, 50)]
+    (path / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "tra']))
+    return path
 
-    def __init__(self, folder, rows):
-        self.queue = Queue(folder, rows)
-        self._leases = Leases(folder / "leases")
-        self._held = []
 
-    def trained(self, number, step, seconds_per_step):
-        """Logs every 50 steps."""
-        path = self.queue.workdir(self.queue.tasks[number])
-        path.mkdir(parents=True)
-        entry = {"kind": "train", "seconds": 50 * seconds_per_step}
-        lines = [json.dumps(entry | {"step": s}) for s in range(50, step + 1, 50)]
-        (path / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "tra']))
-        return path
+def finished(queue, number, seconds_per_step, after=0.0):
+    """The same with `after` seconds more, half of them in a measure."""
+    path = trained(queue, number, STEPS, seconds_per_step)
+    seconds = STEPS * seconds_per_step + after / 2
+    (path / "outcome.json").write_text(json.dumps({"seconds": seconds}))
+    (path / "measures").mkdir()
+    content = {"function": "speed", "arguments": {}, "name": "speed"}
+    content |= {"result": {}, "seconds": after / 2}
+    (path / "measures/speed.json").write_text(json.dumps(content))
 
-    def finished(self, number, seconds_per_step, after=0.0):
-        """Took some seconds more in training's process and in the measure, together."""
-        path = self.trained(number, STEPS, seconds_per_step)
-        seconds = STEPS * seconds_per_step + after / 2
-        (path / "outcome.json").write_text(json.dumps({"seconds": seconds}))
-        (path / "measures").mkdir()
-        content = {"function": "speed", "arguments": {}, "name": "speed"}
-        content |= {"result": {}, "seconds": after / 2}
-        (path / "measures/speed.json").write_text(json.dumps(content))
 
-    def running(self, number):
-        task = self.queue.tasks[number]
-        self._held.append(self._leases.take(task.run.hash))
-
-    def minutes(self, **options):
-        """The minutes that are left, as the line says."""
-        line = estimates.status(self.queue, **options)
-        hours, minutes = re.search(r"about (\d+):(\d\d):00 more", line).groups()
-        return 60 * int(hours) + int(minutes)
-
-    def close(self):
-        for lease in self._held:
-            lease.release()
+def minutes(queue, **options):
+    """The minutes that are left, as the line says."""
+    line = estimates.status(queue, **options)
+    hours, minutes = re.search(r"about (\d+):(\d\d):00 more", line).groups()
+    return 60 * int(hours) + int(minutes)
 
 
 @pytest.fixture
-def workdirs(tmp_path):
+def running(tmp_path):
+    """Marks a run of a queue as taken by a process."""
     with ExitStack() as stack:
-        yield lambda rows: stack.enter_context(closing(Workdirs(tmp_path, rows)))
+
+        def take(queue, number):
+            lease = Leases(tmp_path / "leases").take(queue.tasks[number].run.hash)
+            stack.callback(lease.release)
+
+        yield take
 
 
-def test_runs_that_are_left_take_as_long_as_those_so_far(workdirs):
-    these = workdirs(rows(4))
+def test_runs_take_as_long_as_those_so_far_or_as_their_own_speed(tmp_path, running):
+    queue = Queue(tmp_path, rows(4))
     before = "4 left; the first run will tell how long the others take"
-    assert estimates.status(these.queue) == before
-    these.finished(0, 0.1, after=60)
-    these.finished(1, 0.3, after=180)
-    assert estimates.status(these.queue).startswith("2 done, 2 left; about ")
-    assert these.minutes() == 2 * (2 + 2)
+    assert estimates.status(queue) == before
+    finished(queue, 0, 0.1, after=60)
+    finished(queue, 1, 0.3, after=180)
+    assert estimates.status(queue).startswith("2 done, 2 left; about ")
+    assert minutes(queue) == 2 * (2 + 2)
+    trained(queue, 2, 300, 2.0)
+    running(queue, 2)
+    assert "2 done, 1 running, 1 left" in estimates.status(queue)
+    assert minutes(queue) > 10
 
 
-def test_a_running_one_is_judged_by_its_own_speed(workdirs):
-    these = workdirs(rows(2))
-    these.finished(0, 0.1)
-    these.trained(1, 300, 1.0)
-    these.running(1)
-    assert "1 done, 1 running" in estimates.status(these.queue)
-    assert these.minutes() == 5
-
-
-def test_another_seed_is_judged_by_those_of_its_row(workdirs):
-    these = workdirs(rows(2, seeds=2))
+def test_another_seed_is_judged_by_those_of_its_row(tmp_path):
+    queue = Queue(tmp_path, rows(2, seeds=2))
     for number, seconds in ((0, 0.1), (1, 0.1), (2, 2.0)):
-        these.finished(number, seconds)
-    assert these.minutes() == 20
+        finished(queue, number, seconds)
+    assert minutes(queue) == 20
 
 
-def test_processes_share_the_runs_but_none_of_them(workdirs):
-    these = workdirs(rows(5))
-    these.finished(0, 0.1)
-    these.running(1)
-    assert these.minutes() == 4
-    assert these.minutes(joining=True) == 2
+def test_processes_share_the_runs_but_none_of_them(tmp_path, running):
+    queue = Queue(tmp_path, rows(5))
+    finished(queue, 0, 0.1)
+    running(queue, 1)
+    assert (minutes(queue), minutes(queue, joining=True)) == (4, 2)
     for number in (2, 3, 4):
-        these.running(number)
-    assert these.minutes(joining=True) == 1
+        running(queue, number)
+    assert minutes(queue, joining=True) == 1
 
 
-def test_a_run_of_two_rows_is_counted_once_and_failures_are_told(workdirs):
+def test_a_run_of_two_rows_is_counted_once_and_failures_are_told(tmp_path):
     config = with_fields(BASE, {})
-    these = workdirs([Row("a", config), Row("b", config)])
-    path = these.trained(0, 300, 0.2)
-    assert these.minutes() == 1
-    assert estimates.failures(these.queue) == []
+    queue = Queue(tmp_path, [Row("a", config), Row("b", config)])
+    path = trained(queue, 0, 300, 0.2)
+    assert minutes(queue) == 1
     (path / "failure.json").write_text(json.dumps({"error": "one\ntwo"}))
-    assert estimates.failures(these.queue) == [f"failed: {path}: one"]
+    assert estimates.failures(queue) == [f"failed: {path}: one"]

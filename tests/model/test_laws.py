@@ -1,5 +1,6 @@
-"""Laws of parts of the model, and what it refuses; laws.py has those of a model."""
+"""Laws of parts of the model, what it refuses, and which laws an entry declines."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -11,12 +12,19 @@ from flax import nnx
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.filling import fill, ragged
+from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
+from t2t_jax.model import attention
 from t2t_jax.model.architecture import logits
+from t2t_jax.model.attention import ATTENTION
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.model import build
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
+from tests import mutants
+from tests.model import cases, laws
+from tests.model.cases import config_of
+from tests.model.subject import Excused, Subject
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -160,3 +168,58 @@ def test_head_width_is_free_of_the_model_width():
     """Table 3, row (B): d_k = 16 in the base model."""
     shapes = build(small(head_width=3), V).shapes
     assert shapes["encoder"][0]["attention"]["query"].shape == (16, 4, 3)
+
+
+# ------------------------------------------------------------------ an idea of a user's
+
+SIGMOID = """
+import jax
+from t2t_jax.model.attention import *
+from t2t_jax.model import attention
+
+
+def weights(q_bthk, kv, mask, position):
+    return jax.nn.sigmoid(attention.scores(q_bthk, kv, mask, position))
+
+
+def sigmoid(q_bthk, kv, mask, position, drop):
+    weights_bhts = drop(weights(q_bthk, kv, mask, position))
+    weights_bhts = weights_bhts.astype(q_bthk.dtype)
+    return attention.weighted_values(weights_bhts, kv, mask, position)
+
+
+entry = attention.AttentionFunction(sigmoid, weights, normalized=False)
+attention.ATTENTION["sigmoid"] = entry
+"""
+
+
+def weights_of_all(q_bthk, kv, mask, position):
+    mask = dataclasses.replace(mask, causal=False)
+    return jax.nn.sigmoid(attention.scores(q_bthk, kv, mask, position))
+
+
+def test_an_idea_obeys_what_it_does_not_decline(monkeypatch, tmp_path):
+    """Sigmoid attention, whose weights do not sum to 1; the twin does not know it."""
+    monkeypatch.setitem(ATTENTION, "sigmoid", None)  # removed afterwards
+    monkeypatch.setattr(ideas, "imported", {})
+    file = tmp_path / "sigmoid_attention_of_a_test.py"
+    file.write_text(SIGMOID)
+    ideas.load(str(file))
+    assert cases.own({"attention": "sigmoid"})
+    assert laws.laws_of({"attention": "sigmoid"}) == [*laws.LAWS]
+    one = Subject(config_of(attention="sigmoid"))
+    for law in (laws.weights_add_up, laws.weights_are_of_attention):
+        assert law(one) <= laws.LAWS[law]
+    with pytest.raises(Excused, match="does not know attention=sigmoid"):
+        laws.model_is_its_twin(one)
+    entry = ATTENTION["sigmoid"]
+    for wrong in (
+        entry._replace(normalized=True),
+        entry._replace(weights=weights_of_all),  # also where a query may not look
+    ):
+        monkeypatch.setitem(ATTENTION, "sigmoid", wrong)
+        assert laws.weights_add_up(Subject(config_of(attention="sigmoid"))) > 0.1
+
+
+def test_every_law_has_a_defect_that_breaks_it():
+    assert [law.__name__ for law in laws.LAWS] == [m.name for m in mutants.LAWS]

@@ -49,13 +49,13 @@ def test_a_variant_obeys(case, law):
 
 
 @pytest.mark.parametrize("law", COMPOSITION, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("case", pairs())
+@pytest.mark.parametrize("case", pairs(), ids=str)  # however long: -k finds them
 def test_any_two_variants_compose(case, law):
     obeys(case, law, "pairs")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", COMPOSITION, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("case", halves())
+@pytest.mark.parametrize("case", halves(), ids=str)
 def test_halves_compose(case, law):
     obeys(case, law, "halves")

@@ -1,15 +1,11 @@
 """Text without a source: lines, documents, blocks, and scores by themselves."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from t2t_jax import config as fields
-from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.corpus import documents, open_lines, open_places
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import Options
@@ -60,27 +56,6 @@ def test_scores_follow_from_answers_and_text():
     assert task().chosen_by == "bits_per_byte"
     assert not task().higher_is_better
     assert quick.keys() == {*task().measures}
-
-
-@settings(max_examples=5)
-@given(st.integers(0, 9), st.sampled_from([64, 128, 256]))
-def test_little_of_a_packed_row_is_padding(seed, row):
-    """Text of many lengths, cut into blocks that fit into a row."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.lognormal(2.5, 0.8, 8_000).astype(int) + 1
-    blocks = [[row] * (n // row) + [n % row] for n in lengths]
-    target = np.array([n for n in itertools.chain(*blocks) if n])
-    plan = plan_epoch(
-        np.zeros_like(target),
-        target,
-        batch_tokens=2_048,
-        batching="packed",
-        row_length=row,
-        seed=seed,
-        epoch=0,
-    )
-    assert plan.computed_source == 0
-    assert plan.efficiency > 0.98
 
 
 def test_a_trained_model_may_be_scored_with_another_window():

@@ -246,27 +246,6 @@ def test_a_set_is_scored_by_its_own_subtask_and_language(folder):
         assert row.endswith("zero-shot") == untrained
 
 
-def test_tasks_that_write_text_are_subtasks(tmp_path):
-    (tmp_path / "bank.trees").write_text(
-        "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))\n"
-    )
-    (tmp_path / "sst.tsv").write_text("good\tpositive\nbad\tnegative\n")
-    mixture = task("parsing:bank,classification:sst")
-    trees, labels = opened(mixture, mixture.config.data.train, str(tmp_path))
-    assert next(trees.pairs())[0] == "<parsing> the dog barks"
-    assert [*labels.pairs()][1] == ("<classification> bad", "negative")
-    scorer, pairs = mixture.of(trees), mixture.of(trees).examples(trees)
-    # Parsing repairs what is not a tree of the sentence, which has no tag.
-    answers = scorer.answers(Echo(dict(pairs)), pairs)
-    assert answers == ["(S (NP (XX the) (XX dog)) (VP (XX barks)))"]
-    assert scorer.scores(answers, pairs, trees)["f1"] == 100
-    scorer, pairs = mixture.of(labels), mixture.of(labels).examples(labels)
-    scores = scorer.scores(["positive", "positve"], pairs, labels)
-    assert scores["accuracy"] == 50  # a label that does not exist is wrong
-    assert {"macro_f1", "zero_shot"} <= scores.keys()
-    assert "ece" not in scores  # text has no probabilities of labels
-
-
 def test_the_mean_over_dev_sets_chooses_checkpoints(folder):
     mixture = task()
     corpora = opened(mixture, "en-de:news,en-fr:news,copy:news.en", folder)
