@@ -1,8 +1,6 @@
 """Damaged test sets: what each damage does, where scores go, what is measured."""
 
 import html
-import json
-import shutil
 import types
 
 import pytest
@@ -10,14 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax import UserError
-from t2t_jax.commands import evaluate
-from t2t_jax.commands.flags import SEARCH
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
 from t2t_jax.evaluation.robustness import damaged, damages_named
 from t2t_jax.text.damage import DAMAGES
-from tests.small_run import contents
 
 OF_BOTH = {"capitals", "codes", "joined"}
 WORDS = ["Über", "don't", "3.5", "“well”", "naïve,", "{x}", "walking", "B&B", "-", "Я"]
@@ -144,34 +139,6 @@ def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
     assert len({c.fingerprint() for c in (corpus, with_tag, copy, other)}) == 4
     assert "same damage" in copy.compare_with
     assert corpus.compare_with == with_tag.compare_with == ""
-
-
-@pytest.mark.usefixtures("quick_compiler")
-def test_the_command_scores_copies_and_overwrites_nothing(
-    trained, tmp_path, text, monkeypatch, capsys
-):
-    work = shutil.copytree(trained[0], tmp_path / "work")
-    before = contents(work)
-    names = ("checkpoint", "baseline", "dtype", "choose", *SEARCH)
-    given = dict.fromkeys(names) | {"workdir": str(work), "test": f"{text}/test"}
-    given["damage"] = "capitals,no_diacritics"
-    monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
-    evaluate.main([])
-    told = capsys.readouterr()
-    after = contents(work)
-    # The stored scores differ in the place of the set, which a config writes otherwise.
-    assert all(after[n] == before[n] for n in before if "scores/test" not in n)
-    assert {"scores/test+capitals.json", "translations/test+capitals.de"} <= {*after}
-    printed = json.loads(f"[{told.out.replace(chr(10) + '}' + chr(10), '},')[:-1]}]")
-    assert [scores["name"] for scores in printed] == ["test", "test+capitals"]
-    table = told.err[told.err.index("test, damaged") :].splitlines()
-    rows = {line.split()[0]: line.split()[1:] for line in table[2:5]}
-    bleu = {scores["name"]: scores["bleu"] for scores in printed}
-    assert rows["undamaged"][0] == f"{bleu['test']:.2f}"
-    damaged_bleu = bleu["test+capitals"]
-    difference = f"{damaged_bleu - bleu['test']:+.2f}"
-    assert rows["capitals"] == [f"{damaged_bleu:.2f}", difference, "10"]
-    assert rows["no_diacritics"][1:] == ["+0.00", "0"]  # English has none
 
 
 def test_only_translations_are_damaged(text):

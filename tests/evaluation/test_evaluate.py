@@ -29,7 +29,8 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))
         evaluate.main([])
         told = capsys.readouterr()
-        return told.out and json.loads(told.out), told.err.splitlines()
+        printed = json.loads("[{}]".format(told.out.replace("\n}\n{", "\n},{")))
+        return printed[0] if len(printed) == 1 else printed, told.err.splitlines()
 
     return run
 
@@ -52,11 +53,11 @@ def test_numbers_stand_side_by_side_with_what_they_are(run, trained):
 def test_at_a_terminal_the_table_alone_is_printed(run, monkeypatch):
     monkeypatch.setattr(evaluate.sys.stdout, "isatty", lambda: True)
     nothing, told = run()
-    assert nothing == ""
+    assert nothing == []
     assert told[-1].endswith("work/scores/*.json; --json prints them")
     assert run(json=True)[0]["lines"] == 10
     monkeypatch.setattr(evaluate.sys.stdout, "isatty", lambda: False)
-    assert run(json=False)[0] == ""
+    assert run(json=False)[0] == []
 
 
 def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
@@ -126,6 +127,23 @@ def test_wrong_flags_are_named_before_anything_is_translated(run, tmp_path):
         pytest.raises(UserError, match="no option 'sampels'"),
     ):
         run(choose="mbr:sampels=3")
+
+
+@pytest.mark.usefixtures("quick_compiler")
+def test_damaged_copies_are_scored_and_nothing_is_overwritten(run, tmp_path):
+    before = contents(tmp_path / "work")
+    printed, told = run(damage="capitals,no_diacritics")
+    after = contents(tmp_path / "work")
+    # The stored scores differ in the place of the set, which a config writes otherwise.
+    assert all(after[n] == before[n] for n in before if "scores/test" not in n)
+    assert {"scores/test+capitals.json", "translations/test+capitals.de"} <= {*after}
+    assert [scores["name"] for scores in printed] == ["test", "test+capitals"]
+    (start,) = (i for i, line in enumerate(told) if line.startswith("test, damaged"))
+    rows = {line.split()[0]: line.split()[1:] for line in told[start + 2 : start + 5]}
+    whole, capitals = (scores["bleu"] for scores in printed)
+    assert rows["undamaged"][0] == f"{whole:.2f}"
+    assert rows["capitals"] == [f"{capitals:.2f}", f"{capitals - whole:+.2f}", "10"]
+    assert rows["no_diacritics"][1:] == ["+0.00", "0"]  # English has none
 
 
 def test_an_ensemble_has_a_folder_of_its_own(tmp_path):

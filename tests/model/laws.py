@@ -423,15 +423,10 @@ COMPOSITION = [
     *(future_is_unseen, packed_is_alone, padding_is_inert, cached_is_forced),
     model_is_its_twin,
 ]
-# Law -> the tables whose entries it can depend on; for the other laws, all tables.
-# An entry of the user's own is put through all laws.
+# Other law -> the tables whose entries can break it; all tables if it is not here.
 DEPENDS = {
-    future_is_unseen: {"positions", "attention"},
     source_is_seen: {},
     both_directions_are_seen: {},
-    packed_is_alone: {"positions", "attention"},
-    padding_is_inert: {"positions", "attention", "norm_kind"},
-    cached_is_forced: {"positions", "attention"},
     rematerialized_is_stored: {},
     rows_drop_out_alike: {"attention"},
     bfloat16_is_near: {"positions", "attention", "norm_kind"},
@@ -443,17 +438,19 @@ DEPENDS = {
 
 
 def laws_of(case: dict) -> list:
-    """The laws that a case of `cases.alone` can break.
+    """The laws that a case of `cases.alone` is put through.
 
-    A model has all of them. Choices that are not an entry of a table, such as sizes,
-    are tried as compositions.
+    A model and an entry of the user's have all of them; another entry those that it can
+    break and that `cases.pairs` does not try; a choice that is not an entry of a table,
+    such as a size, those of compositions.
     """
-    if not case or "kind" in cases.entries(case) or cases.own(case):
-        return [*LAWS]
     changed = cases.entries(case)
+    if not case or "kind" in changed or cases.own(case):
+        return [*LAWS]
     if not changed:
         return COMPOSITION
-    return [law for law in LAWS if law not in DEPENDS or changed & {*DEPENDS[law]}]
+    others = [law for law in LAWS if law not in COMPOSITION]
+    return [law for law in others if law not in DEPENDS or changed & {*DEPENDS[law]}]
 
 
 def main() -> None:

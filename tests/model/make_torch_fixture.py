@@ -4,26 +4,14 @@ Run once, by hand, where PyTorch is installed; the tests need only the file:
 
     python tests/model/make_torch_fixture.py
 
-The model is `torch.nn.Transformer(batch_first=True, norm_first=False, relu, dropout 0)`
-and what PyTorch leaves to its user: embedding times sqrt(d_model) plus sinusoids, one
-matrix for source, target and output. Where PyTorch differs from the paper it is led
-back to it:
+PyTorch's Transformer, led back to the paper: no LayerNorm behind the last layers, no
+biases in attention, an epsilon of 1e-6; and what it leaves to its user: embeddings,
+sinusoids, one matrix for source, target and output. Computed in float64, on weights
+that float32 holds exactly, in training mode (which keeps it from its fused path).
 
-- its LayerNorms behind the last encoder and decoder layer are taken out (norm = None);
-- the biases of its attention projections are zero and stay zero (not trained);
-- the epsilon of its LayerNorms is 1e-6, ours, and not 1e-5.
-
-Everything is computed in float64, on weights that float32 holds exactly, with dropout
-0 and in training mode, which keeps PyTorch from its fused inference path. In the file,
-by our names of parameters, such as `weights/encoder/0/attention/query`:
-
-- `weights/*`, `gradients/*`, `after/*`: before, and after 3 steps of Adam (float32);
-- `source`, `target`, `target_input` [b, length] (int32; PAD is 0), `source_length`,
-  `target_length` [b];
-- `logits`, `logits_after`: at the start and after the 3 steps (float64);
-- `losses` (float64 [4]): label-smoothed cross-entropy, the mean over real tokens,
-  before each step and after the last; `gradient_norms` (float64 [3]): before each step;
-- `torch_version`, and the configuration: `heads`, `smoothing`, `warmup`, `bos`.
+The file has, by our names of parameters: `weights/*`, `gradients/*`, `after/*` (after 3
+steps of Adam); the tokens and lengths of both sides; `logits`, `logits_after`; `losses`
+[4], label-smoothed, and `gradient_norms` [3]; and the configuration.
 """
 
 import math

@@ -4,20 +4,14 @@ Run once, by hand, where PyTorch is installed; the tests need only the file:
 
     python tests/model/make_torch_lstm.py
 
-The model is a bidirectional LSTM of one layer, as GNMT's encoder begins, and on its
-outputs a stack of two LSTM layers in one direction. Sentences of several lengths go
-through `pack_padded_sequence`, so that the backward direction begins at the last token
-of each. Everything is computed in float64, on weights that float32 holds exactly. The
-file has, by our names of parameters, such as `weights/encoder/0/forward/input`:
+A bidirectional layer, as GNMT's encoder begins, and a stack of two layers in one
+direction on its outputs; sentences of several lengths, packed, so that the backward
+direction begins at the last token of each. Computed in float64, on weights that float32
+holds exactly.
 
-- `weights/*` (float32); the two biases of PyTorch are one here, their sum;
-- `x` [b, s, input] (float32): the inputs, not zero behind a sentence; `length` [b];
-- `bidirectional` [b, s, 2 d], `stacked` [b, s, d] (float64): the outputs of the first
-  and the last layer; zero behind a sentence, as PyTorch has it;
-- `final/encoder/0/forward` etc. [2, b, d] (float64): the last h and the last c;
-- `cotangent` [b, s, d] (float32): fixed random numbers, zero behind a sentence;
-- `gradients/*`, `gradient_of_x` (float64): of sum(cotangent * stacked);
-- `torch_version`.
+The file has, by our names of parameters: `weights/*` (PyTorch's two biases are one
+here, their sum) and `gradients/*` of sum(cotangent * stacked); the inputs `x` and their
+`length`; the outputs `bidirectional` and `stacked`; `final/*`, the last h and c.
 """
 
 from pathlib import Path
