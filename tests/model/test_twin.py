@@ -82,15 +82,6 @@ def of_kind(kind, **options):
     )
 
 
-def test_taps_are_at_their_offsets():
-    x_ti = np.random.default_rng(1).normal(size=(5, 2))
-    kernel_kio = np.stack([np.eye(2) * factor for factor in (100, 1, 10)])
-    y_to = older_twins.convolution(kernel_kio, [0, 3], x_ti, [-2, 0, 1])
-    padded_ti = np.pad(x_ti, [(2, 1), (0, 0)])
-    want_to = 100 * padded_ti[:5] + x_ti + [0, 3] + 10 * padded_ti[3:]
-    np.testing.assert_allclose(y_to, want_to)
-
-
 def test_attention_of_convolutions_by_hand():
     """Convolutions and queries are 0, the other layers the identity."""
     rng = np.random.default_rng(1)
