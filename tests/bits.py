@@ -4,16 +4,13 @@
     python -m tests.bits --compare=BEFORE.json    # after it
 
 It hashes initial parameters and three training steps of every kind of model, batches,
-prepared arrays, tokenizers, checkpoints, logs, scores, translations with their
-log-probabilities, exports, a plan and descriptions. Clocks, paths and versions are left
-out. It takes some minutes of one core. --tiny hashes the main job of configs/tiny.py
-and the plan of configs/big.py instead, which take minutes more. --only=PART names one
-part (a function in `PARTS` or `LONG_PARTS`).
+prepared arrays, tokenizers, checkpoints, logs, scores, and translations with their
+log-probabilities. Clocks, paths and versions are left out. It takes some minutes of one
+core. --tiny hashes the main job of configs/tiny.py instead, which takes minutes more.
+--only=PART names one part (a function in `PARTS` or `LONG_PARTS`).
 
-Bits are those of one machine, one number of cores and one version of JAX: what the file
-was written with stands in it, and a comparison elsewhere says that it proves nothing.
-Where libraries of exports are missing ('t2t_jax[peers]'), the file says which exports
-were skipped.
+Bits are those of one machine, one number of cores and one version of JAX: the file
+records them, and a comparison elsewhere says that it proves nothing.
 """
 
 import argparse
@@ -23,7 +20,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -94,10 +90,6 @@ UNSTABLE = {
     "date",
     "mtime",
     "commit",
-    "sentences_per_second",
-    # `plan` for the chip that is here measures it.
-    "chip",
-    "measured_step",
 }
 
 
@@ -545,7 +537,7 @@ def searches(folder: Path) -> dict:
 
 
 def commands(folder: Path) -> dict:
-    """What commands print: translate, score, evaluate, compare, describe, plan."""
+    """What commands print: translate, score, whatwas, evaluate."""
     run, source = f"--workdir={trained(folder).name}", "--input=text/test.en"
     noise = ["--noise=drop@0.1,blank@0.1,swap@3", "--noise_seed=3"]
     asked = {
@@ -564,22 +556,8 @@ def commands(folder: Path) -> dict:
     found = {name: sha256(command(folder, *way)) for name, way in asked.items()}
     for side in ("en", "de"):
         found[f"pairs.{side}"] = sha256((folder / f"pairs.{side}").read_bytes())
-    jsons = {
-        "evaluate": ("evaluate", run, "--test=text/dev", "--damage=key_typos"),
-        "compare": ("compare", "run@last", "run@best", "--test=text/test", "--json"),
-        "describe big": ("describe", f"--config={ROOT}/configs/big.py", "--json"),
-        "describe a run": ("describe", run, "--json"),
-        "plan tiny": (
-            "plan",
-            f"--config={ROOT}/configs/tiny.py",
-            "--slice=cpu:1",
-            "--json",
-        ),
-    }
-    for name, way in jsons.items():
-        found[name] = of_json(objects(command(folder, *way)))
-    paper = command(folder, "describe", f"--config={ROOT}/configs/big.py")
-    found["describe big, text"] = sha256(paper)
+    damaged = command(folder, "evaluate", run, "--test=text/dev", "--damage=key_typos")
+    found["evaluate"] = of_json(objects(damaged))
     return found
 
 
@@ -593,70 +571,6 @@ def objects(printed: str) -> list:
     return found
 
 
-# ------------------------------------------------------------------ the parts: exports
-
-EXPORTED = {
-    "ctranslate2": ["ctranslate2"],
-    "safetensors": ["safetensors"],
-    "stablehlo": [],
-    "onnx": ["onnx", "onnxruntime", "jax2onnx"],
-    "huggingface": ["torch", "transformers"],
-}
-
-
-def installed(package: str) -> bool:
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def exports(folder: Path) -> dict:
-    """The files of an export to each format whose libraries are installed."""
-    found, run = {}, f"--workdir={trained(folder).name}"
-    for form, packages in EXPORTED.items():
-        if missing := [p for p in packages if not installed(p)]:
-            found[f"{form}: skipped, without {', '.join(missing)}"] = ""
-            continue
-        place = folder / "exported" / form
-        test = [] if form == "safetensors" else ["--test=text/test"]
-        command(folder, "export", run, f"--to={form}", f"--output={place}", *test)
-        for name, value in of_files(place).items():
-            found[f"{form}/{name}"] = value
-        for file in place.rglob("*.onnx"):
-            found[f"{form}/{file.name}"] = of_onnx(file)
-        for file in place.rglob("*.jax_export"):
-            found[f"{form}/{file.name}"] = of_stablehlo(file)
-    return found
-
-
-def of_onnx(file: Path) -> str:
-    """A graph's operations and constants, without the names of functions and files."""
-    import onnx
-
-    model = onnx.load(file)
-    constants = sorted(
-        sha256(
-            str(t.data_type), str([*t.dims]), onnx.numpy_helper.to_array(t).tobytes()
-        )
-        for t in model.graph.initializer
-    )
-    operations = [node.op_type for node in model.graph.node]
-    return of_json([operations, constants])
-
-
-def of_stablehlo(file: Path) -> str:
-    """A program as text, without places in the source and names of functions."""
-    text = str(jax.export.deserialize(bytearray(file.read_bytes())).mlir_module())
-    numbers: dict[str, str] = {}
-
-    def numbered(name: re.Match) -> str:
-        return numbers.setdefault(name[0], f"@{len(numbers)}")
-
-    return sha256(re.sub(r"@[\w.$<>]+", numbered, re.sub(r"loc\(.*?\)", "", text)))
-
-
 # ---------------------------------------------------------------------- the long parts
 
 
@@ -666,17 +580,8 @@ def tiny(folder: Path) -> dict:
     return of_workdir(folder / "tiny")
 
 
-def plan_big(folder: Path) -> dict:
-    """The plan of the paper's big model, on chips if their compiler is here."""
-    big = f"--config={ROOT}/configs/big.py"
-    told = objects(command(folder, "plan", big, "--slice=v5e:2x4", "--json"))
-    return {"plan": of_json(told)}
-
-
-PARTS = {
-    part.__name__: part for part in (data, models, workdir, searches, commands, exports)
-}
-LONG_PARTS = {part.__name__: part for part in (tiny, plan_big)}
+PARTS = {part.__name__: part for part in (data, models, workdir, searches, commands)}
+LONG_PARTS = {"tiny": tiny}
 
 
 # ------------------------------------------------------------------- write and compare
