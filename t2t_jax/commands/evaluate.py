@@ -36,10 +36,9 @@ from t2t_jax.evaluation.scores import (
     SCORES,
     comparisons,
     distinct,
-    read_answers,
     read_baselines,
-    results_folder,
     score_set,
+    scores_and_answers,
 )
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
@@ -112,13 +111,19 @@ def main(_):
             baselines = read_baselines(given.baseline, corpora)
     all_scores = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
-        all_scores[corpus.name] = scores = score_set(translator, corpus, workdir)
-        if not processes.is_first():  # score_set needs all processes, printing only one
+        if baseline is None:
+            scores = score_set(translator, corpus, workdir)
+        else:
+            scores, answers = scores_and_answers(translator, corpus, workdir)
+        all_scores[corpus.name] = scores
+        if not processes.is_first():  # scoring needs all processes, printing only one
             continue
         _say_scores(task.of(corpus), corpus.name, scores)
         if baseline is not None:
-            folder = results_folder(translator, workdir)
-            result = _compare(task.of(corpus), baseline, scores, corpus, folder)
+            with waiting("comparing with the baseline"):
+                result = task.of(corpus).compare(
+                    answers, baseline, task.of(corpus).examples(corpus), corpus
+                )
             scores = scores | {"against_baseline": result}
             _say_difference(task.of(corpus), result)
         if print_json:
@@ -142,13 +147,6 @@ def main(_):
 
 def _print_json(scores: dict) -> None:
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
-
-
-def _compare(task: Task, baseline, scores, corpus, folder) -> dict:
-    """Compares the run with another system's answers to the same examples."""
-    answers = read_answers(scores, corpus, folder)
-    with waiting("comparing with the baseline"):
-        return task.compare(answers, baseline, task.examples(corpus), corpus)
 
 
 def _say_scores(task: Task, name: str, scores: dict) -> None:

@@ -14,9 +14,7 @@ from t2t_jax.data.corpus import Corpus, Pair, derived, tagged
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import (
     Workdirs,
-    read_answers,
-    results_folder,
-    score_set,
+    scores_and_answers,
 )
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table
@@ -121,7 +119,6 @@ def score_damaged(
       `no_diacritics` of English, is not translated: its row is that of the set.
     """
     task = task_of(translator.config)
-    folder = results_folder(translator, workdir)
     rows: dict[str, Row] = {}
     stored = []
     for name in ("", *damages):
@@ -133,10 +130,9 @@ def score_damaged(
         if name and not any(changed):
             rows[name] = rows[UNDAMAGED]
             continue
-        scores = score_set(translator, copy, workdir)
+        scores, answers = scores_and_answers(translator, copy, workdir)
         copied = None
         if processes.is_first():
-            answers = read_answers(scores, copy, folder)
             copied = copied_share(answers, task.of(copy).examples(copy))
         undamaged = rows[UNDAMAGED]["bleu"] if name else scores["bleu"]
         rows[name or UNDAMAGED] = Row(

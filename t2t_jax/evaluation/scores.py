@@ -36,6 +36,11 @@ Workdirs = Workdir | epath.PathLike | Sequence[epath.PathLike]
 # Raise this when a score is added, renamed or computed otherwise: stored scores of
 # another version are then computed again.
 SCORES_VERSION = 2
+ELSEWHERE = (
+    "To store them, give a copy of the workdir in a writable folder; evaluate also "
+    "prints them on standard output (> scores.json), and translate --output=FILE "
+    "writes translations"
+)
 
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
@@ -59,7 +64,8 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
     Writes `scores/SET.json` and `translations/SET.TARGET`, one answer (a translation)
     for each example of the set, in `results_folder`; earlier files of those names are
     kept under other names. Stored scores for the same lines, parameters, search, dtype
-    and version are read instead, whatever machine computed them.
+    and version are read instead, whatever machine computed them. If the workdir cannot
+    be written, nothing is stored and a warning says so.
 
     Args:
       workdir: that of the translator; of an ensemble those of its members, in order.
@@ -68,6 +74,27 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
       The content of `scores/SET.json`: the scores of the task, the inputs they depend
       on, and their provenance (`provenance.py`); of an ensemble also its `members`.
     """
+    return _score(translator, corpus, workdir)[0]
+
+
+def scores_and_answers(
+    translator: Translator, corpus: Corpus, workdir: Workdirs
+) -> tuple[dict, list[str]]:
+    """Returns what `score_set` does, and the answers (of process 0, else empty).
+
+    Raises UserError if another process scores the set in the meantime.
+    """
+    scores, answers = _score(translator, corpus, workdir)
+    if answers is None and processes.is_first():
+        folder = results_folder(translator, workdir)
+        answers = read_answers(scores, corpus, folder)
+    return scores, answers or []
+
+
+def _score(
+    translator: Translator, corpus: Corpus, workdir: Workdirs
+) -> tuple[dict, list[str] | None]:
+    """Scores one set; also returns its answers, or None if they are stored."""
     # Process 0 reads the set and sends it to the others, so that all translate the
     # same lines.
     task = task_of(translator.config).of(corpus)
@@ -78,16 +105,23 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
     path = folder / SCORES / f"{corpus.name}.json"
     lines = _answers_file(corpus, folder)
 
-    def stored_before() -> dict:
+    def stored_before() -> tuple[dict, bool]:
         stored = _read(path, lines)
         if inputs.items() <= stored.items():
-            return stored
-        # Fail before the answers are computed, which may take long, not after.
-        _first(workdir).check_writable()
-        return {}
+            return stored, True
+        # Warn before the answers are computed, which may take long, not after.
+        try:
+            _first(workdir).check_writable()
+        except UserError as e:
+            say(
+                f"warning: scores of {corpus.name} will not be stored: {e}. {ELSEWHERE}"
+            )
+            return {}, False
+        return {}, True
 
-    if stored := processes.from_first("scores", stored_before):
-        return stored
+    stored, writable = processes.from_first("scores", stored_before)
+    if stored:
+        return stored, None
     answers = task.answers(translator, pairs)
     extra = task.extra_scores(translator, pairs)
 
@@ -100,6 +134,8 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
         if len(translator.members) > 1:
             scores["members"] = _members(translator, workdir)
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
+        if not writable:
+            return scores
         with lock.exclusive(folder / SCORES):
             atomic.keep_earlier(path, lines)
             # The scores come last: they hold the hash of the translations, by which a
@@ -108,7 +144,8 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
             atomic.write_atomically(path, atomic.checked_json(scores))
         return scores
 
-    return processes.from_first("comparing", scored, processes.LONG_TIMEOUT)
+    scores = processes.from_first("comparing", scored, processes.LONG_TIMEOUT)
+    return scores, None if writable else [*map(str, answers)]
 
 
 def results_folder(translator: Translator, workdir: Workdirs) -> epath.Path:
@@ -180,7 +217,7 @@ def comparisons(scores: dict[str, dict]) -> list[str]:
 def read_answers(
     scores: dict, corpus: Corpus, folder: Workdir | epath.PathLike
 ) -> list[str]:
-    """Reads the answers that `score_set` has just scored, one for each example.
+    """Reads the answers that `score_set` has just stored, one for each example.
 
     The folder is the workdir, or of an ensemble its `results_folder`. Raises UserError
     if the file no longer matches `scores`.

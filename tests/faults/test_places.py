@@ -13,7 +13,7 @@ from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora, open_corpus
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.evaluation import dev_answers
-from t2t_jax.evaluation.scores import score_set
+from t2t_jax.evaluation.scores import read_answers, score_set, scores_and_answers
 from t2t_jax.training import loop
 from tests.faults.disks import read_only
 from tests.faults.processes import outcome
@@ -31,8 +31,8 @@ def finished(trained, tmp_path):
     return tmp_path / "work"
 
 
-def test_a_workdir_that_may_only_be_read_translates_and_no_more(
-    trained, text, finished, monkeypatch
+def test_a_workdir_that_may_only_be_read_translates_and_prints_scores(
+    trained, text, finished, capsys
 ):
     lines = ["The cat sleeps.", "A dog!"]
     wanted = Translator.load(trained[0]).translate(lines)
@@ -42,12 +42,15 @@ def test_a_workdir_that_may_only_be_read_translates_and_no_more(
         translator = Translator.load(finished)
         assert translator.translate(lines) == wanted
         assert score_set(translator, test, finished) == trained[1]["test"]
-        monkeypatch.delattr(Translator, "translate")  # refused before that is done
-        with pytest.raises(UserError, match=f"{finished} cannot be written"):
-            score_set(translator, dev, finished)
+        capsys.readouterr()
+        scores, answers = scores_and_answers(translator, dev, finished)
+        warning = "warning: scores of dev will not be stored: "
+        assert f"{warning}{finished} cannot be written" in capsys.readouterr().err
         with pytest.raises(UserError) as error:
             train(config_for(text, train={"steps": 13}), finished)
         assert files(finished) == before
+    assert scores == score_set(translator, dev, finished)
+    assert answers == read_answers(scores, dev, finished)
     told = str(error.value)
     assert told.startswith(f"{finished} cannot be written: [Errno ")
     assert told.endswith("Training needs a writable folder; translating only reads")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from t2t_jax.data.corpus import Corpus, open_corpora, open_places, split_places
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import distinct, read_answers, results_folder, score_set
+from t2t_jax.evaluation.scores import distinct, scores_and_answers
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
@@ -258,9 +258,7 @@ def _translate(
             f"{place.name} reads other lines of {corpus.place} than the first workdir: "
             "want runs of the same direction"
         )
-    workdir = place.members()
-    scores = score_set(translator, corpus, workdir)
-    answers = read_answers(scores, corpus, results_folder(translator, workdir))
+    _, answers = scores_and_answers(translator, corpus, place.members())
     steps = ", ".join(f"{step:,}" for step in translator.steps)
     one = len(translator.steps) == 1
     origin = f"{', '.join(place.workdirs)}; {'step' if one else 'average of'} {steps}"

@@ -13,7 +13,7 @@ from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import read_answers, score_set
+from t2t_jax.evaluation.scores import scores_and_answers
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.plain import corpus_scores
@@ -161,8 +161,7 @@ def _lines(translator: Translator, corpus: Corpus, workdir: Path) -> list[Line]:
     source_pieces = [len(ids) + 1 for ids in vocabulary.source.encode(sources)]
     reference_pieces = [*map(len, vocabulary.encode(references, end=True))]
     check_room(source_pieces, reference_pieces, translator.config.decode.extra_length)
-    scores = score_set(translator, corpus, workdir)
-    outputs = read_answers(scores, corpus, workdir)
+    _, outputs = scores_and_answers(translator, corpus, workdir)
     output_pieces = map(len, vocabulary.encode(outputs, end=True))
     log_probs = (score.log_prob for score in translator.score(pairs))
     columns = outputs, references, source_pieces, output_pieces, reference_pieces
