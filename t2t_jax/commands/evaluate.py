@@ -22,6 +22,7 @@ from t2t_jax.commands.flags import (
     test_sets,
     workdirs_of,
 )
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.robustness import (
@@ -118,7 +119,7 @@ def main(_):
         all_scores[corpus.name] = scores
         if not processes.is_first():  # scoring needs all processes, printing only one
             continue
-        _say_scores(task.of(corpus), corpus.name, scores)
+        _say_scores(task.of(corpus), corpus, scores)
         if baseline is not None:
             with waiting("comparing with the baseline"):
                 result = task.of(corpus).compare(
@@ -149,13 +150,17 @@ def _print_json(scores: dict) -> None:
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
 
 
-def _say_scores(task: Task, name: str, scores: dict) -> None:
+def _say_scores(task: Task, corpus: Corpus, scores: dict) -> None:
     perplexity = scores.get("perplexity")
     end = f", perplexity {perplexity:.3f}" if perplexity is not None else ""
-    end = "" if "perplexity" in task.printed else end
-    say(f"{name}, {scores['lines']:,} lines{end}")
-    width = max(11, *map(len, task.printed))
-    for score, description in task.printed.items():
+    printed = task.printed_of(corpus)
+    end = "" if "perplexity" in printed else end
+    say(f"{corpus.name}, {scores['lines']:,} lines{end}")
+    width = max(11, *map(len, printed))
+    for score, description in printed.items():
+        if score not in scores:
+            say(f"  {score:{width}} {'-':>6}          {description}")
+            continue
         digits = _digits(task, score)
         number = f"{scores[score]:6.{digits}f}"
         if interval := scores.get(f"{score}_interval"):

@@ -200,6 +200,7 @@ def _inputs(
         "layout": SCORES_VERSION,
         "decode": translator.decode_options(),
         **task.answer_options(),
+        **task.score_options(corpus),
     }
 
 

@@ -6,7 +6,8 @@
   bleu_lc_tok       lower-cased, then tokenised with Moses' rules: that of papers on
                     Multi30k
 
-The last two are not comparable with `bleu`. The signature of each score says how it was
+The last two are not comparable with `bleu`, and mean nothing for text whose words are
+not separated by spaces (`without_moses`). The signature of each score says how it was
 computed.
 
 TER is slow on reordered text: 3,000 lines of news, half of them reversed, took most of
@@ -66,11 +67,14 @@ def plain_scores(
     Returns:
       For every `NAME` of `sacrebleu_metrics`: the score; its `NAME_signature`, or
         `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
-        (see `scored`).
+        (see `scored`). If it is installed, also `bleu_mecab` (see `by_words`).
     """
     check_lengths(hypotheses, references)
     scores = {}
-    for name, metric in sacrebleu_metrics(language).items():
+    metrics = sacrebleu_metrics(language)
+    if (words := by_words(language)) and words[1]:
+        metrics["bleu_mecab"] = words[1]
+    for name, metric in metrics.items():
         interval = name in ("bleu", "chrf", "ter")
         scores |= scored(name, metric, hypotheses, references, interval)
     return scores
@@ -82,23 +86,62 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
     `bleu` is tokenised by 13a, `bleu_intl` by intl. Exceptions are Chinese, with
     sacreBLEU's own tokenizer, and Japanese and Korean, which are scored by characters:
     sacreBLEU's tokenizers for these need further packages, and a score must not depend
-    on what is installed. The signature names the tokenizer.
+    on what is installed (`by_words` has them). The signature names the tokenizer.
+    `force` stops sacreBLEU's warning that its input looks tokenised.
 
     Add a metric here, and raise `SCORES_VERSION` in evaluation/scores.py.
     """
     import sacrebleu
 
-    language = re.split(r"[-_.]", language.lower())[0]  # zh-CN, zh_TW -> zh
-    tokenizer = {"zh": "zh", "ja": "char", "ko": "char"}.get(language, "13a")
-    spaceless = tokenizer != "13a"
+    asian = _main_language(language) in _TOKENIZERS
+    tokenizer = _TOKENIZERS.get(_main_language(language), "13a")
     metrics = {
-        "bleu": sacrebleu.BLEU(tokenize=tokenizer),
-        "bleu_lc": sacrebleu.BLEU(tokenize=tokenizer, lowercase=True),
-        "bleu_intl": sacrebleu.BLEU(tokenize="intl"),
+        "bleu": sacrebleu.BLEU(tokenize=tokenizer, force=True),
+        "bleu_lc": sacrebleu.BLEU(tokenize=tokenizer, lowercase=True, force=True),
+        "bleu_intl": sacrebleu.BLEU(tokenize="intl", force=True),
         "chrf": sacrebleu.CHRF(),
-        "ter": sacrebleu.TER(normalized=spaceless, asian_support=spaceless),
+        "ter": sacrebleu.TER(normalized=asian, asian_support=asian),
     }
     return {name: with_plain_floats(metric) for name, metric in metrics.items()}
+
+
+_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # of `bleu`, unless 13a
+# sacreBLEU's defaults for these languages; `sacrebleu[ja]` is what pip installs.
+BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
+
+
+def _main_language(language: str) -> str:
+    return re.split(r"[-_.]", language.lower())[0]  # zh-CN, zh_TW -> zh
+
+
+def without_moses(language: str) -> bool:
+    """True for Chinese, Japanese and Korean, which Moses' rules do not tokenise."""
+    return _main_language(language) in _TOKENIZERS
+
+
+def words_of_ter_vary(language: str) -> bool:
+    """True for Japanese: sacreBLEU's TER splits kanji, but kana only at spaces."""
+    return _main_language(language) == "ja"
+
+
+def by_words(language: str) -> "tuple[str, Metric | None] | None":
+    """Finds sacreBLEU's BLEU of words, its default for Japanese and Korean.
+
+    Returns:
+      What pip installs for it, and the metric, or None if that is not installed; None
+      for other languages.
+    """
+    language = _main_language(language)
+    if language not in BY_WORDS:
+        return None
+    import sacrebleu
+
+    package = f"sacrebleu[{language}]"
+    try:
+        metric = sacrebleu.BLEU(tokenize=BY_WORDS[language], force=True)
+    except RuntimeError:  # sacreBLEU's, which says what to install
+        return package, None
+    return package, with_plain_floats(metric)
 
 
 def scored(name, metric, hypotheses, references, interval: bool = False) -> dict:

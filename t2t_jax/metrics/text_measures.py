@@ -54,7 +54,6 @@ def _counts(
     """sacreBLEU's own counts of each line, of which it makes the score of that name."""
     references = [pair[1] for _, pair in zip(answers, pairs, strict=True)]
     metric, columns = sacrebleu_metrics(language)[name], _COLUMNS[name]
-    metric._force = True  # no warning that the input looks tokenised
     rows = metric._extract_corpus_statistics(answers, [references])
     return np.array(rows, np.float64).reshape(-1, len(columns))[:, columns]
 

@@ -216,6 +216,10 @@ class Task(Examples):
         """
         return {}
 
+    def score_options(self, corpus: Corpus) -> dict:
+        """Returns what else the scores of a set depend on, as `answer_options` does."""
+        return {}
+
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:
@@ -295,10 +299,10 @@ class Task(Examples):
         """Compares with another system's answers to the same examples, by measure.
 
         Returns:
-          For each score of `printed` that has a measure, what `measures.paired` does.
+          For each score of `printed_of` with a measure, what `measures.paired` does.
         """
         of = self.measures_of(corpus)
-        printed = {name: of[name] for name in self.printed if name in of}
+        printed = {name: of[name] for name in self.printed_of(corpus) if name in of}
         return measures.compared(printed, answers, baseline, pairs)
 
     def significance(
@@ -312,6 +316,10 @@ class Task(Examples):
         """Tests by `measures.significance` whether two systems differ in one score."""
         measure = self.measures_of(corpus)[score]
         return measures.significance(measure, answers, baseline, pairs)
+
+    def printed_of(self, corpus: Corpus) -> dict[str, str]:
+        """Returns those of `printed` that mean something for a set."""
+        return self.printed
 
     def row(self, scores: dict, corpus: Corpus) -> str:
         """Formats a set's scores as a row for people, after its name and size."""

@@ -5,15 +5,22 @@ from typing import ClassVar
 
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.grammar.corpus import SPLITS, word_for_word
+from t2t_jax.io.messages import say
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.plain import (
+    by_words,
     corpus_scores,
     paper_scores,
     plain_scores,
     tokenized_scores,
+    without_moses,
+    words_of_ter_vary,
 )
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.task import Task
+
+MOSES = "bleu_paper", "bleu_lc_tok"  # scores that need Moses' rules
+LOOKS_TOKENIZED = 100  # lines that end so, as sacreBLEU counts them
 
 
 class Translation(Task):
@@ -39,6 +46,13 @@ class Translation(Task):
     ) -> dict:
         """Computes the scores of `metrics/`, with their signatures."""
         sides = answers, [target for _, target in pairs], corpus.target
+        tokenized = sum(line.endswith(" .") for line in answers)
+        if tokenized >= LOOKS_TOKENIZED:
+            say(
+                f"warning: {tokenized:,} translations of {corpus.name} end in ' .', as "
+                "tokenized text does: want plain text for training and scoring, or "
+                "BLEU is not comparable"
+            )
         return (
             plain_scores(*sides)
             | paper_scores(*sides, corpus.source)
@@ -63,6 +77,25 @@ class Translation(Task):
         """Returns the scores of text of the target language."""
         return text_measures(corpus.target)
 
+    def score_options(self, corpus: Corpus) -> dict:
+        """Names the tokenizer of `bleu_mecab`, if it can be computed."""
+        words = by_words(corpus.target)
+        return {"words": words[0]} if words and words[1] else {}
+
+    def printed_of(self, corpus: Corpus) -> dict[str, str]:
+        """Leaves out what means nothing for a language; adds sacreBLEU's default."""
+        printed = dict(self.printed)
+        if without_moses(corpus.target):
+            for name in MOSES:
+                del printed[name]
+        if words_of_ter_vary(corpus.target):
+            del printed["ter"]
+        if words := by_words(corpus.target):
+            package, metric = words
+            hint = "" if metric else f" (pip install '{package}')"
+            printed["bleu_mecab"] = f"by words, sacreBLEU's default{hint}"
+        return printed
+
     def compare_with(self, corpus: Corpus) -> str:
         """Leaves it to `evaluation/provenance.py`."""
         return ""
@@ -74,8 +107,9 @@ class Translation(Task):
         """
         grammar = corpus.place in {f"grammar:{split}" for split in SPLITS}
         row = f"BLEU {scores['bleu']:5.1f}   "
-        if not grammar:  # named after their protocols: none passes for sacreBLEU
-            for name in ("bleu_paper", "bleu_lc_tok"):
+        # Named after their protocols: none passes for sacreBLEU.
+        if not grammar and not without_moses(corpus.target):
+            for name in MOSES:
                 row += f"{name} {scores[name]:5.1f}   "
         row += f"chrF {scores['chrf']:5.1f}   perplexity {scores['perplexity']:.3f}"
         if not grammar or corpus.source != "en":

@@ -2,6 +2,7 @@
 
 import math
 import os
+import types
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.config import Config
 from t2t_jax.metrics import plain
 from t2t_jax.metrics.plain import (
     corpus_scores,
@@ -19,6 +21,7 @@ from t2t_jax.metrics.plain import (
     split_compounds,
     tokenized_scores,
 )
+from t2t_jax.tasks.translation import Translation
 
 HYPOTHESES = ["Der Hund sieht die Katze.", 'Ein Mann (alt) sagt: "Nein".']
 REFERENCES = ["Der Hund sieht eine Katze.", "Ein alter Mann sagt: „Nein“!"]
@@ -83,6 +86,60 @@ def test_languages_without_spaces_are_not_one_word_a_line(language, tokenizer):
     assert f"tok:{tokenizer}|" in scores["signature"]
     assert (scores["bleu"] > 30) == (tokenizer != "13a")
     assert (scores["ter"] < 50) == (tokenizer != "13a")
+
+
+@pytest.mark.parametrize(
+    ("language", "left_out"),
+    [
+        ("de", set()),
+        ("zh_CN", {"bleu_paper", "bleu_lc_tok"}),
+        ("ja", {"bleu_paper", "bleu_lc_tok", "ter"}),
+        ("ko", {"bleu_paper", "bleu_lc_tok"}),
+    ],
+)
+def test_scores_that_mean_nothing_for_a_language_are_not_printed(language, left_out):
+    corpus = types.SimpleNamespace(target=language, place="test")
+    printed = Translation(Config()).printed_of(corpus)
+    assert {*Translation.printed} - {*printed} == left_out
+    scores = dict.fromkeys((*Translation.printed, "perplexity"), 1.0)
+    row = Translation(Config()).row(scores, corpus)
+    assert ("bleu_paper" in row) == (language == "de")
+
+
+class Mecab:
+    """A tokenizer in place of MeCab's."""
+
+    signature = __call__ = staticmethod(lambda line="ja-mecab": line.replace("を", " "))
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_japanese_is_also_scored_by_words_if_mecab_is_installed(monkeypatch, installed):
+    def found(name, original=sacrebleu.metrics.bleu._get_tokenizer):
+        if name != "ja-mecab":
+            return original(name)
+        if not installed:
+            raise RuntimeError("pip install sacrebleu[ja]")
+        return Mecab
+
+    monkeypatch.setattr(sacrebleu.metrics.bleu, "_get_tokenizer", found)
+    corpus = types.SimpleNamespace(target="ja")
+    sides = ["猫を見る。"], ["猫を見た。"]
+    assert ("bleu_mecab" in plain_scores(*sides, "ja")) == installed
+    task = Translation(Config())
+    words = {"words": "sacrebleu[ja]"} if installed else {}
+    assert task.score_options(corpus) == words
+    printed = task.printed_of(corpus)["bleu_mecab"]
+    assert ("pip install 'sacrebleu[ja]'" in printed) != installed
+
+
+def test_text_that_looks_tokenised_is_warned_of_in_our_words(caplog, capsys):
+    lines = ["Ja ."] * 100
+    corpus_scores(lines, lines, "de")  # in the middle of training
+    assert not caplog.records
+    corpus = types.SimpleNamespace(source="en", target="de", name="test")
+    Translation(Config()).scores(lines, [*zip(lines, lines, strict=True)], corpus)
+    assert not caplog.records
+    assert "warning: 100 translations of test end in ' .'" in capsys.readouterr().err
 
 
 def multi_bleu(hypotheses, references):
