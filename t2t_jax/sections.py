@@ -93,7 +93,22 @@ class Section:
     of its own. They are set as `--config.SECTION.options.NAME`. It may have an
     attribute `fixes`: names of fields of the section that are otherwise safe to change
     when a stopped run is continued, and are not if this entry is chosen.
+
+    Raises UserError if a field has a wrong type or is out of range. Names of table
+    entries and their options are checked where they are used (`variant`): tables import
+    what they list, and a config is also made where none of that is needed.
     """
+
+    def __post_init__(self):
+        section, config, _ = type(self).__name__.lower().partition("config")
+        if not config:  # such as SearchOptions, whose values have names of their own
+            return
+        for known in dataclasses.fields(self):
+            if known.name != "options":
+                value = getattr(self, known.name)
+                # NumPy's scalars count as Python's.
+                value = value.item() if hasattr(value, "item") else value
+                checked(f"config.{section}.{known.name}", known, value, tables=False)
 
     def variant(self, name: str) -> Any:
         """The table entry that the field `name` chooses.
@@ -174,11 +189,14 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
     return known
 
 
-def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
+def checked(
+    name: str, known: dataclasses.Field, value: Any, tables: bool = True
+) -> Any:
     """Returns `value` if its field allows it.
 
     Args:
       name: What the user calls it, such as `config.decode.beam` or `--beam`.
+      tables: also look into the table that the field chooses from, if it has one.
     """
     wanted = type(known.default)
     if wanted is float and type(value) is int:
@@ -195,7 +213,7 @@ def checked(name: str, known: dataclasses.Field, value: Any) -> Any:
     choices, limits = notes["choices"], notes["limits"]
     if choices and value not in choices:
         raise UserError(f"{name}={value!r}{did_you_mean(value, choices)}")
-    if notes["table"] and value not in table_of(known):
+    if tables and notes["table"] and value not in table_of(known):
         raise UserError(f"{name}={value!r}{_no_entry(known, value)}")
     if wanted is float and not math.isfinite(value):
         raise UserError(f"{name}={value!r}; want a finite number")

@@ -178,6 +178,25 @@ def test_what_is_wrong_is_named_with_its_remedy(changes, told):
     assert told in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"width": -1}},
+        {"model": {"layers": 2.5}},
+        {"train": {"warmup": 0}},
+        {"decode": {"beam": 0}},
+        {"data": {"batching": "sorted"}},
+    ],
+)
+def test_sections_made_in_python_are_checked_alike(changes):
+    ((section, values),) = changes.items()
+    with pytest.raises(UserError) as of_dict:
+        from_config_dict(changes)
+    with pytest.raises(UserError) as of_class:
+        type(fields.SECTIONS[section])(**values)
+    assert str(of_class.value) == str(of_dict.value)
+
+
 def test_a_whole_number_is_a_float_where_one_is_wanted():
     config = from_config_dict({"model": {"dropout": 0}})
     assert type(config.model.dropout) is float
