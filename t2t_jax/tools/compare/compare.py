@@ -42,8 +42,8 @@ def compare(
       comet: adds its scores.
 
     Returns:
-      What JSON can hold: `name`, `direction`, `lines` (their number), `training` (pairs
-      counted, or the reason why there are none), `systems` (`name`, `origin`),
+      What JSON can hold: `name`, `direction`, `languages`, `lines` (their number),
+      `training` (pairs counted, or why there are none), `systems` (`name`, `origin`),
       `totals` (`compare_totals`), `length_ratio` (words by those of the references, for
       each system), `aspects` (`compare_buckets`), `signs` (`compare_signs`), `changes`
       (`word_changes` for each system but the first), and `sentences` (`_sentences`).
@@ -78,6 +78,7 @@ def compare(
     return {
         "name": texts.name,
         "direction": f"{texts.source}-{texts.target}",
+        "languages": [texts.source, texts.target],
         "lines": len(texts.references),
         "training": {"missing": texts.no_training}
         if texts.training is None

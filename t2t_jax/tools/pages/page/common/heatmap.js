@@ -2,6 +2,7 @@
 
 import { sequential, whenColoursChange } from "./colours.js";
 import { el } from "./dom.js";
+import { written } from "./text.js";
 
 /** Paints value(row, column), coloured by `scale`, into a canvas of a pixel a cell. */
 export function paintCells(canvas, rows, columns, value, scale) {
@@ -44,7 +45,7 @@ export function thumbnail({ rows, columns, value, makeScale = sequential }) {
  * Returns {element, redraw(), mark(i, j)}; mark moves the cursor without a call to `enter`.
  */
 export function heatmap(options) {
-  const { title, rows, columns, value, describe } = options;
+  const { title, rows, columns, sides, value, describe } = options;
   const { makeScale = sequential, announce, enter, leave, choose } = options;
   const canvas = el("canvas", { class: "cells", "aria-hidden": "true" });
   const cursor = el("div", { class: "cell-cursor", hidden: true });
@@ -59,8 +60,8 @@ export function heatmap(options) {
       "aria-label": `${title}: ${rows.length} rows, ${columns.length} columns; arrow keys move`,
       style: { "--rows": rows.length, "--columns": columns.length },
     },
-    el("div", { class: "column-labels", "aria-hidden": "true" }, columns.map(label)),
-    el("div", { class: "row-labels", "aria-hidden": "true" }, rows.map(label)),
+    el("div", { class: "column-labels", "aria-hidden": "true" }, columns.map((text) => label(text, sides[0]))),
+    el("div", { class: "row-labels", "aria-hidden": "true" }, rows.map((text) => label(text, sides[1]))),
     box,
   );
   const at = { row: 0, column: 0 };
@@ -91,8 +92,8 @@ export function heatmap(options) {
   return { element, redraw: paint, mark };
 }
 
-function label(text) {
-  return el("bdi", { dir: "auto" }, text);
+function label(text, side) {
+  return el("bdi", written(side), text);
 }
 
 function walkWithPointer(box, rows, columns, { at, go, choose, leave }) {

@@ -42,9 +42,25 @@ export function visible(piece) {
   });
 }
 
+const languages = { source: "", target: "" };
+
+/** Names the languages of the page's text; zh_CN, as of a file, is zh-CN. */
+export function setLanguages([source = "", target = ""] = []) {
+  const tag = (name) => name.split(".")[0].replaceAll("_", "-");
+  Object.assign(languages, { source: tag(source), target: tag(target) });
+}
+
+/**
+ * Returns the attributes of an element with text of a side, "source" or "target": its
+ * direction, and its language, since Chinese and Japanese draw one character differently.
+ */
+export function written(side) {
+  return { dir: "auto", lang: languages[side] };
+}
+
 /** Makes the element of a piece; its direction does not disturb its neighbours'. */
 export function pieceText(piece) {
-  return el("bdi", { class: "piece-text", dir: "auto" }, visible(piece));
+  return el("bdi", { class: "piece-text", ...written("target") }, visible(piece));
 }
 
 /**

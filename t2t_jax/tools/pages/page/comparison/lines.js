@@ -1,6 +1,7 @@
 // Lines side by side: sorted, filtered, searched, twenty at a time.
 
 import { chooser, el } from "../common/dom.js";
+import { written } from "../common/text.js";
 import { fixed, letter, signed } from "./names.js";
 
 const PAGE = 20;
@@ -173,7 +174,7 @@ function sideBySide(line, set, pair) {
     el(
       "dl",
       {},
-      entry("source", el("bdi", { dir: "auto" }, source)),
+      entry("source", el("bdi", written("source"), source)),
       entry("reference", marked(reference, (mark) => ofReference(mark, pair))),
       [0, pair].map((s) =>
         entry(
@@ -193,7 +194,7 @@ function entry(name, ...text) {
 function marked(parts, look) {
   return el(
     "bdi",
-    { dir: "auto" },
+    written("target"),
     parts.map(([part, mark]) => {
       const { kind, note } = look(mark);
       if (!kind) return part;

@@ -1,6 +1,7 @@
 // The page of the compare command: several systems' translations of the same lines.
 
 import { announce, choice, chooser, el, section } from "../common/dom.js";
+import { setLanguages } from "../common/text.js";
 import { contents } from "../shell/contents.js";
 import { helpButton, isShortcut, openHelp } from "../shell/keys.js";
 import { start } from "../shell/start.js";
@@ -55,6 +56,7 @@ function open(found) {
 
   function render() {
     const set = page.sets[state.set];
+    setLanguages(set.languages);
     if (state.pair >= set.systems.length) state.pair = 1;
     const context = { set, pair: state.pair, show: (filter) => jump(filter), announce };
     document.getElementById("header").replaceChildren(

@@ -3,6 +3,7 @@
 import { el, section } from "../common/dom.js";
 import { histogram } from "../common/histogram.js";
 import { row, table } from "../common/table.js";
+import { setLanguages } from "../common/text.js";
 import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
 import { ruleEntry } from "./rule.js";
@@ -10,6 +11,7 @@ import { ruleEntry } from "./rule.js";
 start(open);
 
 function open(content) {
+  setLanguages(content.languages);
   document.getElementById("header").append(
     el("p", { class: "models" }, content.places.map(placeLine)),
     el("div", { class: "controls" }, openAll(), themeButton()),

@@ -2,6 +2,7 @@
 
 import { el } from "../common/dom.js";
 import { row, table } from "../common/table.js";
+import { written } from "../common/text.js";
 
 // As `visible` of common/text.js, but spaces stay spaces: these are whole lines.
 const UNSEEN =
@@ -39,7 +40,7 @@ function exampleTable(example, languages) {
   const rows = example.lines.map(([line, source, target]) =>
     row(
       `${line === example.line ? "▶ " : ""}${line.toLocaleString("en")}`,
-      [lineText(source), lineText(target)],
+      [lineText(source, "source"), lineText(target, "target")],
       { class: line === example.line ? "accused" : null },
     ),
   );
@@ -53,7 +54,7 @@ function exampleTable(example, languages) {
 }
 
 // Characters that nobody sees are spelled, in a box.
-function lineText(text) {
+function lineText(text, side) {
   const parts = [];
   let plain = "";
   for (const character of text) {
@@ -65,5 +66,5 @@ function lineText(text) {
     parts.push(plain, el("span", { class: "unseen-character" }, `U+${code}`));
     plain = "";
   }
-  return el("bdi", { dir: "auto" }, ...parts, plain);
+  return el("bdi", written(side), ...parts, plain);
 }

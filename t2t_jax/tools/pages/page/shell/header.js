@@ -1,6 +1,7 @@
 // The head of the page: which sentence, and which of its translations.
 
 import { choice, el } from "../common/dom.js";
+import { written } from "../common/text.js";
 
 const READINGS = { translation: "Translation", target: "Your target" };
 
@@ -45,11 +46,11 @@ function sentenceChooser(sentences, change) {
     el(
       "button",
       { type: "button", onclick: () => choose(index) },
-      el("bdi", { dir: "auto" }, source),
+      el("bdi", written("source"), source),
     ),
   );
   const count = el("span", { class: "count" });
-  const text = el("bdi", { class: "source-line", dir: "auto" });
+  const text = el("bdi", { class: "source-line", ...written("source") });
   const element = el(
     "details",
     { class: "sentences" },

@@ -2,6 +2,7 @@
 
 import { announce, el } from "../common/dom.js";
 import { row, table } from "../common/table.js";
+import { setLanguages } from "../common/text.js";
 import { contents } from "./contents.js";
 import { fillHeader } from "./header.js";
 import { listenToKeys } from "./keys.js";
@@ -13,6 +14,7 @@ export function openShell(page, views) {
   const state = { sentence: 0, reading: 0 };
   const main = document.getElementById("main");
   followTheme();
+  setLanguages(page.models[0].direction);
   const sections = views.map(sectionOf);
   const header = fillHeader(page, state, change);
   main.before(contents(views));

@@ -54,7 +54,7 @@ function linkWords(view, holder) {
       point(side, index);
       if (focused) context.announce(note.textContent);
     };
-    const line = tokenLine({ name, texts: view.texts[side], visit, leave: rest, ...more });
+    const line = tokenLine({ name, side, texts: view.texts[side], visit, leave: rest, ...more });
     line.element.dataset.line = side;
     holder.append(line.element);
     return line;

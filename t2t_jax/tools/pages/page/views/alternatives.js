@@ -3,7 +3,7 @@
 import { el } from "../common/dom.js";
 import { runningText } from "../common/running.js";
 import { numberCell, row, table } from "../common/table.js";
-import { number, percent, pieceText, shownPieces } from "../common/text.js";
+import { number, percent, pieceText, shownPieces, written } from "../common/text.js";
 
 const NOT_SEARCHED =
   "The search was not run from here: continuations are computed for the likely alternatives only.";
@@ -65,7 +65,7 @@ function headOf(reading, t, shown) {
       "h4",
       {},
       `Piece ${t + 1} of ${reading.pieces.length}: `,
-      el("bdi", { class: "piece-text" }, shown),
+      el("bdi", { class: "piece-text", ...written("target") }, shown),
     ),
     el(
       "dl",
@@ -168,7 +168,7 @@ function textOf(t, continuation) {
   ];
   return el(
     "p",
-    { class: "pieces", dir: "auto" },
+    { class: "pieces", ...written("target") },
     el("span", { class: "common" }, runs.slice(0, position).map((run) => piece(run, "span", ""))),
     piece(runs[position], "mark", "forced"),
     runs.slice(position + 1).map((run) => piece(run, "span", "")),

@@ -199,6 +199,8 @@ function enlargedMap(view, kind, { map, title, note, missing }, { queries, keys 
   const heading = el("h3", { "data-map": title }, title);
   if (missing) return [heading, el("p", { class: "missing" }, missing)];
   const isTarget = kind.name !== "encoder";
+  // Of keys and queries.
+  const sides = [kind.name === "decoder" ? "target" : "source", isTarget ? "target" : "source"];
   const resting = () => (isTarget ? queries.of[context.selection.position] : null);
   const choose = (query) => isTarget && context.selection.set(queries.of.indexOf(query));
   const arcs = arcsFigure({
@@ -206,6 +208,7 @@ function enlargedMap(view, kind, { map, title, note, missing }, { queries, keys 
     queries: queries.labels,
     keys: keys.labels,
     names: kind.lines,
+    sides,
     within: !isTarget,
     announce: context.announce,
     choose,
@@ -216,6 +219,7 @@ function enlargedMap(view, kind, { map, title, note, missing }, { queries, keys 
     title,
     rows: queries.labels,
     columns: keys.labels,
+    sides,
     value: (i, j) => colourShare(cellOfMap(map, i, j), most),
     describe: (i, j) => weightAsText(queries, keys, map, i, j),
     makeScale: sequential,

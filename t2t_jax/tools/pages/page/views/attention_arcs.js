@@ -19,7 +19,7 @@ const WIDEST_ARC = 8; // pixels of an arc of weight 1
  * `choose(query)` is called when a query is chosen, `resting()` returns the query that is
  * shown when none is pointed at, or null.
  */
-export function arcsFigure({ map, queries, keys, names, within, announce, choose, resting }) {
+export function arcsFigure({ map, queries, keys, names, sides, within, announce, choose, resting }) {
   const holder = el("div", { class: "linked-lines" });
   const note = el("p", { class: "arcs-note" });
   const show = (isQuery, index, focused) => {
@@ -30,6 +30,7 @@ export function arcsFigure({ map, queries, keys, names, within, announce, choose
   const lineOf = (isQuery, texts) =>
     tokenLine({
       name: names[isQuery ? 1 : 0],
+      side: sides[isQuery ? 1 : 0],
       texts,
       visit: (index, focused) => show(isQuery, index, focused),
       leave: rest,

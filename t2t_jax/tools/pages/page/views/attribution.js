@@ -65,6 +65,7 @@ export async function attributionView(root, context) {
 function pieceLine({ context, texts }, part) {
   const { element, tokens } = tokenLine({
     name: part === "source" ? "Source" : "Output",
+    side: part,
     texts: texts[part],
     below: () => el("span", { class: "token-value" }),
     pick: part === "target" ? (t) => context.selection.set(t) : null,

@@ -1,7 +1,7 @@
 // One hypothesis in words: its text, its numbers, its fate, and the way on.
 
 import { el } from "../common/dom.js";
-import { number, percent, visible } from "../common/text.js";
+import { number, percent, visible, written } from "../common/text.js";
 import { FATES, fateGlyph, fateReason } from "./beam_fates.js";
 
 const LINK_PIECES = 8; // the length of a link's text
@@ -29,7 +29,7 @@ export function nodeDetails(tree, id, { go, follow, following }) {
     { "data-shown": id },
     el(
       "p",
-      { class: "beam-text", dir: "auto", "data-field": "text" },
+      { class: "beam-text", ...written("target"), "data-field": "text" },
       step ? tree.text(id) || "(no text)" : "Before the first piece",
     ),
     el("dl", {}, nodeNumbers(tree, id).map(([field, term, value]) => [
@@ -75,7 +75,7 @@ export function nodeLink(tree, id, go, { words, control = "go", from } = {}) {
       onclick: () => go(id),
     },
     words ? `${words} ` : null,
-    el("bdi", { dir: "auto" }, step ? text : "the start"),
+    el("bdi", written("target"), step ? text : "the start"),
   );
 }
 
@@ -85,7 +85,7 @@ function nodeNumbers(tree, id) {
   const place = row === null ? "never in the beam" : `${row + 1} of ${tree.search.beam}`;
   if (step === 0) return [["step", "Step", "0"]];
   const rows = [
-    ["piece", "Last piece", el("bdi", { dir: "auto" }, visible(piece))],
+    ["piece", "Last piece", el("bdi", written("target"), visible(piece))],
     ["piece-probability", "Its probability", percent(tree.pieceProbability(id))],
     ["step", "Step, place", `${step}, ${place}`],
     ["log-prob", "Log-probability", number(log_prob, 4)],

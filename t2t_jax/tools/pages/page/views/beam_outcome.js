@@ -3,7 +3,7 @@
 import { el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { numberCell, row, table } from "../common/table.js";
-import { number, visible } from "../common/text.js";
+import { number, visible, written } from "../common/text.js";
 import { nodeLink } from "./beam_details.js";
 import { FATES, fateGlyph, fateReason } from "./beam_fates.js";
 
@@ -88,7 +88,7 @@ function referencePart(tree, go) {
     "div",
     { "data-part": "reference", "data-verdict": verdict },
     el("h3", {}, `The target: ${verdict}`),
-    el("p", {}, el("bdi", { dir: "auto" }, reference.text)),
+    el("p", {}, el("bdi", written("target"), reference.text)),
     el("p", { "data-field": "why" }, why),
     el("dl", {}, facts.map(([field, term, value]) => [
       el("dt", {}, term),

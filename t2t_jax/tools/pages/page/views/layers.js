@@ -4,7 +4,7 @@ import { el, svg } from "../common/dom.js";
 import { walkWithKeys } from "../common/heatmap.js";
 import { numbersAsText } from "../common/numbers.js";
 import { row, table } from "../common/table.js";
-import { number, percent, shownPieces, visible } from "../common/text.js";
+import { number, percent, shownPieces, visible, written } from "../common/text.js";
 
 const ABOUT_LENS =
   "This is a logit lens: the model's output layer reads every decoder layer as if it were " +
@@ -72,7 +72,7 @@ export function layersView(root, context) {
 }
 
 function pieceHeading(text) {
-  return el("th", { scope: "col" }, el("bdi", { class: "piece-text", dir: "auto" }, text));
+  return el("th", { scope: "col" }, el("bdi", { class: "piece-text", ...written("target") }, text));
 }
 
 function layerRow(name, cells) {
@@ -94,7 +94,7 @@ function lensCell(lens, pieces, layer, position) {
       "aria-label": `${visible(piece)}, ${percent(probability)}, ${words}`,
       style: { "--share": probability },
     },
-    el("bdi", { class: "piece-text", dir: "auto" }, visible(piece)),
+    el("bdi", { class: "piece-text", ...written("target") }, visible(piece)),
   );
 }
 
@@ -132,7 +132,7 @@ function bringIntoSight(cell) {
 }
 
 function lensDetails(lens, shown, layer, position) {
-  const piece = () => el("bdi", { dir: "auto" }, shown[position]);
+  const piece = () => el("bdi", written("target"), shown[position]);
   return [
     el(
       "div",
@@ -151,7 +151,7 @@ function lensDetails(lens, shown, layer, position) {
 
 function topRow([text, probability]) {
   const style = { "--share": probability };
-  return row(el("bdi", { dir: "auto" }, visible(text)), [
+  return row(el("bdi", written("target"), visible(text)), [
     el("td", { class: "number bar-cell", style }, percent(probability)),
   ]);
 }

@@ -2,7 +2,7 @@
 
 import { el } from "../common/dom.js";
 import { runningText } from "../common/running.js";
-import { number, percent, shownPieces } from "../common/text.js";
+import { number, percent, shownPieces, written } from "../common/text.js";
 
 /** Bands of probability, from sure to surprised; the style sheet has their colours. */
 export const BANDS = [
@@ -31,7 +31,7 @@ export function pieceLine({ reading, selection }, { preview, leave, enter }) {
       class: "pieces reading",
       role: "listbox",
       tabindex: 0,
-      dir: "auto",
+      ...written("target"),
       "aria-label": "Pieces of the reading; arrow keys move, Enter goes to the alternatives",
       "aria-orientation": "horizontal",
     },

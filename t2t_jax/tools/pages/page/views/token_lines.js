@@ -2,6 +2,7 @@
 
 import { css, inkOn } from "../common/colours.js";
 import { el, svg } from "../common/dom.js";
+import { written } from "../common/text.js";
 import { rove } from "./roving.js";
 
 const RIGHT_TO_LEFT =
@@ -19,13 +20,13 @@ export function isolated(text) {
 }
 
 /**
- * Makes a line of buttons, one a piece or word: {element, tokens}.
+ * Makes a line of buttons, one a piece or word of a side: {element, tokens}.
  *
  * `visit(index, focused)` is called when one is pointed at or focused, `leave()` when it
  * no longer is, `pick(index)` on a click or Enter. `below(index)` returns what stands
  * under its text.
  */
-export function tokenLine({ name, texts, visit, leave, pick, below }) {
+export function tokenLine({ name, side, texts, visit, leave, pick, below }) {
   const tokens = texts.map((text, index) =>
     el(
       "button",
@@ -39,7 +40,7 @@ export function tokenLine({ name, texts, visit, leave, pick, below }) {
         onblur: () => leave?.(),
         onclick: () => pick?.(index),
       },
-      el("bdi", { dir: "auto" }, text),
+      el("bdi", written(side), text),
       below?.(index) || null,
     ),
   );

@@ -3,7 +3,7 @@
 import { el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { runningText } from "../common/running.js";
-import { number, percent, shownPieces, visible } from "../common/text.js";
+import { number, percent, shownPieces, visible, written } from "../common/text.js";
 import { alternativesPanel } from "./alternatives.js";
 import { BANDS, pieceLine } from "./piece_line.js";
 
@@ -39,7 +39,7 @@ export function translationView(root, context) {
 function sourceLine(entry, text) {
   return el(
     "p",
-    { class: "pieces", dir: "auto" },
+    { class: "pieces", ...written("source") },
     runningText(entry.source, text).map(({ before, shown, sign }) => [
       before,
       el("span", { class: sign ? "piece sign" : "piece" }, shown),
