@@ -38,6 +38,7 @@ from t2t_jax.evaluation.scores import (
     comparisons,
     distinct,
     read_baselines,
+    results_folder,
     score_set,
     scores_and_answers,
 )
@@ -141,9 +142,9 @@ def main(_):
         return
     for line in comparisons(all_scores):
         say(line)
-    if not print_json:
-        folder = results_folder(translator, workdir)
-        say(f"all scores: {folder}/{SCORES}/*.json; --json prints them")
+    folder = results_folder(translator, workdir) / SCORES
+    if not print_json and folder.exists():  # a workdir may be read-only
+        say(f"all scores: {folder}/*.json; --json prints them")
 
 
 def _print_json(scores: dict) -> None:

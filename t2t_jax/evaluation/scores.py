@@ -37,9 +37,8 @@ Workdirs = Workdir | epath.PathLike | Sequence[epath.PathLike]
 # another version are then computed again.
 SCORES_VERSION = 2
 ELSEWHERE = (
-    "To store them, give a copy of the workdir in a writable folder; evaluate also "
-    "prints them on standard output (> scores.json), and translate --output=FILE "
-    "writes translations"
+    "To store them, give a copy of the workdir in a writable folder; evaluate --json "
+    "prints them all (> scores.json), and translate --output=FILE writes translations"
 )
 
 
