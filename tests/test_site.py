@@ -49,7 +49,7 @@ def test_a_picture_with_a_dark_version_follows_the_choice_of_the_reader(site):
     site[0].on_the_site(None, "experiments", page)
     assert "<picture>" not in page[0]
     assert page[0].count("only-light") == page[0].count("only-dark") == pictures > 3
-    assert "{image} experiments/laws-dark.png\n:alt: BLEU of each row\n" in page[0]
+    assert "{image} experiments/claims-dark.png\n:alt: BLEU of each row\n" in page[0]
 
 
 def test_a_notebook_becomes_a_page(site):

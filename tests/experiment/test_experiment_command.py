@@ -8,6 +8,10 @@ import sys
 import pytest
 
 from t2t_jax import load_config
+from t2t_jax.config import from_config_dict
+from t2t_jax.costs import chips, step_costs
+from t2t_jax.model.model import build
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tools.experiment import Measure, Row, estimates
 from tests.compiler import quick_environment
 from tests.small_run import FIELDS, ROOT
@@ -119,15 +123,38 @@ def test_help_is_that_of_the_experiment(experiment):
     assert "--broken\n      Parameter of the experiment: also has a row that" in told
 
 
-def test_a_dry_run_lists_rows_and_their_hours(monkeypatch):
-    monkeypatch.setattr(estimates.forecast, "measure_step", lambda *_: 0.6)
-    monkeypatch.setattr(estimates, "_measured", {})
+def test_a_dry_run_forecasts_and_measures_only_if_asked(monkeypatch):
+    def times(rows, **options):
+        lines = estimates.dry_run(rows, **options).splitlines()
+        assert lines[0].split()[-1] == "GiB"
+        return [*map(str.split, lines[1:4])], "\n".join(lines[4:])
+
     base = load_config("tiny", train={"steps": 6_000})
     rows = [Row("a", base, seeds=2), Row("b", needs=["a"], measures=[Measure("speed")])]
-    told = estimates.dry_run(rows)
-    header, first, second, total = map(str.split, told.splitlines())
-    assert first[:2] == ["a", "2"]
-    assert first[3:] == ["6,000", "600.0", "2"]
+    chip = chips.CHIPS["h100"]
+    monkeypatch.setattr(chips, "chip_here", lambda _: ("h100", chip))
+    measured = []
+    monkeypatch.setattr(
+        estimates.forecast, "measure_step", lambda *_: measured.append(1) or 0.6
+    )
+    (first, second, total), how = times(rows)
+    assert not measured
     assert second == ["b", "1", "measures", "speed"]
-    assert total == ["all", "rows", "2"]
-    assert header[0] == "row"
+    config = from_config_dict(base)
+    model = build(config.model, 3_000)
+    shape, _ = step_costs.assumed_shape(config, make_mesh(config.mesh))
+    compute = step_costs.model_flops(model, config, shape) / (0.45 * chip.float32)
+    traffic = 2 * 3 * 4 * model.count() / chip.bandwidth  # Adam has two moments
+    hours = 2 * 6_000 * max(compute, traffic) / 3_600
+    assert first[:4] == ["a", "2", f"{model.count():,}", "6,000"]
+    assert float(first[5]) == pytest.approx(hours, rel=0.01)
+    # 5 checkpoints to average, the best one, and two states.
+    disk = 2 * 4 * model.count() * (5 + 1 + 2 * 3) / 2**30
+    assert total[:2] == ["all", "rows"]
+    assert float(total[3]) == pytest.approx(disk, rel=0.01)
+    assert "at 45% of 494,000 GFLOP/s" in how
+    assert "--measure" in how
+    (first, _, total), how = times(rows, measure=True)
+    assert first[4:6] == ["600.0", "2"]
+    assert total[2] == "2"
+    assert "measured on a few steps" in how

@@ -61,7 +61,13 @@ def define_flags():
     flags.DEFINE_boolean("replan", False, "Replace the plan by the file as it is now.")
     flags.DEFINE_boolean("report", False, "Only make the tables and plots again.")
     flags.DEFINE_boolean(
-        "dry_run", False, "Only list the rows, their parameters and the time they take."
+        "dry_run",
+        False,
+        "Only list the rows, their parameters, and a forecast of the time and disk "
+        "space they take.",
+    )
+    flags.DEFINE_boolean(
+        "measure", False, "With --dry_run: measure some steps of each row instead."
     )
     flags.DEFINE_string(
         "slice", "", "With --dry_run: also forecast the time on chips such as v5e:2x4."
@@ -122,7 +128,7 @@ def main(argv):
 
     if given.dry_run:
         rows = select(define(request).rows, given.rows)
-        print(estimates.dry_run(rows, given.slice))
+        print(estimates.dry_run(rows, given.slice, given.measure))
         return
     folder = _folder(Path(argv[1]).stem)
     named = [parameter for parameter in request.parameters if given[parameter].present]

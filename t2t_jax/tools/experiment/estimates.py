@@ -3,63 +3,146 @@
 import collections
 import dataclasses
 import datetime
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 
 from t2t_jax.config import Config
+from t2t_jax.costs import chips, step_costs
+from t2t_jax.costs.chips import GIB, Chip
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import text_table
+from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.experiment.experiment import Row
 from t2t_jax.tools.experiment.results import DONE, FAILED, LEFT, RUNNING, STATES
 from t2t_jax.tools.experiment.running import Queue, Task
 from t2t_jax.tools.plan import forecast
 from t2t_jax.tools.plan.forecast import plan
+from t2t_jax.training.optimizers import optimizer, split_frozen
 
 HOUR = 3600.0  # seconds
 
 
-def dry_run(rows: Sequence[Row], slice: str = "") -> str:
-    """Lists rows, their parameters, and the hours that training takes.
+def dry_run(rows: Sequence[Row], slice: str = "", measure: bool = False) -> str:
+    """Lists rows, their parameters, and the hours and disk space that training takes.
 
-    The hours on this machine are measured: on a few steps of a full batch for each row.
-    Reading text, validation and translation are not part of them.
+    The hours follow from the FLOPs of a step and the rate of this machine. Reading
+    text, validation and translation are not part of them.
 
     Args:
       slice: also forecasts the hours on such chips, as `plan` does, such as `v5e:2x4`.
-        The measurement is then that of this machine's processor.
+        The other hours are then those of this machine's processor.
+      measure: measures a few steps of a full batch of each row instead.
     """
     header = ["row", "runs", "parameters", "steps", "ms/step", "hours here"]
-    sums = [0.0]
-    if slice:
-        header.append(f"hours on {slice}")
-        sums.append(0.0)
+    header += [f"hours on {slice}"] * bool(slice) + ["GiB"]
     lines = [header]
+    sums = [0.0] * (2 + bool(slice))
     width = max(len(row.name) for row in rows)
     counted = set()  # runs that rows share count once
+    costs = _Costs(measure)
     for row in rows:
         if row.config is None:
             functions = ", ".join(measure.function for measure in row.measures)
             lines.append([f"{row.name:{width}}  1  measures {functions}"])
             continue
         config = row.config
-        model = build(config.model, *task_of(config).vocab_sizes)
         # The forecast comes first: it sets JAX up for devices that are not here.
         rented = _forecast(config, slice) if slice else []
-        with waiting(f"measuring {row.name}"):
-            seconds = _step_seconds(config)
+        cost = costs.of(config, row.name)
         steps = config.train.steps
         new = {run.hash for run in row.runs} - counted
         counted |= new
-        hours = [len(new) * _hours(config, step) for step in (seconds, *rented)]
-        sums = [total + more for total, more in zip(sums, hours, strict=True)]
-        cells = [row.name, str(row.seeds), f"{model.count():,}", f"{steps:,}"]
-        lines.append([*cells, f"{1e3 * seconds:,.1f}", *map("{:,.3g}".format, hours)])
+        amounts = [_hours(config, step) for step in (cost.seconds, *rented)]
+        amounts = [len(new) * x for x in (*amounts, cost.disk / GIB)]
+        sums = [total + more for total, more in zip(sums, amounts, strict=True)]
+        cells = [row.name, str(row.seeds), f"{cost.parameters:,}", f"{steps:,}"]
+        times = f"{1e3 * cost.seconds:,.1f}", *map("{:,.3g}".format, amounts)
+        lines.append([*cells, *times])
     lines.append(["all rows", "", "", "", "", *map("{:,.3g}".format, sums)])
-    return "\n".join(text_table(lines))
+    return "\n".join([*text_table(lines), "", *costs.explanation()])
+
+
+class RunCost(NamedTuple):
+    """The cost of a run before it is started."""
+
+    parameters: int
+    seconds: float  # of a step
+    disk: float  # bytes, of its checkpoints
+
+
+class _Costs:
+    """Estimates the costs of runs, once for those that differ in nothing that costs."""
+
+    def __init__(self, measure: bool):
+        self._measure = measure
+        self._known: dict[tuple, RunCost] = {}
+
+    def of(self, config: Config, name: str) -> RunCost:
+        """Returns the cost of a run of this config; `name` is that of its row."""
+        same = dataclasses.replace(config.model, dropout=bool(config.model.dropout) / 2)
+        train = config.train
+        trained = train.accumulate, train.loss, train.optimizer, train.freeze
+        kept = train.ema_decay, train.keep_best, config.decode.average
+        key = same, config.data, config.mesh, config.task, *trained, *kept
+        if key not in self._known:
+            what = "measuring" if self._measure else "forecasting"
+            with waiting(f"{what} {name}"):
+                self._known[key] = self._estimate(config)
+        return self._known[key]
+
+    def _estimate(self, config: Config) -> RunCost:
+        model = build(config.model, *task_of(config).vocab_sizes)
+        trained, _ = split_frozen(model.shapes, config.train.freeze)
+        moments = _bytes(jax.eval_shape(optimizer(config).init, trained))
+        parameters = _bytes(model.shapes)
+        state = parameters * (1 + bool(config.train.ema_decay)) + moments
+        saves = -(-config.train.steps // config.train.save_every)
+        average = min(config.decode.average, saves) + config.train.keep_best
+        # Two states: the last one, and the one before until that is complete.
+        disk = average * parameters + 2 * state
+        if self._measure:
+            seconds = forecast.measure_step(config, jax.devices())
+            jax.clear_caches()
+            return RunCost(model.count(), seconds, disk)
+        mesh = make_mesh(config.mesh)
+        shape, _ = step_costs.assumed_shape(config, mesh)
+        flops = step_costs.model_flops(model, config, shape)
+        _, chip = self._chip
+        rate = chip.peak(compute_dtype(config.model).name) * chips.SHARE_OF_PEAK
+        # The state is read and written once in a step.
+        memory = 2 * state / chip.bandwidth
+        return RunCost(model.count(), max(flops / mesh.size / rate, memory), disk)
+
+    @functools.cached_property
+    def _chip(self) -> tuple[str, Chip]:
+        return chips.chip_here(jax.devices()[0])
+
+    def explanation(self) -> list[str]:
+        """Says how the hours and the disk space are estimated."""
+        disk = "GiB: of the checkpoints that are kept."
+        rest = "Reading text, validation and translation are not in them"
+        if self._measure:
+            return [f"hours: measured on a few steps of each row. {rest}.", disk]
+        name, chip = self._chip
+        return [
+            f"hours: forecast from the FLOPs of a step, at {chips.SHARE_OF_PEAK:.0%} "
+            f"of {chip.float32 / chips.GIGA:,.0f} GFLOP/s (float32, {name};",
+            f"  {chip.source}).",
+            f"  {rest}; small models take longer. --measure times some steps of each.",
+            disk,
+        ]
+
+
+def _bytes(tree) -> int:
+    """Bytes of the arrays of a tree, or of their shapes."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _hours(config: Config, step: float) -> float:
@@ -67,19 +150,6 @@ def _hours(config: Config, step: float) -> float:
     seconds = step * config.train.steps
     limit = config.train.minutes * 60
     return (min(seconds, limit) if limit else seconds) / HOUR
-
-
-_measured: dict[tuple, float] = {}
-
-
-def _step_seconds(config: Config) -> float:
-    """Seconds of a step; measured once for rows that differ in nothing that costs."""
-    same = dataclasses.replace(config.model, dropout=bool(config.model.dropout) / 2)
-    key = same, config.data, config.mesh, config.train.accumulate, config.train.loss
-    if key not in _measured:
-        _measured[key] = forecast.measure_step(config, jax.devices())
-        jax.clear_caches()
-    return _measured[key]
 
 
 def _forecast(config: Config, slice: str) -> list[float]:

@@ -1,6 +1,6 @@
 """The paper's argument in one coffee: does the Transformer earn its parts?
 
-    python -m t2t_jax experiment laws --workdir=DIR
+    python -m t2t_jax experiment claims --workdir=DIR
 
 On the built-in corpus, without a download: the Transformer with three seeds; the models
 that it replaced, with as many parameters; the Transformer without one of its parts; a
