@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data import batching, shapes
-from t2t_jax.data.batching import Layout, plan_epoch
+from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.drawing import draw
 from t2t_jax.data.filling import Ragged, fill
 from t2t_jax.data.shapes import Shape, _cut, static_shapes
@@ -64,35 +64,68 @@ def same(plan, other):
 
 
 def slow_fill(layout, source, target):
-    """`fill`, a pair at a time."""
+    """`fill`, a token at a time."""
     shape = layout.shape
     arrays = {}
-    for side, ragged_, length, starts in (
+    for side, sentences, length, start_p in (
         ("source", source, shape.source, layout.source_start_p),
         ("target", target, shape.target, layout.target_start_p),
     ):
-        tokens, segments, positions = (
-            np.zeros((shape.rows, length), np.int32) for _ in range(3)
-        )
+        names = (side, f"{side}_segment", f"{side}_position")
+        for name in names:
+            arrays[name] = np.zeros((shape.rows, length), np.int32)
         for pair, row, start, segment in zip(
-            layout.pair_p, layout.row_p, starts, layout.segment_p, strict=True
+            layout.pair_p, layout.row_p, start_p, layout.segment_p, strict=True
         ):
-            for position, token in enumerate(ragged_[pair]):
-                tokens[row, start + position] = token
-                segments[row, start + position] = segment
-                positions[row, start + position] = position
-        arrays[side] = tokens
-        arrays[side + "_segment"] = segments
-        arrays[side + "_position"] = positions
+            for position, token in enumerate(sentences[pair]):
+                values = (token, segment, position)
+                for name, value in zip(names, values, strict=True):
+                    arrays[name][row, start + position] = value
     return arrays
 
 
-@given(LENGTHS, OPTIONS, st.integers(0, 99), st.booleans())
-def test_every_pair_stands_in_an_epoch_once(lengths, options, seed, shuffle):
-    plan = plan_epoch(*sides(lengths), **options, seed=seed, epoch=1, shuffle=shuffle)
+@given(LENGTHS, OPTIONS, st.integers(0, 99), st.integers(0, 3), st.booleans())
+def test_a_plan_obeys_its_laws(lengths, options, seed, epoch, shuffle):
+    source, target = sides(lengths)
+    shapes = static_shapes(source, target, **options)
+    assert static_shapes(*sides(lengths[::-1]), **options) == shapes
+    plan = plan_epoch(
+        source, target, **options, seed=seed, epoch=epoch, shuffle=shuffle
+    )
+    assert plan.shapes == shapes
     pairs = np.concatenate([layout.pair_p for layout in plan])
     np.testing.assert_array_equal(np.sort(pairs), np.arange(len(lengths)))
-    assert all(len(layout.pair_p) for layout in plan)
+    incomplete = computed = 0
+    for i, layout in enumerate(plan):
+        assert len(layout.pair_p)
+        assert layout.shape == plan.shape(i)
+        assert layout.shape in shapes
+        incomplete += len(np.unique(layout.row_p)) < layout.shape.rows
+        computed += layout.shape.rows * (layout.shape.source + layout.shape.target)
+        check_rows(layout, source, target)
+    assert incomplete <= 1
+    assert (plan.real_source, plan.real_target) == (source.sum(), target.sum())
+    assert plan.computed_source + plan.computed_target == computed
+    assert plan.efficiency == (source.sum() + target.sum()) / computed
+
+
+def check_rows(layout, source, target):
+    """Pairs do not overlap; segments count from one, and leave no holes."""
+    assert np.all(np.diff(layout.row_p) >= 0)
+    assert 0 <= layout.row_p[0] <= layout.row_p[-1] < layout.shape.rows
+    for row in np.unique(layout.row_p):
+        segments = layout.segment_p[layout.row_p == row]
+        np.testing.assert_array_equal(segments, np.arange(1, len(segments) + 1))
+    for start_p, length_p, length in (
+        (layout.source_start_p, source[layout.pair_p], layout.shape.source),
+        (layout.target_start_p, target[layout.pair_p], layout.shape.target),
+    ):
+        taken = np.zeros((layout.shape.rows, length), int)
+        for row, start, n in zip(layout.row_p, start_p, length_p, strict=True):
+            assert 0 <= start <= start + n <= length
+            taken[row, start : start + n] += 1
+        assert not taken.size or taken.max() == 1
+        assert np.all(np.diff(taken, axis=1) <= 0)  # padding is at the end
 
 
 CORPORA = st.lists(
@@ -114,31 +147,17 @@ def drawn_of_each(corpora, seed, epoch):
     return np.split(counts, np.cumsum(sizes)[:-1])
 
 
-@given(CORPORA, st.integers(0, 9), st.integers(0, 99))
-def test_an_epoch_has_the_pairs_of_a_corpus_as_often_as_its_weight(
-    corpora, seed, epoch
-):
-    for (size, weight), count in zip(
-        corpora, drawn_of_each(corpora, seed, epoch), strict=True
-    ):
-        assert abs(count.sum() - weight * size) < 1 + 1e-6
-        assert set(count.tolist()) <= {int(weight), int(weight) + (weight % 1 > 0)}
-
-
 @given(CORPORA, st.integers(0, 9), st.integers(0, 50), st.integers(1, 9))
-def test_epochs_in_a_row_have_each_pair_as_often(corpora, seed, first, epochs):
+def test_corpora_are_drawn_as_often_as_their_weights(corpora, seed, first, epochs):
     every = [drawn_of_each(corpora, seed, first + epoch) for epoch in range(epochs)]
     for (size, weight), counts in zip(corpora, zip(*every, strict=True), strict=True):
-        total = sum(counts)
+        for count in counts:
+            assert abs(count.sum() - weight * size) < 1 + 1e-6
+            assert set(count.tolist()) <= {int(weight), int(weight) + (weight % 1 > 0)}
+        total = sum(counts)  # in several epochs each pair as often
         if size:
             assert total.max() - total.min() <= 1
         assert abs(total.sum() - epochs * weight * size) < 1 + 1e-6
-
-
-def test_of_weight_one_half_two_epochs_have_every_pair_once():
-    for seed, epoch in itertools.product(range(3), range(4)):
-        one, other = (draw([100], [0.5], seed, epoch + i) for i in range(2))
-        assert sorted([*one, *other]) == list(range(100))
 
 
 def test_what_is_drawn_is_random_and_of_a_seed_and_a_corpus_its_own():
@@ -227,36 +246,6 @@ def test_shapes_are_made_for_what_is_drawn():
         assert [shape.source for shape in plan.shapes] == wanted
 
 
-@given(LENGTHS, OPTIONS, st.integers(0, 99))
-def test_pairs_stay_inside_their_rows_and_do_not_overlap(lengths, options, seed):
-    source, target = sides(lengths)
-    for layout in plan_epoch(source, target, **options, seed=seed, epoch=0):
-        shape = layout.shape
-        assert layout.row_p.min() >= 0
-        assert layout.row_p.max() < shape.rows
-        for start_p, length_p, length in (
-            (layout.source_start_p, source[layout.pair_p], shape.source),
-            (layout.target_start_p, target[layout.pair_p], shape.target),
-        ):
-            taken = np.zeros((shape.rows, length), int)
-            for row, start, n in zip(layout.row_p, start_p, length_p, strict=True):
-                assert start >= 0
-                assert start + n <= length
-                taken[row, start : start + n] += 1
-            assert not taken.size or taken.max() == 1
-            # No holes either: padding stands only at the end of a row.
-            assert np.all(np.diff(taken, axis=1) <= 0)
-
-
-@given(LENGTHS, OPTIONS)
-def test_segments_count_from_one_in_every_row(lengths, options):
-    for layout in plan_epoch(*sides(lengths), **options, seed=0, epoch=0):
-        for row in np.unique(layout.row_p):
-            segments = layout.segment_p[layout.row_p == row]
-            np.testing.assert_array_equal(segments, np.arange(1, len(segments) + 1))
-        assert np.all(np.diff(layout.row_p) >= 0)
-
-
 @given(LENGTHS, OPTIONS)
 def test_shapes_keep_to_the_budget(lengths, options):
     source, target = sides(lengths)
@@ -279,38 +268,6 @@ def test_shapes_keep_to_the_budget(lengths, options):
         for small, large in itertools.pairwise(shapes):
             assert small.source <= large.source
             assert small.target <= large.target
-
-
-@given(LENGTHS, OPTIONS, st.integers(0, 3), st.integers(0, 3))
-def test_no_epoch_or_seed_has_shapes_of_its_own(lengths, options, seed, epoch):
-    shapes = static_shapes(*sides(lengths), **options)
-    plan = plan_epoch(*sides(lengths), **options, seed=seed, epoch=epoch)
-    assert plan.shapes == shapes
-    for i, layout in enumerate(plan):
-        assert layout.shape == plan.shape(i)
-        assert layout.shape in shapes
-    backwards = static_shapes(*sides(lengths[::-1]), **options)
-    assert backwards == shapes  # The order of the corpus does not matter either.
-
-
-@given(LENGTHS, OPTIONS, st.booleans())
-def test_at_most_one_batch_is_incomplete(lengths, options, shuffle):
-    plan = plan_epoch(*sides(lengths), **options, seed=3, epoch=1, shuffle=shuffle)
-    used = [len(np.unique(layout.row_p)) for layout in plan]
-    assert sum(n < layout.shape.rows for n, layout in zip(used, plan, strict=True)) <= 1
-
-
-@given(LENGTHS, OPTIONS)
-def test_token_counts_are_those_of_the_batches(lengths, options):
-    source, target = sides(lengths)
-    plan = plan_epoch(source, target, **options, seed=0, epoch=0)
-    batches = [layout.shape for layout in plan]
-    assert plan.real_source == source.sum()
-    assert plan.real_target == target.sum()
-    assert plan.computed_source == sum(s.rows * s.source for s in batches)
-    assert plan.computed_target == sum(s.rows * s.target for s in batches)
-    computed = plan.computed_source + plan.computed_target
-    assert plan.efficiency == (source.sum() + target.sum()) / computed
 
 
 @settings(max_examples=40)
@@ -396,55 +353,8 @@ def test_fill_equals_its_slow_twin(lengths, options):
             np.testing.assert_array_equal(array, slow[name])
 
 
-@BOTH
-def test_a_batch_gives_back_its_sentences(way):
-    """Read the way a model reads: by segment, with nothing of the layout."""
-    lengths = lognormal(300)
-    rng = np.random.default_rng(1)
-    source, target = (ragged(side, rng) for side in lengths)
-    found = []
-    for layout in plan_epoch(
-        *lengths, batch_tokens=1200, batching=way, seed=0, epoch=0
-    ):
-        batch = fill(layout, source, target)
-        for side in ("source", "target"):
-            padding = batch[f"{side}_segment"] == 0
-            assert not batch[side][padding].any()
-            assert not batch[f"{side}_position"][padding].any()
-            assert batch[side][~padding].all()
-        for row in range(layout.shape.rows):
-            segments = [
-                np.unique(batch[f"{s}_segment"][row]) for s in ("source", "target")
-            ]
-            numbers = np.setdiff1d(segments[0], [0])
-            np.testing.assert_array_equal(numbers, np.setdiff1d(segments[1], [0]))
-            for segment in numbers:
-                pair = []
-                for side in ("source", "target"):
-                    here = batch[f"{side}_segment"][row] == segment
-                    positions = batch[f"{side}_position"][row][here]
-                    np.testing.assert_array_equal(positions, np.arange(here.sum()))
-                    pair.append(tuple(batch[side][row][here]))
-                found.append(tuple(pair))
-    wanted = [(tuple(source[i]), tuple(target[i])) for i in range(len(source))]
-    assert sorted(found) == sorted(wanted)
-
-
-def test_fill_reads_a_memory_map(tmp_path):
-    lengths = lognormal(50)
-    rng = np.random.default_rng(1)
-    source, target = (ragged(side, rng) for side in lengths)
-    source.tokens.tofile(tmp_path / "tokens")
-    mapped = Ragged(np.memmap(tmp_path / "tokens", np.uint16, "r"), source.offsets)
-    plan = plan_epoch(*lengths, batch_tokens=4000, batching="packed", seed=0, epoch=0)
-    expected = fill(plan[0], source, target)
-    for name, array in fill(plan[0], mapped, target).items():
-        assert type(array) is np.ndarray
-        np.testing.assert_array_equal(array, expected[name])
-
-
 @given(
-    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=9)
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=7)
 )
 def test_buckets_are_cut_where_it_costs_least(histogram):
     counts, steps = np.array(histogram).T
@@ -491,22 +401,19 @@ def large_windows(monkeypatch):
     ("options", "least"),
     [
         ({"batching": "packed", "row_length": 64}, 0.96),
-        ({"batching": "packed", "row_length": 128}, 0.96),
         ({"batching": "packed", "row_length": 256}, 0.965),
-        ({"batching": "bucketed", "buckets": 10}, 0.84),
         ({"batching": "bucketed", "buckets": 20}, 0.89),
     ],
 )
 def test_few_computed_tokens_are_padding(large_windows, options, least):
     lengths = lognormal(40_000)
-    for seed in range(2):
-        plan = plan_epoch(*lengths, batch_tokens=4096, seed=seed, epoch=0, **options)
-        assert plan.efficiency >= least
+    plan = plan_epoch(*lengths, batch_tokens=4096, seed=0, epoch=0, **options)
+    assert plan.efficiency >= least
 
 
 def test_more_buckets_never_compute_more_tokens():
     options = {"batch_tokens": 2000, "batching": "bucketed", "rows_multiple": 1}
-    lengths = lognormal(20_000)
+    lengths = lognormal(5_000)
     computed = []
     for buckets in (1, 2, 4, 8, 16):
         plan = plan_epoch(*lengths, **options, buckets=buckets, seed=0, epoch=0)
@@ -525,14 +432,6 @@ def test_long_sentences_raise_and_balance_the_rows(large_windows):
     # A stretch that would cost a small budget half of its rows is not made.
     (small,) = static_shapes(*lengths, batch_tokens=2048, batching="packed")
     assert small == Shape(8, 256, 256)
-
-
-@BOTH
-@pytest.mark.parametrize("lengths", [[(3, 4)], [(1, 1)], [(3, 4), (50, 1), (1, 60)]])
-def test_little_data_makes_one_batch(way, lengths):
-    plan = plan_epoch(*sides(lengths), batch_tokens=4096, batching=way, seed=0, epoch=0)
-    assert len(plan) == 1
-    assert sorted(plan[0].pair_p) == list(range(len(lengths)))
 
 
 def test_pairs_that_share_no_row_get_one_each():
@@ -579,16 +478,18 @@ def test_a_row_longer_than_sixteen_bits_is_packed():
     assert plan.efficiency == 1
 
 
-def test_a_plan_is_read_like_a_list():
+def test_plans_and_sentences_are_read_like_lists():
     plan = plan_epoch(
         *lognormal(300), batch_tokens=1200, batching="packed", seed=0, epoch=0
     )
-    assert isinstance(plan[0], Layout)
-    assert len(list(plan)) == len(plan)
-    np.testing.assert_array_equal(plan[-1].pair_p, plan[len(plan) - 1].pair_p)
-    for outside in (len(plan), -len(plan) - 1):
-        with pytest.raises(IndexError):
-            plan[outside]
+    sentences = Ragged(np.array([5, 6, 7, 8]), np.array([0, 1, 4]))
+    assert [s.tolist() for s in sentences] == [[5], [6, 7, 8]]
+    np.testing.assert_array_equal(plan[-1].pair_p, [*plan][-1].pair_p)
+    np.testing.assert_array_equal(sentences[-1], sentences[1])
+    for items in (plan, sentences):
+        for outside in (len(items), -len(items) - 1):
+            with pytest.raises(IndexError):
+                items[outside]
 
 
 @pytest.mark.parametrize(
@@ -625,38 +526,23 @@ def test_what_cannot_be_planned_is_refused(change, message):
 
 
 @BOTH
-@pytest.mark.parametrize("side", [0, 1])
-def test_sentences_other_than_the_planned_ones_are_refused(way, side):
+def test_sentences_other_than_the_planned_ones_are_refused(way):
     rng = np.random.default_rng(0)
     lengths = np.full((2, 40), 8)
     plan = plan_epoch(
         *lengths, batch_tokens=128, batching=way, row_length=16, seed=0, epoch=0
     )
-    longer, fewer = lengths.copy(), list(lengths)
-    longer[side] += 1
-    fewer[side] = fewer[side][:2]
-    for others, message in ((longer, "does not fit"), (fewer, "only 2")):
-        source, target = (ragged(other, rng) for other in others)
-        with pytest.raises(ValueError, match=message):
-            [fill(layout, source, target) for layout in plan]
-
-
-def test_a_sentence_does_not_run_into_its_neighbour():
-    rng = np.random.default_rng(0)
-    lengths = np.full((2, 40), 8)
-    options = {"batching": "packed", "row_length": 16, "batch_tokens": 128}
-    plan = plan_epoch(*lengths, **options, seed=0, epoch=0)
     first = plan[0].pair_p[0]
-    lengths[0, first] = 9  # There is room in the row, but the next pair stands there.
-    with pytest.raises(ValueError, match=f"source sentence {first} .* 9 tokens"):
-        fill(plan[0], *(ragged(side, rng) for side in lengths))
-
-
-def test_ragged_is_read_like_a_list():
-    sentences = Ragged(np.array([5, 6, 7, 8]), np.array([0, 1, 4]))
-    assert len(sentences) == 2
-    assert sentences.lengths.tolist() == [1, 3]
-    assert [s.tolist() for s in sentences] == [[5], [6, 7, 8]]
-    assert sentences[-1].tolist() == [6, 7, 8]
-    with pytest.raises(IndexError):
-        sentences[2]
+    for side in (0, 1):
+        longer, fewer = lengths.copy(), list(lengths)
+        longer[side] += 1
+        fewer[side] = fewer[side][:2]
+        cases = [(longer, "does not fit"), (fewer, "only 2")]
+        if way == "packed":  # there is room in the row, but its neighbour is there
+            into = lengths.copy()
+            into[side, first] = 9
+            cases.append((into, f"{('source', 'target')[side]} sentence {first} .* 9"))
+        for others, message in cases:
+            source, target = (ragged(other, rng) for other in others)
+            with pytest.raises(ValueError, match=message):
+                [fill(layout, source, target) for layout in plan]
