@@ -93,6 +93,18 @@ def test_a_plan_obeys_its_laws(lengths, options, seed, epoch, shuffle):
         source, target, **options, seed=seed, epoch=epoch, shuffle=shuffle
     )
     assert plan.shapes == shapes
+    cut = len(lengths) // 2  # weights of one change nothing, nor does another try
+    again = plan_epoch(
+        list(source),
+        list(target),
+        **options,
+        seed=seed,
+        epoch=epoch,
+        shuffle=shuffle,
+        sizes=[cut, len(lengths) - cut],
+        weights=[1.0, 1.0],
+    )
+    assert same(plan, again)
     pairs = np.concatenate([layout.pair_p for layout in plan])
     np.testing.assert_array_equal(np.sort(pairs), np.arange(len(lengths)))
     incomplete = computed = 0
@@ -176,25 +188,6 @@ def test_what_is_drawn_is_pinned():
     assert [len(draw([5], [0.55], 0, epoch)) for epoch in range(4)] == [3, 3, 2, 3]
 
 
-@given(LENGTHS, OPTIONS, st.integers(0, 99), st.integers(0, 3), st.data())
-def test_weights_of_one_change_nothing(lengths, options, seed, epoch, data):
-    source, target = sides(lengths)
-    cut = data.draw(st.integers(0, len(lengths)))
-    plain = plan_epoch(source, target, **options, seed=seed, epoch=epoch)
-    for weighted in ({"weights": [1.0, 1.0]}, {}):
-        plan = plan_epoch(
-            *(source, target),
-            **options,
-            seed=seed,
-            epoch=epoch,
-            sizes=[cut, len(lengths) - cut],
-            **weighted,
-        )
-        assert plan.shapes == plain.shapes
-        for array, other in zip(plan.arrays, plain.arrays, strict=True):
-            assert array.tobytes() == other.tobytes()
-
-
 WEIGHTED = {"sizes": [300, 100, 200], "weights": [0.3, 2, 1.5]}
 
 
@@ -209,12 +202,7 @@ def test_a_weighted_plan_has_what_is_drawn(way):
         np.testing.assert_array_equal(np.sort(found), np.sort(drawn))
         assert plan.real_source == source[drawn].sum()
         assert plan.real_target == target[drawn].sum()
-        rng = np.random.default_rng(0)
-        filled = [
-            fill(layout, ragged(source, rng), ragged(target, rng)) for layout in plan
-        ]
-        assert sum((b["source_segment"] > 0).sum() for b in filled) == plan.real_source
-        # Copies are shuffled: most of the 300 do not stand in one batch.
+        # Copies are shuffled: most of the 300 are not in one batch.
         twice = [len(layout.pair_p) - len(set(layout.pair_p)) for layout in plan]
         assert sum(twice) < 120
 
@@ -270,20 +258,6 @@ def test_shapes_keep_to_the_budget(lengths, options):
             assert small.target <= large.target
 
 
-@settings(max_examples=40)
-@given(LENGTHS, OPTIONS, st.integers(0, 99))
-def test_a_plan_is_a_pure_function(lengths, options, seed):
-    source, target = sides(lengths)
-    before = source.copy(), target.copy()
-    alone = plan_epoch(source, target, **options, seed=seed, epoch=3)
-    np.random.seed(0)
-    for epoch in range(3):  # Epoch 3 is the same after the others and after itself.
-        plan_epoch(source, target, **options, seed=seed, epoch=epoch)
-    again = plan_epoch(list(source), list(target), **options, seed=seed, epoch=3)
-    assert same(alone, again)
-    np.testing.assert_array_equal((source, target), before)
-
-
 @BOTH
 def test_every_seed_and_epoch_has_its_own_order(way):
     options = {"batch_tokens": 1200, "batching": way, "rows_multiple": 1}
@@ -309,37 +283,22 @@ def test_batches_come_in_no_order_of_length(way):
     assert abs(trend) < 4 / np.sqrt(len(plan))
 
 
-@BOTH
-def test_without_shuffling_seed_and_epoch_are_inert(way):
-    options = {"batch_tokens": 1200, "batching": way, "shuffle": False}
-    plan = plan_epoch(*lognormal(300), **options, seed=0, epoch=0)
-    assert same(plan, plan_epoch(*lognormal(300), **options, seed=5, epoch=9))
-
-
 @pytest.mark.parametrize(
-    ("way", "shapes", "pairs"),
+    ("way", "pairs"),
     [
-        (
-            "bucketed",
-            (Shape(10, 6, 6), Shape(5, 12, 12)),
-            [[2, 8, 11, 10, 9], [6, 7], [0, 3, 5, 1, 4]],
-        ),
-        (
-            "packed",
-            (Shape(4, 16, 16),),
-            [[8, 6, 3, 11, 4, 10, 0, 1, 2, 7], [5, 9]],
-        ),
+        ("bucketed", [[2, 8, 11, 10, 9], [6, 7], [0, 3, 5, 1, 4]]),
+        ("packed", [[8, 6, 3, 11, 4, 10, 0, 1, 2, 7], [5, 9]]),
     ],
 )
-def test_the_order_is_pinned(way, shapes, pairs):
+def test_the_order_is_pinned(way, pairs):
     """A run that resumes with a newer NumPy must see the batches it would have seen."""
     lengths = np.arange(1, 13)
     options = {"batching": way, "row_length": 16, "buckets": 2, "rows_multiple": 1}
     plan = plan_epoch(lengths, lengths, batch_tokens=64, seed=7, epoch=2, **options)
-    assert plan.shapes == shapes
     assert [layout.pair_p.tolist() for layout in plan] == pairs
 
 
+@settings(max_examples=40)
 @given(LENGTHS, OPTIONS)
 def test_fill_equals_its_slow_twin(lengths, options):
     rng = np.random.default_rng(0)
@@ -378,17 +337,9 @@ def test_bucket_bounds_are_multiples_of_eight_where_that_is_cheap():
     long = lognormal(3000) * 8  # All lengths are multiples of 8 already.
     options = {"batch_tokens": 20_000, "batching": "bucketed", "buckets": 8}
     for shape in static_shapes(*long, **options):
-        assert shape.source % 8 == 0
-        assert shape.target % 8 == 0
+        assert shape.source % 8 == shape.target % 8 == 0
     short = np.arange(3, 30, 4)
     assert [s.source for s in static_shapes(short, short, **options)] == short.tolist()
-
-
-def test_bounds_of_the_two_sides_follow_their_ratio():
-    source = np.arange(1, 41)
-    options = {"batch_tokens": 20_000, "batching": "bucketed", "buckets": 40}
-    for shape in static_shapes(source, 3 * source, **options):
-        assert abs(shape.target - 3 * shape.source) <= 3 * 2
 
 
 @pytest.fixture
@@ -411,16 +362,6 @@ def test_few_computed_tokens_are_padding(large_windows, options, least):
     assert plan.efficiency >= least
 
 
-def test_more_buckets_never_compute_more_tokens():
-    options = {"batch_tokens": 2000, "batching": "bucketed", "rows_multiple": 1}
-    lengths = lognormal(5_000)
-    computed = []
-    for buckets in (1, 2, 4, 8, 16):
-        plan = plan_epoch(*lengths, **options, buckets=buckets, seed=0, epoch=0)
-        computed.append(plan.computed_source + plan.computed_target)
-    assert computed == sorted(computed, reverse=True)
-
-
 def test_long_sentences_raise_and_balance_the_rows(large_windows):
     lengths = lognormal(20_000)
     lengths[:, 0] = 250
@@ -432,14 +373,6 @@ def test_long_sentences_raise_and_balance_the_rows(large_windows):
     # A stretch that would cost a small budget half of its rows is not made.
     (small,) = static_shapes(*lengths, batch_tokens=2048, batching="packed")
     assert small == Shape(8, 256, 256)
-
-
-def test_pairs_that_share_no_row_get_one_each():
-    lengths = np.full(70, 33)  # Of 64: nearly half of every row stays empty.
-    options = {"batching": "packed", "row_length": 64, "batch_tokens": 1024}
-    plan = plan_epoch(lengths, lengths, **options, seed=0, epoch=0)
-    assert [len(layout.pair_p) for layout in plan] == [16, 16, 16, 16, 6]
-    assert all((layout.segment_p == 1).all() for layout in plan)
 
 
 def test_packing_equals_its_slow_twin(monkeypatch):
@@ -497,7 +430,6 @@ def test_plans_and_sentences_are_read_like_lists():
     [
         ({"source_lengths": [], "target_lengths": []}, "no pairs"),
         ({"source_lengths": [1, 2, 3]}, r"\(3,\) and \(2,\)"),
-        ({"source_lengths": [[1, 2]], "target_lengths": [[1, 2]]}, r"\(1, 2\)"),
         ({"source_lengths": [1.0, 2.0]}, "source lengths must be integers"),
         ({"target_lengths": [3, 0]}, "target lengths.*got 0 for pair 1"),
         ({"batching": "sorted"}, "'sorted'"),
@@ -511,8 +443,7 @@ def test_plans_and_sentences_are_read_like_lists():
         ({"batch_tokens": 200, "batching": "bucketed"}, "8 rows .* 32 tokens.*256"),
         ({"sizes": [3]}, "corpora of 3 pairs, but 2 lengths"),
         ({"sizes": [1, 1], "weights": [1, -0.5]}, "weight -0.5"),
-        ({"sizes": [1, 1], "weights": [float("nan"), 1]}, "weight nan"),
-        ({"weights": [float("inf")]}, "weight inf"),
+        ({"weights": [float("nan")]}, "weight nan"),
         ({"sizes": [1, 1], "weights": [0.1, 0]}, "1, 1 .* 0.1, 0 .* no pair in epoch"),
     ],
 )

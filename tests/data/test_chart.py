@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.chart import Chart, tokenize, without_end
 from t2t_jax.grammar import corpus
-from t2t_jax.grammar.trees import Tree, parse_bracketed
+from t2t_jax.grammar.trees import parse_bracketed
 
 # Ambiguous, with rules of one, two and three children, and a cycle (A to C to A).
 TREEBANK = [
@@ -20,11 +20,6 @@ TREEBANK = [
     "(S (S (A (a x)) (B (b y))) (B (b z)))",
     "(A (a x) (A (a x)))",
 ]
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return [parse_bracketed(line) for line in TREEBANK]
 
 
 def probabilities(trees):
@@ -85,7 +80,8 @@ def best_scores(words, log_p):
     return best(tuple(words))
 
 
-def test_it_finds_what_a_search_of_all_trees_finds(tiny):
+def test_it_finds_what_a_search_of_all_trees_finds():
+    tiny = [parse_bracketed(line) for line in TREEBANK]
     chart, log_p = Chart(tiny), probabilities(tiny)
     accepted = 0
     for size in range(1, 6):
@@ -102,10 +98,6 @@ def test_it_finds_what_a_search_of_all_trees_finds(tiny):
                 score = sum(log_p[rule] for rule in rules_of(tree))
                 assert score == pytest.approx(wanted)
     assert 20 < accepted < 180  # of 363: neither none nor all
-
-
-def test_no_word_and_unknown_words_have_no_tree(tiny):
-    chart = Chart(tiny)
     assert chart.parse([]) is None
     assert not chart.recognizes([])
     assert chart.parse(["x", "w"]) is None
@@ -121,15 +113,6 @@ def test_a_capital_counts_only_at_the_beginning():
     assert not chart.recognizes(["anna", "runs"])
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_line_is_divided_as_its_tree(side):
-    trees = corpus.trees("train", ("en", "de")[side], count=60)
-    for pair, tree in zip(corpus.pairs("train", count=60), trees, strict=True):
-        assert tokenize(pair[side]) == tree.words()
-    words = ["Anna", "'s", "dog", "can", "not", "sleep", "."]
-    assert tokenize("Anna's dog cannot sleep.") == words
-
-
 @pytest.fixture(scope="module")
 def charts():
     """By language: a chart of a small treebank, and its sentences."""
@@ -141,41 +124,33 @@ def charts():
     return made
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_it_accepts_its_treebank(charts, language):
-    chart, sentences = charts[language]
-    assert all(chart.recognizes(words) for words in sentences)
-    tree = chart.parse(sentences[0])
-    assert isinstance(tree, Tree)
-    assert tree.words() == sentences[0]
-
-
-def test_it_refuses_what_does_not_agree(charts):
-    right = {
-        "en": ["The dogs are happy.", "He does not sleep.", "She sees an apple."],
-        "de": ["Der Mann ist alt.", "Er sieht den Mann."],
-    }
-    wrong = {
-        "en": ["The dogs is happy.", "He do not sleep.", "She sees a apple.",
-               "Him does not sleep.", "The dogs are happy?", "The happy are dogs."],
-        "de": ["Die Mann ist alt.", "Der Mann sind alt.", "Er sieht der Mann.",
-               "Er den Mann sieht."],
-    }  # fmt: skip
-    for language, (chart, _) in charts.items():
-        for line in right[language]:
-            assert chart.recognizes(tokenize(line)), line
-        for line in wrong[language]:
-            assert not chart.recognizes(tokenize(line)), line
+RIGHT = {
+    "en": ["The dogs are happy.", "He does not sleep.", "She sees an apple."],
+    "de": ["Der Mann ist alt.", "Er sieht den Mann."],
+}
+WRONG = {
+    "en": ["The dogs is happy.", "He do not sleep.", "She sees a apple.",
+           "Him does not sleep.", "The dogs are happy?", "The happy are dogs."],
+    "de": ["Die Mann ist alt.", "Der Mann sind alt.", "Er sieht der Mann.",
+           "Er den Mann sieht."],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_most_sentences_with_swapped_words_are_refused(charts, language):
+def test_it_refuses_what_does_not_agree(charts, language):
+    chart, _ = charts[language]
+    assert all(chart.recognizes(tokenize(line)) for line in RIGHT[language])
+    assert not any(chart.recognizes(tokenize(line)) for line in WRONG[language])
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_it_accepts_its_treebank_and_few_sentences_with_swapped_words(charts, language):
     chart, sentences = charts[language]
     rng = random.Random(0)
     accepted = 0
-    for words in sentences:
-        place = rng.randrange(len(words) - 2)
-        swapped = list(words)
-        swapped[place : place + 2] = swapped[place + 1], swapped[place]
-        accepted += chart.recognizes(swapped)
-    assert accepted / len(sentences) < 0.05
+    for words in sentences[:300]:
+        assert chart.recognizes(words)
+        at = rng.randrange(len(words) - 2)
+        words[at : at + 2] = words[at + 1], words[at]
+        accepted += chart.recognizes(words)
+    assert accepted < 0.05 * 300

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning
-from t2t_jax.data.cleaning import Chunk, Cleaner, hashes, read_chunks
+from t2t_jax.data.cleaning import Cleaner, hashes, read_chunks
 from t2t_jax.data.hashing import HashSet
 
 CONFIG = DataConfig(max_length=6, max_ratio=2.0)
@@ -82,71 +82,27 @@ def test_the_rules_are_those_of_a_slow_twin(corpora, chunk, deduplicate, ratio):
     assert cleaner.read == len(kept) + sum(cleaner.dropped.values())
 
 
-def test_the_first_rule_that_is_broken_counts():
-    long, longer = " ".join("abcde"), " ".join("abcdef")
-    pairs = [
-        (longer, " "),  # empty, before too long
-        (longer, "a"),  # too long, before the ratio
-        (longer, "a"),  # a duplicate, before too long
-        (long, long),  # as long as may be
-        (long, "a b"),  # 6 : 3, as uneven as may be
-        (long, "a"),  # 6 : 2
-        ("", ""),
-        ("", ""),  # empty, before duplicate
-    ]
-    kept, cleaner = clean([pairs])
-    assert kept == pairs[3:5]
-    assert cleaner.dropped == {
-        "empty": 3,
-        "duplicate": 1,
-        "too long": 1,
-        "length ratio": 1,
-    }
+INVISIBLE = ["", " ", "\t\x0b", "\xa0\u2003\u3000", "\u200b\ufeff", "\xad", "\x00\x1b"]
+INVISIBLE += ["\u2028", "<bt>", " <bt> <2de>\u200d"]
+VISIBLE = [".", "\u200b!", "<s>", "<bt> x", "\u2581", "\U0001fae9"]
 
 
-def test_the_same_pair_of_another_corpus_is_a_duplicate():
-    kept, cleaner = clean([[("a", "b")], [("b", "a"), ("a", "b"), ("a ", "b")]])
-    assert kept == [("a", "b"), ("b", "a"), ("a ", "b")]
-    assert cleaner.dropped["duplicate"] == 1
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        " ",
-        "\t\x0b",
-        "\xa0\u2003\u3000",
-        "\u200b\ufeff",
-        "\xad",
-        "\x00\x1b",
-        "\u2028",
-    ]
-    + ["<bt>", " <bt> <2de>\u200d"],
-)
-@pytest.mark.parametrize("side", [0, 1])
-def test_what_cannot_be_seen_is_empty(line, side):
-    pair = ["a", "a"]
-    pair[side] = line
+def test_what_cannot_be_seen_is_empty():
     config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
-    assert clean([[tuple(pair)]], config)[1].dropped["empty"] == 1
-
-
-@pytest.mark.parametrize(
-    "line", [".", "\u200b!", "<s>", "<bt> x", "\u2581", "\U0001fae9"]
-)
-def test_what_can_be_seen_is_not_empty(line):
-    config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
-    assert clean([[(line, line)]], config)[0] == [(line, line)]
+    for line in INVISIBLE:
+        for pair in (("a", line), (line, "a")):
+            assert clean([[pair]], config)[1].dropped["empty"] == 1, pair
+    for line in VISIBLE:
+        assert clean([[(line, line)]], config)[0] == [(line, line)]
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=9))
 def test_seen_is_a_set(chunks):
     """Keys from a small range meet often, and the array starts at its smallest."""
-    seen, told = set(), HashSet(bits=1)
+    seen, found = set(), HashSet(bits=1)
     for keys in chunks:
         new = [not (max(k, 1) in seen or seen.add(max(k, 1))) for k in keys]
-        assert told.add(np.array(keys, np.uint64)).tolist() == new
+        assert found.add(np.array(keys, np.uint64)).tolist() == new
 
 
 def test_seen_grows_and_stays_two_thirds_full():
@@ -172,12 +128,8 @@ def test_chunks_know_where_their_pairs_stand(monkeypatch):
         [(f"{c}{i}", "") for i in range(n)] for c, n in (("a", 7), ("b", 0), ("c", 3))
     ]
     chunks = list(read_chunks([Lines(pairs) for pairs in lines]))
-    assert [(c.corpus, c.lines.tolist()) for c in chunks] == [
-        (0, [1, 2, 3]),
-        (0, [4, 5, 6]),
-        (0, [7]),
-        (2, [1, 2, 3]),
-    ]
+    found = [(c.corpus, c.lines.tolist()) for c in chunks]
+    assert found == [(0, [1, 2, 3]), (0, [4, 5, 6]), (0, [7]), (2, [1, 2, 3])]
     assert [pair for c in chunks for pair in c.pairs] == lines[0] + lines[2]
 
 
@@ -194,10 +146,3 @@ def test_a_person_sees_the_first_of_what_was_left_out(monkeypatch):
     assert told.count("  a\n  b\n") == 5
     assert "news, line 3\n  a" in told
     assert "too long" not in told
-
-
-def test_without_leaves_lines_and_pairs_in_step():
-    chunk = Chunk(1, np.array([4, 5, 6]), [("a", "b"), ("c", "d"), ("e", "f")])
-    left = chunk.without(np.array([False, True, False]))
-    assert (left.corpus, left.lines.tolist()) == (1, [4, 6])
-    assert left.pairs == [("a", "b"), ("e", "f")]

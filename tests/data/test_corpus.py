@@ -34,18 +34,9 @@ def test_the_other_direction_swaps_the_sides(tmp_path):
 
 def test_only_a_line_feed_ends_a_line(tmp_path):
     strange = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00i"
-    corpus = write(tmp_path, en=f"{strange}\r\nb\n".encode(), de=b"c\nd")
-    assert list(corpus.pairs()) == [(strange, "c"), ("b", "d")]
-
-
-def test_a_byte_order_mark_is_not_text(tmp_path):
-    corpus = write(tmp_path, en=b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
-    assert [en for en, _ in corpus.pairs()] == ["a", "\ufeffb"]
-
-
-def test_an_empty_line_is_a_line(tmp_path):
-    corpus = write(tmp_path, en=b"\nb\n", de=b"c\n\n")
-    assert list(corpus.pairs()) == [("", "c"), ("b", "")]
+    en = f"\ufeff{strange}\r\n\ufeffb\n\n"  # a byte order mark is not text
+    corpus = write(tmp_path, en=en.encode(), de=b"c\nd\ne")
+    assert list(corpus.pairs()) == [(strange, "c"), ("\ufeffb", "d"), ("", "e")]
 
 
 @pytest.mark.parametrize(
@@ -69,21 +60,16 @@ def test_bad_files_are_told(tmp_path, sides, told):
         assert part in str(error.value)
 
 
-def test_half_a_gzip_file_is_told(tmp_path):
-    write(tmp_path, de=None)
-    whole = gzip.compress(b"c\nd\n" * 1000)
-    (tmp_path / "x.de.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="not a complete gzip file"):
-        list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
-
-
 def test_a_damaged_gzip_file_is_told(tmp_path):
     write(tmp_path, de=None)
-    damaged = bytearray(gzip.compress(b"c\nd\n" * 1000))
-    damaged[12:18] = b"\xff" * 6
-    (tmp_path / "x.de.gz").write_bytes(damaged)
-    with pytest.raises(UserError, match="not a complete gzip file"):
-        list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
+    whole = gzip.compress(b"c\nd\n" * 1000)
+    for damaged in (
+        whole[: len(whole) // 2],
+        whole[:12] + b"\xff" * 6 + whole[18:],
+    ):
+        (tmp_path / "x.de.gz").write_bytes(damaged)
+        with pytest.raises(UserError, match="not a complete gzip file"):
+            list(open_corpus(f"{tmp_path}/x", "en", "de").pairs())
 
 
 def test_a_fingerprint_changes_with_the_text_and_the_direction(tmp_path):
@@ -117,12 +103,9 @@ def test_the_grammar_knows_its_languages_and_splits():
     [
         ("x", "x", 1),
         ("x@2", "x", 2),
-        ("x@0.5", "x", 0.5),
         ("x @2", "x", 2),
-        ("mail@home/x", "mail@home/x", 1),
         ("mail@home/x@3.", "mail@home/x", 3),
         ("y@z", "y@z", 1),
-        ("y@z@.25", "y@z", 0.25),
         ("v@2@1", "v@2", 1),
         ("grammar:train@2", "grammar:train", 2),
     ],
@@ -138,25 +121,17 @@ def test_a_place_of_training_text_may_have_a_weight(tmp_path, written, place, we
     assert corpus.fingerprint() == plain.fingerprint()
 
 
-@pytest.mark.parametrize("written", ["x@0", "x@-1", "x@nan", "x@abc", "x@1e3", "x@"])
-def test_a_weight_is_a_number_above_zero(tmp_path, written):
+def test_a_weight_is_a_number_above_zero_of_a_place(tmp_path):
     write(tmp_path)
-    with pytest.raises(UserError) as error:
-        open_corpora(written, "en", "de", str(tmp_path), weights=True)
-    assert str(error.value).startswith(f"{written} is not a place with a weight; want")
-    assert "x@2 or x@0.5" in str(error.value)
-
-
-def test_a_folder_may_have_an_at(tmp_path):
+    for written in ("x@0", "x@-1", "x@nan", "x@abc", "x@1e3", "x@", "@2"):
+        with pytest.raises(UserError, match=f"^{written} .*want PLACE@NUMBER"):
+            open_corpora(written, "en", "de", str(tmp_path), weights=True)
+    for written in ("grammar:train@abc", "tfds:wmt14_translate/de-en:train@x"):
+        with pytest.raises(UserError, match="want PLACE@NUMBER"):
+            open_corpora(written, "en", "de", weights=True)
     (corpus,) = open_corpora("mail@2/x", "en", "de", str(tmp_path), weights=True)
     with pytest.raises(UserError, match="there is no folder .*mail@2"):
         list(corpus.pairs())
-
-
-def test_a_weight_wants_a_place():
-    for place in ("@2", "grammar:train@abc", "tfds:wmt14_translate/de-en:train@x"):
-        with pytest.raises(UserError, match="want PLACE@NUMBER"):
-            open_corpora(place, "en", "de", weights=True)
 
 
 def test_dev_and_test_sets_have_no_weights(tmp_path):

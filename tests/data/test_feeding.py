@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import importlib.util
 import itertools
 import sys
@@ -62,34 +61,6 @@ def test_tfdata_is_the_numpy_feeder_to_the_byte(pairs, batching):
     assert_same(*(take(n, stream) for stream in streams))
 
 
-class Counted:
-    """Text that varies: the first token of each source is the epoch."""
-
-    def __init__(self, pairs):
-        self.typical = pairs.lengths()
-
-    def of_epoch(self, pairs, seed, epoch, within):
-        tokens = pairs.source.tokens.copy()
-        tokens[pairs.source.offsets[:-1]] = epoch
-        source = dataclasses.replace(pairs.source, tokens=tokens)
-        return dataclasses.replace(pairs, source=source, variation=None)
-
-
-@pytest.mark.parametrize("feeder", FEEDERS)
-def test_text_that_varies_is_fed_with_the_plan_of_its_epoch(pairs, feeder):
-    counted = dataclasses.replace(pairs, variation=Counted(pairs))
-    fed = take(25, feed(counted, config(feeder), seed=1))
-    plain = take(25, feed(pairs, config(feeder), seed=1))
-    epochs = [0, *(position.epoch for position, _ in fed)][:25]
-    assert {0, 1, 2} <= {*epochs}
-    for epoch, (_, batch), (_, wanted) in zip(epochs, fed, plain, strict=True):
-        first = (batch["source_position"] == 0) & (batch["source_segment"] > 0)
-        assert (batch["source"][first] == epoch).all()
-        wanted = wanted | {"source": np.where(first, epoch, wanted["source"])}
-        for name, array in batch.items():
-            np.testing.assert_array_equal(array, wanted[name])
-
-
 @pytest.mark.parametrize("feeder", FEEDERS)
 def test_any_position_can_be_continued_from(pairs, feeder):
     whole = take(20, feed(pairs, config(feeder), seed=1))
@@ -97,16 +68,8 @@ def test_any_position_can_be_continued_from(pairs, feeder):
     for start in (1, 5, 13):
         rest = take(20 - start, feed(pairs, config(feeder), 1, whole[start - 1][0]))
         assert_same(rest, whole[start:])
-
-
-def test_an_epoch_holds_every_target_token_once_and_the_next_is_another(pairs):
-    per_epoch = len(feeding.plan_for(pairs, config(), 1, 0))
-    batches = take(per_epoch, feed(pairs, config(), seed=1))
-    assert batches[-1][0] == Position(1, 0)
-    real = np.concatenate([b["target"][b["target_segment"] > 0] for _, b in batches])
-    np.testing.assert_array_equal(np.sort(real), np.sort(pairs.target.tokens))
-    second = take(1, feed(pairs, config(), 1, Position(1, 0)))[0][1]
-    assert not np.array_equal(second["target"], batches[0][1]["target"])
+    past = take(3, feed(pairs, config(feeder), 1, Position(0, 10_000)))
+    assert_same(past, take(3, feed(pairs, config(feeder), 1, Position(1, 0))))
 
 
 @pytest.mark.parametrize("feeder", FEEDERS)
@@ -133,30 +96,14 @@ def test_weights_decide_how_often_a_pair_is_fed(pairs, feeder):
 
 
 @pytest.mark.parametrize("feeder", FEEDERS)
-def test_an_error_while_filling_reaches_the_user(pairs, feeder, monkeypatch):
+@pytest.mark.parametrize("work", ["data.pairs.fill", "data.feeding.epoch_for"])
+def test_an_error_in_a_thread_reaches_the_user(pairs, feeder, work, monkeypatch):
     def broken(*_):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("t2t_jax.data.pairs.fill", broken)
+    monkeypatch.setattr(f"t2t_jax.{work}", broken)
     with pytest.raises(OSError, match="the disk is gone"):
         take(1, feed(pairs, config(feeder), seed=0))
-
-
-def test_the_next_epoch_is_planned_when_half_of_one_is_left(pairs, monkeypatch):
-    planned, begun = [], feeding._begun
-
-    def told(function, epoch):
-        if function is epoch_of:  # and not of another test's feeder, still ending
-            planned.append(epoch)
-        return begun(function, epoch)
-
-    monkeypatch.setattr(feeding, "_begun", told)
-    epoch_of = functools.partial(feeding.epoch_for, pairs, config(), 1)
-    layouts = feeding._layouts(epoch_of, Position(0, 0))
-    half = len(epoch_of(0).plan) // 2
-    for number in range(half):
-        next(layouts)
-        assert planned == ([0] if number + 1 < half else [0, 1])
 
 
 def test_filled_batches_do_not_wait_for_the_plan_of_the_next_epoch(pairs, monkeypatch):
@@ -180,21 +127,6 @@ def test_filled_batches_do_not_wait_for_the_plan_of_the_next_epoch(pairs, monkey
     assert waited[0]
 
 
-def test_an_error_while_planning_reaches_the_user(pairs, monkeypatch):
-    def broken(*_):
-        raise OSError("the disk is gone")
-
-    monkeypatch.setattr(feeding, "epoch_for", broken)
-    with pytest.raises(OSError, match="the disk is gone"):
-        take(1, feed(pairs, config("numpy"), seed=0))
-
-
-@pytest.mark.parametrize("feeder", FEEDERS)
-def test_a_position_past_the_end_is_the_next_epoch(pairs, feeder):
-    past = take(3, feed(pairs, config(feeder), 1, Position(0, 10_000)))
-    assert_same(past, take(3, feed(pairs, config(feeder), 1, Position(1, 0))))
-
-
 def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
     def feeders():
         return [t for t in threading.enumerate() if t.name.startswith("feeder")]
@@ -204,13 +136,10 @@ def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
     assert feeders() == before
 
 
-def test_without_tensorflow_there_is_numpy(monkeypatch):
+def test_without_tensorflow_there_is_numpy(pairs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # importing it would fail
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert feeding.feeder_name(config("auto")) == "numpy"
+    assert take(2, feed(pairs, config("auto"), seed=0))
     with pytest.raises(UserError, match="TensorFlow is not installed; use 'numpy'"):
         feeding.feeder_name(config("tfdata"))
-
-
-def test_the_numpy_feeder_imports_no_tensorflow(pairs, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # importing it would fail
-    assert take(2, feed(pairs, config("numpy"), seed=0))

@@ -121,23 +121,11 @@ GOLD = [
      "The man buys a red hat.", "Der Mann kauft einen roten Hut."),
     (do("an old woman", "read", "the new book"),
      "An old woman reads the new book.", "Eine alte Frau liest das neue Buch."),
-    (do("the child", "drink", "cold milk"),
-     "The child drinks cold milk.", "Das Kind trinkt kalte Milch."),
     (do("the children", "drink", "cold water"),
      "The children drink cold water.", "Die Kinder trinken kaltes Wasser."),
-    (do("she", "drink", "cold juice"),
-     "She drinks cold juice.", "Sie trinkt kalten Saft."),
-    (do("I", "see", "the small dog"),
-     "I see the small dog.", "Ich sehe den kleinen Hund."),
-    (do("we", "sell", "the expensive car"),
-     "We sell the expensive car.", "Wir verkaufen das teure Auto."),
-    (do("they", "need", "an expensive car"),
-     "They need an expensive car.", "Sie brauchen ein teures Auto."),
     (do("this boy", "wash", "three dirty shirts"),
      "This boy washes three dirty shirts.",
      "Dieser Junge wäscht drei schmutzige Hemden."),
-    (do("every girl", "love", "these horses"),
-     "Every girl loves these horses.", "Jedes Mädchen liebt diese Pferde."),
     (do("many small children", "see", "some old ships"),
      "Many small children see some old ships.",
      "Viele kleine Kinder sehen einige alte Schiffe."),
@@ -146,70 +134,42 @@ GOLD = [
      "Alle müden Studenten kennen unseren Lehrer."),
     (do("no dog", "eat", "the soup"),
      "No dog eats the soup.", "Kein Hund frisst die Suppe."),
-    (do("my brother", "know", "her sister"),
-     "My brother knows her sister.", "Mein Bruder kennt ihre Schwester."),
     # weak nouns, datives, genitives
-    (do("the girl", "see", "the boy"), "The girl sees the boy.",
-     "Das Mädchen sieht den Jungen."),
     (do("the doctor", "help", to="a young student"),
      "The doctor helps a young student.", "Der Arzt hilft einem jungen Studenten."),
-    (do("the boy", "thank", to="the old neighbors"),
-     "The boy thanks the old neighbors.", "Der Junge dankt den alten Nachbarn."),
     (do("he", "answer", to="three children"),
      "He answers three children.", "Er antwortet drei Kindern."),
-    (do("the aunt", "give", "a book", "the child"),
-     "The aunt gives the child a book.", "Die Tante gibt dem Kind ein Buch."),
     (do("she", "show", "her picture", "they"),
      "She shows them her picture.", "Sie zeigt ihnen ihr Bild."),
-    (do("the teacher", "explain", "the poem", "the girls", frame="ditransitive, to"),
-     "The teacher explains the poem to the girls.",
-     "Der Lehrer erklärt den Mädchen das Gedicht."),
     (do("Anna's small dog", "eat", "the bread"),
      "Anna's small dog eats the bread.", "Annas kleiner Hund frisst das Brot."),
     (do("the teacher's daughter", "read", "the letter"),
      "The teacher's daughter reads the letter.",
      "Die Tochter des Lehrers liest den Brief."),
-    (do("we", "know", "the boy's mother"),
-     "We know the boy's mother.", "Wir kennen die Mutter des Jungen."),
     (do("the key", "belong to", to="the farmer"),
      "The key belongs to the farmer.", "Der Schlüssel gehört dem Bauern."),
     # places and contractions
-    (sits("the cat", "sleep", GARDEN), "The cat sleeps in the garden.",
-     "Die Katze schläft im Garten."),
     (sits("he", "go", place("to", "zu", "dative", "the market"), "goal"),
      "He goes to the market.", "Er geht zum Markt."),
     (sits("he", "go", place("to", "zu", "dative", "the school"), "goal"),
      "He goes to the school.", "Er geht zur Schule."),
     (sits("we", "go", place("to", "in", "accusative", "the museum"), "goal"),
      "We go to the museum.", "Wir gehen ins Museum."),
-    (sits("they", "come", place("from", "von", "dative", "the station"), "origin"),
-     "They come from the station.", "Sie kommen vom Bahnhof."),
     (sits("the queen", "wait", place("at", "an", "dative", "the beach")),
      "The queen waits at the beach.", "Die Königin wartet am Strand."),
     (sits("Paul", "stay", place("with", "bei", "dative", "the doctor"), "rest"),
      "Paul stays with the doctor.", "Paul bleibt beim Arzt."),
-    (sits("Julia", "go", place("to", "in", "accusative", "the city"), "goal"),
-     "Julia goes to the city.", "Julia geht in die Stadt."),
     # separable verbs, tenses, auxiliaries
     (do("the man", "call", "his mother"),
      "The man calls his mother.", "Der Mann ruft seine Mutter an."),
-    (do("the man", "pick up", "she"), "The man picks her up.", "Der Mann holt sie ab."),
     (do("the man", "call", "the aunt", tense="perfect"),
      "The man has called the aunt.", "Der Mann hat die Tante angerufen."),
     (do("she", "invite", "we", tense="past"),
      "She invited us.", "Sie lud uns ein."),
-    (do("they", "prepare", "the dinner", tense="perfect"),
-     "They have prepared the dinner.", "Sie haben das Abendessen vorbereitet."),
     (fixed("the girls", "arrive", tense="perfect"),
      "The girls have arrived.", "Die Mädchen sind angekommen."),
-    (fixed("the king", "fall asleep", tense="past"),
-     "The king fell asleep.", "Der König schlief ein."),
     (do("we", "turn off", "the lamps", tense="future"),
      "We will turn off the lamps.", "Wir werden die Lampen ausschalten."),
-    (do("she", "find", "her keys", tense="past"),
-     "She found her keys.", "Sie fand ihre Schlüssel."),
-    (do("the boy", "break", "the glass", tense="perfect"),
-     "The boy has broken the glass.", "Der Junge hat das Glas zerbrochen."),
     # verb second after an adverb; modals
     (do("the man", "call", "his mother", progressive=True, adverb="today", **FRONT),
      "Today the man is calling his mother.", "Heute ruft der Mann seine Mutter an."),
@@ -219,35 +179,23 @@ GOLD = [
      "He often visits them.", "Er besucht sie oft."),
     (do("Maria", "repair", "the bicycle", modal=MODALS["can"], **MODAL),
      "Maria can repair the bicycle.", "Maria kann das Fahrrad reparieren."),
-    (do("the guest", "eat", "the cake", modal=MODALS["want"], **MODAL),
-     "The guest wants to eat the cake.", "Der Gast will den Kuchen essen."),
     # denial
     (do("the man", "read", "a book", negated=True),
      "The man does not read a book.", "Der Mann liest kein Buch."),
     (do("the man", "read", "the book", negated=True),
      "The man does not read the book.", "Der Mann liest das Buch nicht."),
-    (do("we", "eat", "eggs", negated=True), "We do not eat eggs.",
-     "Wir essen keine Eier."),
-    (sits("she", "sleep", GARDEN, negated=True),
-     "She does not sleep in the garden.", "Sie schläft nicht im Garten."),
     (do("I", "call", "he", negated=True),
      "I do not call him.", "Ich rufe ihn nicht an."),
     (is_("the queen", "happy", negated=True),
      "The queen is not happy.", "Die Königin ist nicht glücklich."),
     (is_("this", "a red hat", negated=True),
      "This is not a red hat.", "Das ist kein roter Hut."),
-    (is_("this", "my old house", negated=True),
-     "This is not my old house.", "Das ist nicht mein altes Haus."),
     # verbs with a preposition
     (prep("the boy", "wait for", "the bus"),
      "The boy waits for the bus.", "Der Junge wartet auf den Bus."),
     (prep("she", "dream of", "the lion"),
      "She dreams of the lion.", "Sie träumt von dem Löwen."),
-    (prep("he", "think of", "his grandmother", tense="past"),
-     "He thought of his grandmother.", "Er dachte an seine Großmutter."),
     # questions
-    (do("the girl", "read", "a poem", **YES_NO),
-     "Does the girl read a poem?", "Liest das Mädchen ein Gedicht?"),
     (do("the girl", "call", "a doctor", tense="past", **YES_NO),
      "Did the girl call a doctor?", "Hat das Mädchen einen Arzt angerufen?"),
     (do("she", "help", to="who", gap="dative", question=("whom", "wem")),
@@ -287,9 +235,9 @@ GOLD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("clause", "en", "de"), GOLD, ids=[g[1] for g in GOLD])
-def test_a_teacher_would_write_the_same(clause, en, de):
-    assert say(clause) == (en, de)
+def test_a_teacher_would_write_the_same():
+    for clause, en, de in GOLD:
+        assert say(clause) == (en, de)
 
 
 @pytest.fixture(scope="module")
@@ -297,74 +245,41 @@ def splits():
     return {split: corpus.pairs(split) for split in corpus.SPLITS}
 
 
-def test_the_sizes_are_the_defaults(splits):
-    assert {name: len(lines) for name, lines in splits.items()} == corpus.SIZES
-
-
-def test_the_corpus_is_the_same_everywhere():
-    sample = repr([corpus.pairs(split, 0, 20) for split in ("train", "dev", "test")])
-    digest = hashlib.sha256(sample.encode()).hexdigest()
-    assert digest.startswith("301d16b3e6ca20aa"), (
-        "the grammar changed: pin its new digest here"
-    )
-
-
-def test_fewer_are_the_first_of_more(splits):
+def test_fewer_are_the_first_of_more_and_other_seeds_draw_others(splits):
     assert corpus.pairs("train", 0, 50) == splits["train"][:50]
-
-
-def test_another_seed_draws_other_sentences(splits):
-    assert corpus.pairs("test", 1, 50) != splits["test"][:50]
-
-
-def test_the_fingerprint_knows_its_arguments():
-    prints = {
-        corpus.fingerprint(split, seed, count)
-        for split, seed, count in itertools.product(("dev", "test"), (0, 1), (5, None))
-    }
-    assert len(prints) == 8
-    assert corpus.fingerprint("dev") == corpus.fingerprint("dev", 0, 500)
+    others = corpus.pairs("test", 1, 100)
+    assert others[:50] != splits["test"][:50]
+    assert not {*others} & {*splits["train"]}
 
 
 def test_the_text_is_pinned(splits):
     """The fingerprints are constants, so the text must not change under them."""
+    cases = itertools.product(("dev", "test"), (0, 1), (5, None))
+    assert len({corpus.fingerprint(*case) for case in cases}) == 8
     wanted = json.loads((ROOT / "tests/data/grammar_hashes.json").read_text())
     for split, digest in wanted.items():
         lines = "".join(f"{en}\t{de}\n" for en, de in splits[split])
         assert hashlib.sha256(lines.encode()).hexdigest() == digest, split
 
 
-def test_no_sentence_stands_in_two_splits_or_twice(splits):
+def test_no_sentence_is_in_two_splits_or_twice(splits):
+    assert {name: len(lines) for name, lines in splits.items()} == corpus.SIZES
     english_lines = [en for lines in splits.values() for en, _ in lines]
     assert len(english_lines) == len(set(english_lines))
 
 
-def test_splits_of_different_seeds_are_disjoint(splits):
-    trained = {en for en, _ in splits["train"]}
-    assert not trained & {en for en, _ in corpus.pairs("test", 7, 200)}
-
-
 def test_german_is_a_function_of_english(splits):
     german_of = {}
-    others = corpus.pairs("train", 1, 5000)
+    others = corpus.pairs("train", 1, 500)
     for en, de in itertools.chain(*splits.values(), others):
         assert german_of.setdefault(en, de) == de
 
 
 def test_lines_are_written_as_sentences(splits):
-    for en, de in itertools.chain(*splits.values()):
-        for line in (en, de):
-            assert line[0].isupper()
-            assert line[-1] in ".?"
-            assert not re.search(r"  | [,.?]|,,|,[.?]|[^\w ,.?']", line), line
-
-
-def test_the_words_of_trees_are_those_of_the_lines(splits):
-    for split, lines in splits.items():
-        for side, language in enumerate(("en", "de")):
-            trees = corpus.trees(split, language, count=40)
-            for tree, pair in zip(trees, lines, strict=False):
-                assert "".join(tree.words()) == pair[side].replace(" ", "")
+    for line in itertools.chain(*itertools.chain(*splits.values())):
+        assert re.fullmatch(r"[^\W\d_][\w ,.\']*[.?]", line)
+        assert line[0].isupper()
+        assert not re.search(r"  | [,.?]|,,|,[.?]|[.?].", line), line
 
 
 def drawn(split, count=60):
@@ -378,7 +293,7 @@ def test_unseen_is_new_pairs_of_known_words(splits):
     forms = {}
     for one in lexicon.verbs:
         forms.setdefault(sentences.verb_name(one), set()).update(one.english.values())
-    for sentence in drawn("unseen", 500):
+    for sentence in drawn("unseen", 100):
         held = [pair for pair in sentence.pairs if corpus.held_out(*pair)]
         said = corpus.words(sentence.english)
         assert held
@@ -401,7 +316,7 @@ def test_the_other_splits_have_no_held_out_pair(splits):
             and corpus.held_out(adjective.english, noun.english)
         )
     )
-    for en, _ in splits["test"] + splits["train"][:3000]:
+    for en, _ in splits["test"] + splits["train"][:1000]:
         assert not held.search(en), en
 
 
@@ -414,7 +329,7 @@ def test_long_is_longer_than_train(splits):
 def test_agreement_parts_what_must_agree(splits):
     assert max(len(en.split()) for en, _ in splits["agreement"]) <= corpus.LONGEST
     assert all(sentence.apart for sentence in drawn("agreement"))
-    assert sum(sentence.apart for sentence in drawn("train", 600)) >= 10
+    assert sum(sentence.apart for sentence in drawn("train", 300)) >= 5
 
 
 def test_apart_is_another_number_or_a_fronted_bracket():
@@ -427,28 +342,13 @@ def test_apart_is_another_number_or_a_fronted_bracket():
 
 
 def test_word_for_word_knows_words_but_no_grammar(splits):
-    assert corpus.word_for_word("The dog sleeps.").startswith("D")
+    known = corpus.words(" ".join(corpus._dictionary()))
     for split in ("test", "agreement"):
         lines = splits[split][:200]
+        assert all(corpus.words(en) <= known for en, _ in lines)
         guesses = [corpus.word_for_word(en) for en, _ in lines]
         score = sacrebleu.corpus_bleu(guesses, [[de for _, de in lines]]).score
         assert 3 < score < 30
-
-
-def test_word_for_word_translates_every_word(splits):
-    english_only = corpus.words(" ".join(corpus._dictionary()))
-    for en, _ in splits["test"]:
-        assert corpus.words(en) <= english_only
-
-
-def test_every_group_that_is_asked_for_has_a_noun():
-    groups = frozenset().union(*(noun.groups for noun in lexicon.nouns))
-    for one in lexicon.verbs:
-        assert one.subjects | one.objects <= groups
-    for one in lexicon.adjectives:
-        assert one.groups <= groups
-    for members in lexicon.GROUPS.values():
-        assert set(members.split()) <= set(NOUNS)
 
 
 def test_an_unknown_split_is_told_the_nearest():

@@ -5,7 +5,6 @@ import io
 import itertools
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import in_order
+from tests.small_run import contents
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
 LINES = [
@@ -47,19 +47,15 @@ def corpora(folder, pairs=LINES):
     return open_corpora("x", "en", "de", str(folder))
 
 
-def everything(folder):
-    return {
-        str(p.relative_to(folder)): p.read_bytes()
-        for p in folder.rglob("*")
-        if p.is_file()
-    }
+def made(training, config=CONFIG):
+    """The vocabulary and the pairs of training text."""
+    vocabulary = make_tokenizer(training, config)
+    return vocabulary, prepare.training_pairs(training, vocabulary, config)
 
 
 def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
-    training = corpora(tmp_path)
-    vocabulary = make_tokenizer(training, CONFIG)
-    pairs = prepare.training_pairs(training, vocabulary, CONFIG)
-    assert len(pairs) == 50
+    vocabulary, pairs = made(corpora(tmp_path))
+    assert prepare.report_lines(pairs) == ["50 training pairs"]
     for side, tokens in enumerate((pairs.source, pairs.target)):
         rows = [tokens[i] for i in range(50)]
         assert all(row[-1] == vocabulary.eos for row in rows)
@@ -69,12 +65,8 @@ def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
 def test_what_is_left_out_is_counted_and_shown(tmp_path):
     left_out = [("", "leer"), ("long " * 40, "lang " * 40), ("a", "b " * 12), ("a", "")]
     training = corpora(tmp_path, [*LINES, *left_out, LINES[3]])
-    vocabulary = make_tokenizer(training, CONFIG)
-    pairs = prepare.training_pairs(training, vocabulary, CONFIG)
+    vocabulary, pairs = made(training)
     assert (len(pairs), pairs.read) == (50, 55)
-    assert pairs.dropped == {
-        "empty": 2, "duplicate": 1, "too long": 1, "length ratio": 1
-    }  # fmt: skip
     counts, told = prepare.report_lines(pairs)
     assert counts == "50 training pairs of 55"
     assert "2 empty, 1 duplicate, 1 too long, 1 length ratio" in told
@@ -82,12 +74,6 @@ def test_what_is_left_out_is_counted_and_shown(tmp_path):
     assert f"{tmp_path}/x, line 54\n  a\n" in examples
     held_out = tokenize_in_memory(training[0].pairs(), vocabulary)
     assert len(held_out) == 55  # nothing is ever left out of a dev or test set
-
-
-def test_of_a_clean_text_there_is_little_to_report(tmp_path):
-    training = corpora(tmp_path)
-    pairs = prepare.training_pairs(training, make_tokenizer(training, CONFIG), CONFIG)
-    assert prepare.report_lines(pairs) == ["50 training pairs"]
 
 
 @pytest.mark.parametrize(
@@ -105,74 +91,52 @@ def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
     config = dataclasses.replace(CONFIG, **changes)
     with pytest.raises(UserError, match=f"no training pair is left of .*x: .*{told}"):
         prepare.training_pairs(corpora(tmp_path, pairs), vocabulary, config)
-    assert not any("writing" in name for name in everything(tmp_path))
+    assert not any("writing" in name for name in contents(tmp_path))
 
 
 def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    vocabulary = make_tokenizer(training, CONFIG)
-    first = prepare.training_pairs(training, vocabulary, CONFIG)
-    before = everything(tmp_path)
+    _, first = made(training)
+    before = contents(tmp_path)
     for module in (prepare, tokenizer_training):
         monkeypatch.setattr(module, "read_chunks", None)
     monkeypatch.setattr(tokenizer_training, "train_tokenizer", None)
-    again = prepare.training_pairs(training, make_tokenizer(training, CONFIG), CONFIG)
-    assert everything(tmp_path) == before
+    _, again = made(training)
+    assert contents(tmp_path) == before
     for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
         assert getattr(first, field) == getattr(again, field)
     np.testing.assert_array_equal(first.source.tokens, again.source.tokens)
 
 
-CHANGES = {
-    "vocab_size": 330,
-    "max_length": 31,
-    "max_ratio": 3.5,
-    "deduplicate": False,
-    "symbols": "<bt>",
-}
+def test_a_changed_input_is_never_reused(tmp_path):
+    def folders(kind):
+        return len(list((tmp_path / "cache" / kind).iterdir()))
 
-
-@pytest.mark.parametrize("change", ["text", "direction", *CHANGES])
-def test_a_changed_input_is_never_reused(tmp_path, change):
-    training, config = corpora(tmp_path), CONFIG
-
-    def made():
-        vocabulary = make_tokenizer(training, config)
-        return prepare.training_pairs(training, vocabulary, config)
-
-    before = made()
-    folders = len(list((tmp_path / "cache" / "pairs").iterdir()))
-    if change == "text":
-        training = corpora(tmp_path, [*LINES[:-1], ("the dog barks", "der Hund bellt")])
-    elif change == "direction":
-        training = open_corpora("x", "de", "en", str(tmp_path))
-    else:
-        config = dataclasses.replace(config, **{change: CHANGES[change]})
-    after = made()
-    assert len(list((tmp_path / "cache" / "pairs").iterdir())) == folders + 1
-    assert after.key != before.key
-    same = np.array_equal(before.source.tokens, after.source.tokens)
-    assert same == (change in ("max_length", "max_ratio", "deduplicate"))
-
-
-def test_a_line_of_symbols_alone_is_empty(tmp_path):
-    training = corpora(tmp_path, [*LINES, ("<bt>", "leer")])
-    vocabulary = make_tokenizer(training, CONFIG)
-    counts = [
-        prepare.training_pairs(
-            training, vocabulary, dataclasses.replace(CONFIG, symbols=symbols)
-        ).dropped["empty"]
-        for symbols in ("", "<bt>", "<2de>")
-    ]
-    assert counts == [0, 1, 0]
-
-
-def test_tokenizers_depend_on_their_options(tmp_path):
-    training = corpora(tmp_path)
-    changes = {"vocab_size": 330, "tokenizer_lines": 40, "symbols": "<bt>"}
-    for count, change in enumerate([{}, *({k: v} for k, v in changes.items())], 1):
-        make_tokenizer(training, dataclasses.replace(CONFIG, **change))
-        assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == count
+    _, before = made(corpora(tmp_path))
+    for change, value, other_tokenizer in (
+        ("vocab_size", 330, True),
+        ("symbols", "<bt>", True),
+        ("tokenizer_lines", 40, True),
+        ("max_length", 31, False),
+        ("max_ratio", 3.5, False),
+        ("direction", ("de", "en"), True),
+        ("text", [*LINES[:-1], ("the dog barks", "der Hund bellt")], True),
+        ("deduplicate", False, True),
+    ):
+        training, config = corpora(tmp_path), CONFIG
+        if change == "text":
+            training = corpora(tmp_path, value)
+        elif change == "direction":
+            training = open_corpora("x", *value, str(tmp_path))
+        else:
+            config = dataclasses.replace(config, **{change: value})
+        counts = folders("pairs"), folders("tokenizers")
+        _, after = made(training, config)
+        assert folders("pairs") == counts[0] + 1, change
+        assert folders("tokenizers") == counts[1] + other_tokenizer, change
+        assert after.key != before.key
+        same = np.array_equal(before.source.tokens, after.source.tokens)
+        assert same == (change in ("max_length", "max_ratio", "deduplicate"))
 
 
 SEPARATE = dataclasses.replace(
@@ -180,89 +144,62 @@ SEPARATE = dataclasses.replace(
 )
 
 
-def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, monkeypatch):
-    seen, train = [], tokenizer_training.train_tokenizer
+@pytest.fixture
+def seen(monkeypatch):
+    """The lines that each tokenizer is trained on."""
+    texts, train = [], tokenizer_training.train_tokenizer
 
     def watched(lines, *arguments):
-        seen.append(list(lines))
-        return train(iter(seen[-1]), *arguments)
+        texts.append(list(lines))
+        return train(iter(texts[-1]), *arguments)
 
     monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
+    return texts
+
+
+def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, seen):
     training = corpora(tmp_path, [(f"<bt>{en}", de) for en, de in LINES])
     config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
     vocabulary = make_tokenizer(training, config)
     assert vocabulary.sizes == config.vocab_sizes == (310, 300)
-    assert repr(vocabulary) == "Vocabulary(310 target and 300 source pieces)"
     assert [len(lines) for lines in seen] == [20, 20]
     assert all("Katze" in line for line in seen[0])
     assert all(line.startswith("<bt>the cat") for line in seen[1])
     for side in vocabulary.sides:
         assert side.pieces("<bt>x")[1] == "<bt>"
-    assert dataclasses.replace(config, source_vocab_size=0).vocab_sizes == (310, 310)
     with pytest.raises(UserError, match="--config.data.source_vocab_size=285"):
         make_tokenizer(training, dataclasses.replace(config, source_vocab_size=9))
 
 
 def test_each_side_is_encoded_with_its_own_tokenizer(tmp_path):
     training = corpora(tmp_path)
-    vocabulary = make_tokenizer(training, SEPARATE)
-    pairs = prepare.training_pairs(training, vocabulary, SEPARATE)
+    vocabulary, pairs = made(training, SEPARATE)
     held_out = tokenize_in_memory(LINES, vocabulary)
-    for made in (pairs, held_out):
+    for text in (pairs, held_out):
         for side, of, tokens in (
-            (0, vocabulary.source, made.source),
-            (1, vocabulary, made.target),
+            (0, vocabulary.source, text.source),
+            (1, vocabulary, text.target),
         ):
             wanted = of.encode([pair[side] for pair in LINES], end=True)
             assert [tokens[i].tolist() for i in range(50)] == wanted
     # Other source pieces are other arrays.
-    config = dataclasses.replace(SEPARATE, source_vocab_size=0)
-    other = make_tokenizer(training, config)
+    other, again = made(training, dataclasses.replace(SEPARATE, source_vocab_size=0))
     assert vocabulary.model == other.model != other.source.model
-    again = prepare.training_pairs(training, other, config)
     assert again.key != pairs.key
     np.testing.assert_array_equal(again.target.tokens, pairs.target.tokens)
 
 
 def test_a_tokenizer_of_ones_own_may_be_of_one_side(tmp_path, capsys):
-    config = dataclasses.replace(
-        brought_along(tmp_path), joint_vocabulary=False, tokenizer=""
-    )
-    config = dataclasses.replace(config, source_tokenizer="theirs.model")
+    sides = {"tokenizer": "", "source_tokenizer": "theirs.model"}
+    config = brought_along(tmp_path)
+    config = dataclasses.replace(config, joint_vocabulary=False, **sides)
     lossy = corpora(tmp_path, [*LINES, ("cat", "die  Katze")])
     vocabulary = make_tokenizer(lossy, config)
     assert vocabulary.sizes == (320, len(Vocabulary.load(tmp_path / "theirs.model")))
     assert vocabulary.source.name.endswith("theirs.model")
     assert capsys.readouterr().err == ""  # it need not spell the target
-    config = dataclasses.replace(config, symbols="<bt>")
     with pytest.raises(UserError, match="leave config.data.source_tokenizer empty"):
-        make_tokenizer(lossy, config)
-
-
-def test_weights_are_part_of_what_is_trained_on_but_not_of_the_arrays(tmp_path):
-    corpora(tmp_path)
-    (tmp_path / "y.en").write_text("the dog barks\n\nthe dog barks\n")
-    (tmp_path / "y.de").write_text("der Hund bellt\n\nder Hund bellt\n")
-    vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
-
-    def made(first, second):
-        both = open_corpora("x,y", "en", "de", str(tmp_path))
-        weighted = [
-            dataclasses.replace(corpus, weight=weight)
-            for corpus, weight in zip(both, (first, second), strict=True)
-        ]
-        return prepare.training_pairs(weighted, vocabulary, CONFIG)
-
-    once, more = made(1.0, 1.0), made(1.0, 2.5)
-    assert once.sizes == more.sizes == (50, 1)
-    assert (once.weights, more.weights) == ((1.0, 1.0), (1.0, 2.5))
-    assert once.folder == more.folder
-    texts = [
-        prepare.text_summary(p, [])["prepared"] for p in (once, more, made(1, 2.5))
-    ]
-    assert texts[0] != texts[1] == texts[2]
-    assert prepare.report_lines(more)[-1] == "an epoch draws 50 x 1 + 1 x 2.5"
-    assert prepare.report_lines(once)[-1] == "an epoch draws 50 x 1 + 1 x 1"
+        make_tokenizer(lossy, dataclasses.replace(config, symbols="<bt>"))
 
 
 def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
@@ -280,7 +217,7 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
         patch.setattr("t2t_jax.data.pairs.encode_pairs", broken)
         with pytest.raises(KeyboardInterrupt):
             prepare.training_pairs(training, vocabulary, CONFIG)
-    assert not any("pairs" in name for name in everything(tmp_path / "cache" / "pairs"))
+    assert not any("pairs" in name for name in contents(tmp_path / "cache" / "pairs"))
     assert len(prepare.training_pairs(training, vocabulary, CONFIG)) == 50
 
 
@@ -296,22 +233,18 @@ def test_a_mistake_in_the_text_is_told_from_the_midst_of_it(tmp_path, monkeypatc
         make_tokenizer(training, CONFIG)
 
 
-@pytest.mark.parametrize(("chunk", "cores"), [(1, 1), (7, 3), (50, 8), (2000, 2)])
-def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch, chunk, cores):
+def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch):
     pairs = [*LINES, ("", "leer"), ("long " * 40, "lang"), *LINES[:9]]
     pairs += [(f"{target} <", source) for source, target in LINES]
     training = corpora(tmp_path, pairs)
-    vocabulary = make_tokenizer(training, CONFIG)
-
-    def files():
-        made = prepare.training_pairs(training, vocabulary, CONFIG)
-        return everything(made.folder)
-
-    wanted = files()
-    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr(cleaning, "CHUNK", chunk)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
-    assert files() == wanted
+    vocabulary, whole = made(training)
+    wanted = contents(whole.folder)
+    for chunk, cores in ((1, 1), (7, 3)):
+        monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / f"{cores} cores"))
+        monkeypatch.setattr(cleaning, "CHUNK", chunk)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: range(n))
+        again = prepare.training_pairs(training, vocabulary, CONFIG)
+        assert contents(again.folder) == wanted
 
 
 def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
@@ -336,13 +269,6 @@ def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
     assert 1 < len(threads) <= 3
 
 
-def test_both_sides_end_and_chunks_without_pairs_are_none(tmp_path):
-    vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
-    source, target = encode_pairs(LINES[:2], vocabulary)
-    assert [row[-1] for row in [*source, *target]] == [vocabulary.eos] * 4
-    assert [len(side) for side in encode_pairs([], vocabulary)] == [0, 0]
-
-
 def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
     vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
     training = corpora(tmp_path, [("a", "b")])
@@ -354,76 +280,39 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
     assert pairs.target[0].tolist() == [65_536, 2]
 
 
-def test_a_tokenizer_sees_the_clean_text(tmp_path, monkeypatch):
-    """A line that stands there a thousand times has no pieces of its own."""
-    seen = []
-    train = tokenizer_training.train_tokenizer
-
-    def watched(lines, *arguments):
-        seen[:] = lines
-        return train(iter(seen), *arguments)
-
-    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
+def test_a_tokenizer_sees_the_clean_text(tmp_path, seen):
+    """A line that is there a thousand times has no pieces of its own."""
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
-    make_tokenizer(dirty, CONFIG)
-    assert seen == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
-    make_tokenizer(dirty, dataclasses.replace(CONFIG, deduplicate=False))
-    assert seen.count("zyx") == 1000
-    assert "leer" not in seen
-    make_tokenizer(dirty, dataclasses.replace(CONFIG, tokenizer_lines=60))
-    assert len(seen) == 60
-    both = set(zip(seen[::2], seen[1::2], strict=True))
+    for changes in ({}, {"deduplicate": False}, {"tokenizer_lines": 60}):
+        make_tokenizer(dirty, dataclasses.replace(CONFIG, **changes))
+    clean, repeated, sampled = seen
+    assert clean == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
+    assert repeated.count("zyx") == 1000
+    assert "leer" not in repeated
+    assert len(sampled) == 60
+    both = set(zip(sampled[::2], sampled[1::2], strict=True))
     assert both <= {*LINES, ("zyx", "wvu")}
     assert both != set(LINES[:30])
 
 
-def test_a_sampled_tokenizer_is_the_same_from_run_to_run(tmp_path):
-    corpora(tmp_path, [(f"word {i * i}", f"Wort {i**3}") for i in range(400)])
-    code = (
-        "import hashlib, sys; from t2t_jax.config import DataConfig; "
-        "from t2t_jax.data.corpus import *; "
-        "from t2t_jax.data.tokenizers.training import make_tokenizer; "
-        "config = DataConfig(vocab_size=300, tokenizer_lines=200); "
-        f"corpora = open_corpora('x', 'en', 'de', {str(tmp_path)!r}); "
-        "model = make_tokenizer(corpora, config).model; "
-        "print(hashlib.sha256(model).hexdigest())"
-    )
-    digests = set()
-    for seed in "12":
-        environment = os.environ | {
-            "T2T_JAX_CACHE": str(tmp_path / seed), "PYTHONHASHSEED": seed
-        }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        digests.add(done.stdout)
-    assert len(digests) == 1
-
-
 def test_symbols_are_kept_whole_from_the_text_to_the_arrays(tmp_path):
-    pairs = [(f"<bt><2de>{source}", target) for source, target in LINES]
-    training = corpora(tmp_path, pairs)
+    line = f"<bt><2de>{LINES[0][0]}"
+    training = corpora(tmp_path, [(line, LINES[0][1]), *LINES[1:]])
     config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
-    vocabulary = make_tokenizer(training, config)
-    made = prepare.training_pairs(training, vocabulary, config)
-    assert vocabulary.pieces(pairs[0][0])[:3] == ["▁", "<bt>", "<2de>"]
-    assert vocabulary.decode([made.source[0]]) == [pairs[0][0]]
-    with pytest.raises(UserError, match="config.data.symbols='<bt>,' has an empty"):
-        make_tokenizer(training, dataclasses.replace(CONFIG, symbols="<bt>,"))
+    vocabulary, pairs = made(training, config)
+    assert vocabulary.pieces(line)[:3] == ["▁", "<bt>", "<2de>"]
+    assert vocabulary.decode([pairs.source[0]]) == [line]
 
 
-def brought_along(folder, **options):
+def brought_along(folder):
     """A tokenizer that someone else has trained, as a config."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(line for pair in LINES for line in pair),
         model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
         minloglevel=2,
-        **{"vocab_size": 60, "hard_vocab_limit": False, "pad_id": 3} | options,
     )
     (folder / "theirs.model").write_bytes(model.getvalue())
     return dataclasses.replace(CONFIG, tokenizer="theirs.model", dir=str(folder))
@@ -438,15 +327,8 @@ def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "theirs.model changes 2 of the first 104 lines" in told
     assert "'the  cat' into 'the cat'" in told
-
-
-def test_a_tokenizer_that_splits_symbols_is_told(tmp_path):
-    config = dataclasses.replace(brought_along(tmp_path), symbols="<bt>")
     with pytest.raises(UserError, match="'<bt>', which .*theirs.model splits"):
-        make_tokenizer(corpora(tmp_path), config)
-    config = brought_along(tmp_path, user_defined_symbols="<bt>")
-    config = dataclasses.replace(config, symbols="<bt>")
-    assert isinstance(make_tokenizer(corpora(tmp_path), config), Vocabulary)
+        make_tokenizer(lossy, dataclasses.replace(config, symbols="<bt>"))
 
 
 class Terminal(io.StringIO):
@@ -454,44 +336,31 @@ class Terminal(io.StringIO):
         return True
 
 
-def prepare_anew(tmp_path, name):
-    training = corpora(tmp_path)
-    os.environ["T2T_JAX_CACHE"] = str(tmp_path / name)
-    vocabulary = make_tokenizer(training, CONFIG)
-    prepare.training_pairs(training, vocabulary, CONFIG)
-
-
-def test_quick_jobs_show_no_progress(tmp_path, monkeypatch, capsys):
-    prepare_anew(tmp_path, "a")
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    prepare_anew(tmp_path, "b")
-    assert sys.stderr.getvalue() == ""
-
-
-def test_where_there_is_no_terminal_lines_tell_of_long_jobs(
+def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(
     tmp_path, monkeypatch, capsys
 ):
+    def told(name):
+        """What is said while all is made anew: (in a terminal, elsewhere)."""
+        monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / name / "elsewhere"))
+        made(corpora(tmp_path))
+        monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / name / "terminal"))
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", Terminal())
+            made(corpora(tmp_path))
+            return sys.stderr.getvalue(), capsys.readouterr().err
+
+    assert told("quick jobs") == ("", "")
+    monkeypatch.setattr(messages, "DELAY", 0)
     monkeypatch.setattr(messages, "INTERVAL", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
-    prepare_anew(tmp_path, "a")
-    told = capsys.readouterr().err
-    assert re.search(r"^reading: 40 pairs, [\d,]+/s$", told, re.M)
-    assert re.search(r"^encoding: 40 of 50 pairs, [\d,]+/s, 00:00 left$", told, re.M)
-    assert "\r" not in told
-
-
-def test_in_a_terminal_a_bar_comes_and_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr(messages, "DELAY", 0)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    prepare_anew(tmp_path, "a")
-    told = sys.stderr.getvalue()
-    assert "reading: " in told
-    assert "training a tokenizer of 320 pieces: 00:00" in told
-    assert "encoding: " in told
-    assert "/50.0" in told
-    assert told.endswith("\r")
-    assert "\n" not in told
+    bar, lines = told("long jobs")
+    assert re.search(r"^reading: 40 pairs, [\d,]+/s$", lines, re.M)
+    assert re.search(r"^encoding: 40 of 50 pairs, [\d,]+/s, 00:00 left$", lines, re.M)
+    assert "\r" not in lines
+    for words in ("reading: ", "training a tokenizer of 320 pieces: ", "/50.0"):
+        assert words in bar
+    assert bar.endswith("\r")
+    assert "\n" not in bar
 
 
 def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
@@ -523,20 +392,18 @@ def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
     )
     blocks = cut(pairs, block)
     parts_of = [
-        [row[i : i + block] for i in range(0, len(row), block)]
-        for corpus in texts
-        for row in ([*line, 2] for line in corpus)
+        [[row[i : i + block] for i in range(0, len(row), block)] for row in rows]
+        for rows in ([[*line, 2] for line in corpus] for corpus in texts)
     ]
-    wanted = [part for parts in parts_of for part in parts]
+    wanted = [part for corpus in parts_of for parts in corpus for part in parts]
     assert [blocks.target[i].tolist() for i in range(len(blocks.target))] == wanted
-    numbers = [n for n, parts in zip(lines, parts_of, strict=True) for _ in parts]
+    numbers = [
+        n for corpus in parts_of for n, parts in enumerate(corpus, 1) for _ in parts
+    ]
     assert [*blocks.line] == numbers
-    assert len(blocks.source) == len(wanted) == sum(blocks.sizes)
+    assert list(blocks.sizes) == [sum(map(len, corpus)) for corpus in parts_of]
+    assert len(blocks.source) == len(wanted)
     assert not blocks.source.lengths.any()
-    assert len(blocks.sizes) == len(texts)
-    first = itertools.accumulate(map(len, texts), initial=0)
-    for begin, size, corpus in zip(first, blocks.sizes, texts, strict=False):
-        assert size == sum(map(len, parts_of[begin : begin + len(corpus)]))
 
 
 class Blocks(Examples):

@@ -9,7 +9,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.config import Config, from_config_dict
+from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.sentencepieces import pieces
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.table import pack
@@ -89,13 +89,7 @@ line = st.lists(special.filter(lambda s: len(s) < 40) | st.text(max_size=4)).map
 def test_without_dropout_it_is_the_encoding_of_sentencepiece(vocabulary, lines):
     lines = [*TEXT, *lines]
     assert sampled(vocabulary, 0.0, lines) == vocabulary.encode(lines, end=True)
-
-
-def test_nasty_lines_and_no_lines(ours):
-    lines = [text[:3000] for text in NASTY.values()]
-    assert sampled(ours, 0.0, lines) == ours.encode(lines, end=True)
-    assert ours.decode(sampled(ours, 0.3, lines)) == lines
-    assert sampled(ours, 0.3, []) == []
+    assert sampled(vocabulary, 0.0, []) == []
 
 
 @settings(max_examples=15)
@@ -106,6 +100,13 @@ def test_sampled_pieces_decode_to_the_same_text(vocabulary, lines, dropout):
     assert decoded == vocabulary.decode(vocabulary.encode(lines))
 
 
+def test_user_defined_symbols_are_never_split():
+    vocabulary = MODELS["ours with symbols"]()
+    (row,) = sampled(vocabulary, 0.999, ["<bt> the<bt><b cat a.b"])
+    names = [vocabulary.piece(i) for i in row]
+    assert [names.count(s) for s in ("<bt>", "<b", "the", "a.b")] == [2, 1, 1, 1]
+
+
 @pytest.mark.parametrize("dropout", [0.1, 0.4])
 def test_pieces_have_the_distribution_of_sentencepiece(ours, dropout):
     processor = sentencepiece.SentencePieceProcessor(model_proto=ours.model)
@@ -114,7 +115,7 @@ def test_pieces_have_the_distribution_of_sentencepiece(ours, dropout):
     scores = []
     # The merges of "aaaaaa" have equal scores: the leftmost comes first.
     for text in ("bandanas", "aaaaaa", "Straße banana"):
-        lines = [text] * 8000
+        lines = [text] * 4000
         theirs = processor.encode(lines, num_threads=1, **options)
         wanted = collections.Counter(map(tuple, theirs))
         rows = sampled(ours, dropout, lines)
@@ -122,20 +123,19 @@ def test_pieces_have_the_distribution_of_sentencepiece(ours, dropout):
         both = [(wanted[k], got[k]) for k in wanted | got]
         often = [(a, b) for a, b in both if a + b >= 40]
         scores += [(a - b) / (a + b) ** 0.5 for a, b in often]
-    # About 100 numbers of the standard normal distribution, if the two are the same.
+    # About 80 numbers of the standard normal distribution, if the two are the same.
     assert len(scores) > 40
     assert np.max(np.abs(scores)) < 5
     assert np.sum(np.square(scores)) < len(scores) + 5 * (2 * len(scores)) ** 0.5
 
 
 def test_more_dropout_makes_more_pieces(ours):
-    counts = [sum(map(len, sampled(ours, p, TEXT * 50))) for p in (0.0, 0.1, 0.5, 0.99)]
+    counts = [sum(map(len, sampled(ours, p, TEXT * 9))) for p in (0.0, 0.1, 0.5, 0.99)]
     assert counts[0] < counts[1] < 2 * counts[0] < counts[2] < counts[3]
-    characters = sum(len(text) + 1 for text in TEXT * 50)
-    assert counts[3] > 0.9 * characters
+    assert counts[3] > 0.9 * sum(len(text) + 1 for text in TEXT * 9)
 
 
-def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours):
+def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours, monkeypatch):
     lines = TEXT * 3
     numbers = np.arange(len(lines)) + (1 << 40)
     together = sampled(ours, 0.3, lines, numbers)
@@ -147,6 +147,9 @@ def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours):
         for i, line in enumerate(lines)
     ]
     assert alone == together
+    with monkeypatch.context() as patch:  # as many as are encoded at a time
+        patch.setattr("t2t_jax.data.tokenizers.subword_sampling.LINES", 4)
+        assert sampled(ours, 0.3, lines, numbers) == together
     assert sampled(ours, 0.3, lines, numbers, epoch=2) != together
     assert sampled(ours, 0.3, lines, numbers, side=0) != together
     # Equal lines, and equal words of a line, are split independently.
@@ -156,42 +159,22 @@ def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours):
     assert len({*words}) > 5
 
 
-def test_more_lines_than_are_encoded_at_a_time(ours, monkeypatch):
-    whole = sampled(ours, 0.3, TEXT * 3)
-    monkeypatch.setattr("t2t_jax.data.tokenizers.subword_sampling.LINES", 4)
-    assert sampled(ours, 0.3, TEXT * 3) == whole
-
-
-def test_each_side_has_its_own_merges(ours):
+def test_each_side_has_its_own_merges_and_a_label_is_one_token(ours):
     source = Vocabulary(train_tokenizer(["the cat sat on the mat"] * 20, 290))
     both = Vocabulary(ours.model, source=source)
     text = ["the cat sees bananas"]
     assert sampled(both, 0.0, text, side=0) == source.encode(text, end=True)
     assert sampled(both, 0.0, text, side=1) == ours.encode(text, end=True)
     assert source.encode(text) != ours.encode(text)
-
-
-def test_a_label_is_one_token_always(ours):
     labels = Vocabulary(pack("labels", labels=["bad", "good"]), source=ours)
     assert sampled(labels, 0.5, ["good", "bad"], side=1) == [[1], [0]]
     assert ours.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
 
 
-def test_user_defined_symbols_are_never_split():
-    vocabulary = MODELS["ours with symbols"]()
-    (row,) = sampled(vocabulary, 0.999, ["<bt> the<bt><b cat a.b"])
-    names = [vocabulary.piece(i) for i in row]
-    assert [names.count(s) for s in ("<bt>", "<b", "the", "a.b")] == [2, 1, 1, 1]
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
-def test_refuses_other_probabilities(ours, dropout):
-    with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less than"):
-        SubwordSampling(ours, dropout)
-
-
-def test_the_config_refuses_a_dropout_of_one():
-    assert Config().data.subword_dropout == 0
+def test_refuses_other_probabilities(ours):
+    for dropout in (-0.1, 1.0, float("nan")):
+        with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less"):
+            SubwordSampling(ours, dropout)
     with pytest.raises(UserError, match="want at least 0 and below 1"):
         from_config_dict({"data": {"subword_dropout": 1.0}})
 

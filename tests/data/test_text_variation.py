@@ -1,8 +1,6 @@
 """Augmented training text: pure for each line, the right side, the right share."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,14 +10,14 @@ from hypothesis import strategies as st
 from t2t_jax.data.variation import TextVariation, text_variation_of
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import Stream, hashed
-from t2t_jax.text.damage import AUGMENTATIONS, DAMAGES, TOKENS, case, neighbours, typos
+from t2t_jax.text.damage import AUGMENTATIONS, case, neighbours, typos
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
 WORDS = ["A", "man's", "“dog”", "barks", "loudly,", "Über", "1,000", "IBM", "{line}"]
 LINES = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
 SIDES = st.tuples(LINES, LINES.map(str.swapcase))
 CHUNKS = st.lists(SIDES, min_size=1, max_size=30)
-PAIRS = [(f"The dog number {n} barks.", f"Hund {n} bellt.") for n in range(4_000)]
+PAIRS = [(f"The dog number {n} barks.", f"Hund {n} bellt.") for n in range(1_000)]
 
 
 def vary(pairs, numbers=None, augment=ALL, seed=3, epoch=1, **options):
@@ -32,7 +30,7 @@ def draws(n):
 
 
 @given(CHUNKS, st.integers(0, 9), st.integers(0, 9), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 def test_a_line_depends_on_its_number_and_the_next_lines_alone(
     pairs, seed, epoch, data
 ):
@@ -53,17 +51,15 @@ def test_a_line_depends_on_its_number_and_the_next_lines_alone(
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_each_changes_its_share_of_lines_and_its_side(name):
-    varied = vary(PAIRS, augment=f"{name}@0.2")
+    varied, other = (vary(PAIRS, augment=f"{name}@0.2", epoch=e) for e in (1, 2))
     changed = [i for i, pair in enumerate(varied) if pair is not PAIRS[i]]
     # Five standard deviations of a binomial count; `case` may find nothing to change.
-    assert len(changed) == pytest.approx(800, abs=5 * 25)
-    assert all(varied[i] != PAIRS[i] for i in changed)
+    assert len(changed) == pytest.approx(200, abs=5 * 13)
+    assert all(varied[i][0] != PAIRS[i][0] for i in changed)
     targets = {i for i in changed if varied[i][1] != PAIRS[i][1]}
     assert bool(targets) == AUGMENTATIONS[name].changes_target
-    assert all(varied[i][0] != PAIRS[i][0] for i in changed)
-    other = vary(PAIRS, augment=f"{name}@0.2", epoch=2)
     again = [i for i in changed if other[i] is not PAIRS[i]]
-    assert len(again) == pytest.approx(len(changed) / 5, abs=5 * 12)
+    assert len(again) == pytest.approx(len(changed) / 5, abs=5 * 6)
 
 
 def test_one_augmentation_does_not_move_the_choice_of_another():
@@ -72,7 +68,7 @@ def test_one_augmentation_does_not_move_the_choice_of_another():
         for names in ("copy@0.2", "copy@0.2,typos@0.5,white_space@0.3")
     )
     assert alone == beside
-    assert sum(alone) > 500
+    assert sum(alone) > 125
 
 
 def test_neighbours_join_consecutive_lines_of_both_sides():
@@ -104,7 +100,7 @@ def test_capitals_are_of_both_sides_and_other_cases_of_the_source():
 
 def test_what_is_copied_stands_on_both_sides_and_only_words_get_typos():
     line = ("See www.a.org/x or B-52 on 24.12.2024 (maybe).", "Siehe dort.")
-    for n in range(200):
+    for n in range(60):
         ((source, target),) = vary([line], [n], "copy@1")
         (added,) = re.findall(r"[^\s():]\S*[^\s():.]", target.replace("Siehe dort", ""))
         assert added not in line[0]
@@ -115,8 +111,6 @@ def test_what_is_copied_stands_on_both_sides_and_only_words_get_typos():
         assert mistyped != line[0]
         for kept in ("www.a.org/x", "B-52", "24.12.2024", "on", "or"):
             assert kept in mistyped.split()
-    kinds = {token.__name__ for token in TOKENS}
-    assert len(kinds) == 4
 
 
 def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
@@ -128,7 +122,7 @@ def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
         ("six <bt> seven", "sechs sieben"),
         ("<2de>", "x"),
     ]
-    for seed in range(30):
+    for seed in range(10):
         every = ALL.replace("0.5", "1")
         varied = vary(pairs, augment=every, seed=seed, symbols=tags)
         assert varied[0][0].startswith("<2de> <bt>")
@@ -136,24 +130,11 @@ def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
         assert varied[3:] == pairs[3:]
         for (source, _), (before, _) in zip(varied, pairs, strict=True):
             assert re.findall("<.*?>", source) == re.findall("<.*?>", before)
+        one_sided = [("", "Ein Hund bellt."), (" ", "x"), ("A dog", "")]
+        assert vary(one_sided, augment=every, seed=seed) == one_sided
         joined = vary(pairs, augment="neighbours@1", seed=seed, symbols=tags)
         assert joined[0] == ("<2de> <bt>one two three four", "eins zwei drei vier")
         assert joined[1:] == pairs[1:]
-
-
-def test_one_sided_text_is_not_changed():
-    pairs = [("", "Ein Hund bellt."), (" ", "x"), ("A dog", "")]
-    varied = vary(pairs, augment=ALL.replace("0.5", "1"))
-    assert all(a is b for a, b in zip(varied, pairs, strict=True))
-
-
-def test_the_field_is_read():
-    assert text_variation_of("") is None
-    assert text_variation_of(" , ") is None
-    wanted = TextVariation({"case": 0.05, "typos": 0.1})
-    assert text_variation_of("typos, case@0.05") == wanted
-    assert list(text_variation_of("typos,case").shares) == ["case", "typos"]
-    assert text_variation_of("typos,case").changing_target == ["case"]
 
 
 @pytest.mark.parametrize(
@@ -167,30 +148,13 @@ def test_the_field_is_read():
         ("typos,typos@0.2", "names typos twice"),
     ],
 )
-def test_mistakes_are_named(augment, message):
+def test_the_field_is_read_and_mistakes_are_named(augment, message):
+    wanted = TextVariation({"case": 0.05, "typos": 0.1})
+    assert text_variation_of("typos, case@0.05") == wanted
+    assert text_variation_of("typos,case").changing_target == ["case"]
+    assert text_variation_of("") is None
     with pytest.raises(UserError, match=re.escape(message)):
         text_variation_of(augment)
-
-
-def test_another_process_makes_the_same_lines():
-    code = (
-        "import numpy as np\n"
-        "from t2t_jax.data.variation import text_variation_of\n"
-        f"vary = text_variation_of({ALL!r})\n"
-        f"print(vary({PAIRS[:20]!r}, np.arange(20), 3, 1))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == str(vary(PAIRS[:20])), done.stderr
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_what_is_measured_can_be_trained_for(name):
-    pairs = [("The old man's friend René talks loudly, often.", "Müllers Hund.")] * 40
-    varied = vary(pairs, augment=f"{name}@1")
-    assert "\n" not in "".join(side for pair in varied for side in pair)
-    targets = {target for _, target in varied} - {pairs[0][1]}
-    assert bool(targets) == DAMAGES[name].changes_target
-    assert sum(pair != pairs[0] for pair in varied) >= 30
 
 
 def test_lines_are_pinned():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t2t_jax.data import tfds as module
-from t2t_jax.data.corpus import open_corpora, open_corpus
+from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.tfds import unreachable
 from t2t_jax.io.errors import UserError
 
@@ -115,27 +115,17 @@ def test_pairs_come_in_the_order_of_the_files_in_both_directions(there):
 
 
 def test_what_is_there_needs_no_network(there, monkeypatch):
-    def touched(*_, **__):
-        raise AssertionError("the network was touched")
-
     for name in ("getaddrinfo", "create_connection", "socket"):
-        monkeypatch.setattr(socket, name, touched)
+        monkeypatch.setattr(socket, name, None)
     assert list(open_("test").pairs()) == DE_EN["test"]
 
 
 @pytest.mark.parametrize(
     ("split", "pairs", "name"),
     [
-        ("train", DE_EN["train"], "train"),
         ("train[1:4]", DE_EN["train"][1:4], "train-1to4"),
-        ("train[:3]", DE_EN["train"][:3], "train-to3"),
-        ("train[3:]", DE_EN["train"][3:], "train-3to"),
         ("train[:40%]", DE_EN["train"][:2], "train-to40pct"),
-        (
-            "test+train[-1:]",
-            DE_EN["test"] + DE_EN["train"][-1:],
-            "test+train--1to",
-        ),
+        ("test+train[-1:]", DE_EN["test"] + DE_EN["train"][-1:], "test+train--1to"),
     ],
 )
 def test_splits_are_sliced_and_added_as_in_tfds(there, split, pairs, name):
@@ -144,17 +134,6 @@ def test_splits_are_sliced_and_added_as_in_tfds(there, split, pairs, name):
         assert list(corpus.pairs()) == pairs
         dashed = version.replace(":", "-")
         assert corpus.name == f"wmt14_translate-de-en{dashed}-{name}"
-
-
-def test_an_empty_split_is_told(there):
-    assert "train[:0] is empty" in told("train[:0]")
-
-
-def test_several_places_and_their_weights(there):
-    places = "tfds:wmt14_translate/de-en:train@2, tfds:wmt14_translate/de-en:test@0.5"
-    corpora = open_corpora(places, "de", "en", weights=True)
-    assert [(c.name[-5:], c.weight) for c in corpora] == [("train", 2), ("-test", 0.5)]
-    assert corpora[0].fingerprint() == open_("train").fingerprint()
 
 
 def test_a_data_set_without_code_or_config_is_read(empty):
@@ -180,23 +159,17 @@ def test_bytes_that_are_no_text_are_told(empty, monkeypatch):
     assert len(list(open_("train[:4]").pairs())) == 4
 
 
-def test_a_fingerprint_changes_with_the_lines_and_the_direction(there, tmp_path):
-    splits = ["train", "test", "train[:3]", "train[:4]", "train[1:3]"]
-    kept = {split: open_(split).fingerprint() for split in splits}
-    assert len(set(kept.values())) == len(splits)
-    assert kept == {split: open_(split).fingerprint() for split in splits}
-    assert kept["train"] != open_("train", source="en", target="de").fingerprint()
-    assert kept["train[:3]"] == open_("train[0:3]", "/de-en:1.0.0").fingerprint()
-
-
-def test_a_fingerprint_changes_with_one_letter(empty):
+def test_a_fingerprint_changes_with_the_lines_and_the_direction(empty):
     prints = []
+    splits = ["train", "test", "train[:3]", "train[:4]", "train[1:3]"]
     for last in ("fünf", "fünF", "fünf"):
-        pairs = [*GERMAN, (last, "five")]
-        write(empty, {"train": pairs, "test": GERMAN})
-        prints.append([open_(split).fingerprint() for split in ("train", "test")])
-    assert prints[0] == prints[2] != prints[1]
-    assert prints[0][1] == prints[1][1]
+        write(empty, {"train": [*GERMAN, (last, "five")], "test": GERMAN})
+        prints.append([open_(split).fingerprint() for split in splits])
+    assert prints[0] == prints[2]
+    assert len({*prints[0]}) == len(splits)
+    assert [a == b for a, b in zip(*prints[:2], strict=True)] == [False, *[True] * 4]
+    assert prints[0][0] != open_("train", source="en", target="de").fingerprint()
+    assert prints[0][2] == open_("train[0:3]", "/de-en:1.0.0").fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -205,18 +178,14 @@ def test_a_fingerprint_changes_with_one_letter(empty):
         ("wmt14_translate/de-en:trian", "de", "'trian'; did you mean 'train'?"),
         ("wmt14_translate/de-en:test+x", "de", "'x'; there are: train, valid"),
         ("wmt14_translate/de-en:train[:9]", "de", "[:9] incompatible with 5"),
-        ("wmt14_translate/de-en:train[x", "de", "Unrecognized split format"),
         ("wmt14_translate/en-de:train", "de", "'en-de'; there are: cs-en, de-en,"),
         ("wmt14_translate/de-en:2.0.0:train", "de", "version 2.0.0, only: 1.0.0"),
         ("wmt14_transalte/de-en:train", "de", "did you mean 'wmt14_translate'?"),
         ("qqq:train", "de", "there are: ted_hrlr_translate, "),
         ("wmt14_translate/de-en:train", "fr", "'fr' (config.data.source='fr'"),
-        ("wmt14_translate/de-en:train", "fr", "languages are: de, en"),
         ("wmt14_translate:train", "de", "languages are: cs, en"),
         ("mnist:train", "de", "languages are: none"),
         ("wmt14_translate/de-en", "de", "want tfds:NAME:SPLIT, "),
-        ("wmt14_translate/de-en:1.0.0", "de", "want tfds:NAME:SPLIT, "),
-        ("", "de", "want tfds:NAME:SPLIT, "),
     ],
 )
 def test_unknown_names_are_told_on_opening(there, no_network, place, source, part):
@@ -232,60 +201,65 @@ def test_no_network_is_told_without_waiting_for_it(empty, no_network):
         f"tfds:wmt14_translate/de-en:train is not in {empty}, and there is no network",
         "(www.statmt.org did not answer within 0.05 s)",
         "tfds.builder('wmt14_translate/de-en').download_and_prepare()",
-        "TFDS_DATA_DIR",
-        "--config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX",
         "for PREFIX.en and PREFIX.de",
     ):
         assert part in message
 
 
-@pytest.mark.parametrize("half", ["incomplete.AB12CD_1.0.0", "1.0.0.incompleteAB12CD"])
-def test_half_a_data_set_is_none(empty, no_network, half):
+def test_half_a_data_set_is_none(empty, no_network):
     write(empty, DE_EN)
-    folder = empty / "wmt14_translate/de-en"
-    (folder / "1.0.0").rename(folder / half)
-    assert "there is no network to download it" in told("train")
+    whole = empty / "wmt14_translate/de-en/1.0.0"
+    for name in ("incomplete.AB12CD_1.0.0", "1.0.0.incompleteAB12CD"):
+        half = whole.rename(whole.with_name(name))
+        assert "there is no network to download it" in told("train")
+        half.rename(whole)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "part"),
-    [
-        ("wmt14_translate-train.tfrecord-00001-of-00002", None, "is missing"),
-        ("wmt14_translate-train.tfrecord-00001-of-00002", 20, "tfrecord-00001-of"),
-        ("wmt14_translate-train.tfrecord-00001-of-00002", 0, "has 0 examples"),
+def test_a_damaged_data_set_is_told(empty):
+    write(empty, DE_EN)
+    records = "wmt14_translate-train.tfrecord-00001-of-00002"
+    for file, length, part in (
+        (records, None, "is missing"),
+        (records, 20, "tfrecord-00001-of"),
+        (records, 0, "has 0 examples"),
         ("dataset_info.json", 30, "Copy it again"),
         ("dataset_info.json", None, "Copy it again"),
-    ],
-)
-def test_a_damaged_data_set_is_told(empty, file, content, part):
+    ):
+        path = empty / "wmt14_translate/de-en/1.0.0" / file
+        whole = path.read_bytes()
+        path.unlink() if length is None else path.write_bytes(whole[:length])
+        message = told("train")
+        path.write_bytes(whole)
+        assert part in message
+        assert "is incomplete or damaged" in message
+
+
+def test_other_formats_and_empty_splits_are_told(empty):
     write(empty, DE_EN)
-    path = empty / "wmt14_translate/de-en/1.0.0" / file
-    whole = path.read_bytes()
-    path.unlink()
-    if content is not None:
-        path.write_bytes(whole[:content])
-    message = told("train")
-    assert part in message
-    assert "is incomplete or damaged" in message
-
-
-def test_other_formats_are_told(empty):
+    assert "train[:0] is empty" in told("train[:0]")
     write(empty, DE_EN, file_format="array_record")
     assert "is stored as array_record; want tfrecord" in told("train")
 
 
-def test_what_is_not_there_is_prepared_when_it_is_read(empty, monkeypatch, capsys):
-    prepared = []
-
-    def prepare(builder, **_):
-        prepared.append(builder.info.full_name)
-        write(empty, DE_EN)
-
+@pytest.fixture
+def download(empty, monkeypatch):
+    """Sets what a download does, instead of asking the network."""
     import tensorflow_datasets as tfds
 
-    code = tfds.builder_cls("wmt14_translate")
-    monkeypatch.setattr(code, "download_and_prepare", prepare)
     monkeypatch.setattr(module, "unreachable", lambda *_: "")
+    code = tfds.builder_cls("wmt14_translate")
+
+    def does(action):
+        monkeypatch.setattr(
+            code, "download_and_prepare", lambda builder, **_: action(builder)
+        )
+
+    return does
+
+
+def test_what_is_not_there_is_prepared_when_it_is_read(empty, download, capsys):
+    prepared = []
+    download(lambda b: prepared.append(b.info.full_name) or write(empty, DE_EN))
     corpora = [open_(split) for split in ("train", "test")]
     assert not prepared
     assert [list(c.pairs()) for c in corpora] == [DE_EN["train"], DE_EN["test"]]
@@ -293,28 +267,22 @@ def test_what_is_not_there_is_prepared_when_it_is_read(empty, monkeypatch, capsy
     assert "downloading wmt14_translate/de-en/1.0.0" in capsys.readouterr().err
 
 
-def test_what_goes_wrong_with_a_download_is_told(empty, monkeypatch):
-    error = ModuleNotFoundError("No module named 'x_y'", name="x_y")
-
-    def prepare(builder, **_):
+def test_what_goes_wrong_with_a_download_is_told(download):
+    def fails(_):
         raise error
 
-    import tensorflow_datasets as tfds
-
-    code = tfds.builder_cls("wmt14_translate")
-    monkeypatch.setattr(code, "download_and_prepare", prepare)
-    monkeypatch.setattr(module, "unreachable", lambda *_: "")
+    download(fails)
+    error = ModuleNotFoundError("No module named 'x_y'", name="x_y")
     assert "ModuleNotFoundError: No module named 'x_y'; pip install x_y" in told("test")
     error = OSError("Not enough disk space")
     assert "could not be prepared: OSError: Not enough disk space" in told("test")
 
 
-@pytest.mark.parametrize("package", ["tensorflow", "tensorflow_datasets"])
-def test_a_missing_package_is_told(there, monkeypatch, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    message = told("train")
-    assert "pip install tensorflow tensorflow-datasets" in message
-    assert "news for news.en and news.de" in message
+def test_a_missing_package_is_told(there, monkeypatch):
+    for package in ("tensorflow", "tensorflow_datasets"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            assert "pip install tensorflow tensorflow-datasets" in told("train")
 
 
 def test_tensorflow_comes_late_and_silently(there):

@@ -32,19 +32,14 @@ def sample():
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_the_words_of_a_tree_are_those_of_its_line(sample, language):
+def test_trees_are_well_formed_with_the_words_of_their_lines(sample, language):
+    tags = set()
     for line, tree in sample[language]:
         # One tree word is one written word, but for Anna 's and can not.
         written = " ".join(tree.words())
         for apart, joined in ((" 's", "'s"), ("can not", "cannot"), (" ,", ",")):
             written = written.replace(apart, joined)
         assert written[:-2] + written[-1] == line
-
-
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_trees_are_well_formed(sample, language):
-    tags = set()
-    for _, tree in sample[language]:
         assert tree.label.split("-")[0] in ("S", "SQ", "SBARQ")
         for node in tree.plain().nodes():
             if node.is_word:
@@ -58,25 +53,10 @@ def test_trees_are_well_formed(sample, language):
     # Few tags, none of which is a label of a phrase.
     assert len(tags) < 45
     assert not tags & PENN
-
-
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_trees_are_pinned(sample, language):
-    """The fingerprints are constants, so the trees must not change under them."""
+    # The fingerprints are constants, so the trees must not change under them.
     trees = "\n".join(bracketed(tree) for _, tree in sample[language])
     digest = hashlib.sha256(trees.encode()).hexdigest()
     assert digest == corpus.TREE_FINGERPRINTS[language]
-
-
-def test_tree_fingerprints_differ():
-    prints = {
-        corpus.tree_fingerprint(split, language, count=count)
-        for split in ("dev", "test")
-        for language in ("en", "de")
-        for count in (None, 3)
-    }
-    assert len(prints) == 8
-    assert not prints & {corpus.fingerprint(split) for split in corpus.SPLITS}
 
 
 # Drawn by hand from the sentences.
@@ -86,14 +66,9 @@ GOLD = [
     "(S (PP (APPRART Am) (NP (NN Freitag))) (VAFIN wird) "
     "(NP (ART der) (ADJA mutige) (NN Sänger)) "
     "(VP (PP (APPRART im) (NP (NN Hotel))) (VVINF weinen)) (. .))",
-    "(SBARQ (WHNP (WP What)) (SQ (MD would) (NP (DT the) (JJ rich) (NN baker)) "
-    "(VP (VB like) (S (VP (TO to) (VP (VB wear)))))) (. ?))",
     "(S (NP (PRP She)) (VP (VBZ does) (RB not) (VP (VB know) (SBAR (IN whether) "
     "(S (NP (DT a) (NN baker)) (VP (VBD laughed) (PP (IN with) (NP (NNP David)))))"
     "))) (. .))",
-    "(S (NP (NP (DT The) (NNS tables)) (SBAR (WHNP (WDT that)) (S (VP (VBP belong) "
-    "(PP (IN to) (NP (DT the) (NNS aunts))))))) (VP (VBP are) (ADJP (JJ heavy))) "
-    "(. .))",
     "(S (NP (NP (ART Die) (NN Tische)) (, ,) (SBAR (WHNP (PRELS die)) "
     "(S (NP (ART den) (NN Tanten)) (VVFIN gehören))) (, ,)) (VAFIN sind) "
     "(ADJP (ADJD schwer)) (. .))",
@@ -107,10 +82,9 @@ GOLD = [
 ]
 
 
-@pytest.mark.parametrize("gold", GOLD)
-def test_a_linguist_would_draw_the_same(sample, gold):
-    drawn = [str(tree.plain()) for pairs in sample.values() for _, tree in pairs]
-    assert gold in drawn
+def test_a_linguist_would_draw_the_same(sample):
+    drawn = {str(tree.plain()) for pairs in sample.values() for _, tree in pairs}
+    assert {*GOLD} <= drawn
 
 
 words = st.text(st.sampled_from("ab()ä'-.,"), min_size=1, max_size=4).filter(
@@ -134,11 +108,8 @@ def test_brackets_are_read_as_they_are_written(tree):
     line = bracketed(tree)
     assert parse_bracketed(line) == tree
     assert parse_bracketed(f"( {line.replace(')', ' )')} )") == tree
-    assert (
-        len(tree.words()) == len(tree.tags()) == tree.spans()[0][2]
-        if (not tree.is_word)
-        else True
-    )
+    if not tree.is_word:
+        assert len(tree.words()) == len(tree.tags()) == tree.spans()[0][2]
 
 
 @pytest.mark.parametrize(

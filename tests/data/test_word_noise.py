@@ -13,35 +13,23 @@ from t2t_jax.text.word_noise import BLANK, NOISES, WordNoise, add_noise, parse_n
 WORDS = st.integers(0, 30).map(lambda n: [f"w{i}" for i in range(n)])
 KEYS = st.tuples(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
 SHARES = st.sampled_from([0.01, 0.3, 0.99])
-LAWS = settings(max_examples=60)
 
 
 def noised(words, name, amount, keys):
     return add_noise(" ".join(words), [WordNoise(name, amount)], *keys).split()
 
 
-@LAWS
-@given(WORDS, KEYS, st.integers(1, 5))
-def test_swapped_words_stay_and_stay_near(words, keys, distance):
+@settings(max_examples=60)
+@given(WORDS, KEYS, SHARES, st.integers(1, 5))
+def test_each_noise_obeys_its_law(words, keys, share, distance):
     moved = noised(words, "swap", distance, keys)
     assert Counter(moved) == Counter(words)
     assert all(abs(words.index(w) - i) <= distance for i, w in enumerate(moved))
-
-
-@LAWS
-@given(WORDS, KEYS, SHARES)
-def test_dropped_words_leave_the_others_in_order_and_at_least_one(words, keys, share):
     left = noised(words, "drop", share, keys)
     assert left == [word for word in words if word in left]
     assert bool(left) == bool(words)
-
-
-@LAWS
-@given(WORDS, KEYS, SHARES)
-def test_blanks_stand_in_the_places_of_words(words, keys, share):
-    found = noised(words, "blank", share, keys)
-    assert len(found) == len(words)
-    assert all(new in (old, BLANK) for old, new in zip(words, found, strict=True))
+    blanked = noised(words, "blank", share, keys)
+    assert all(new in (old, BLANK) for old, new in zip(words, blanked, strict=True))
 
 
 def test_noise_comes_as_often_as_it_should():
@@ -60,11 +48,6 @@ def test_noise_comes_as_often_as_it_should():
     assert shifts == {*range(-3, 4)}
 
 
-def test_one_word_left_by_chance_is_any_of_them():
-    left = {noised("abcd", "drop", 0.99999, (0, n))[0] for n in range(60)}
-    assert left == {*"abcd"}
-
-
 def test_noise_is_of_the_seed_and_the_line_alone():
     noises = parse_noise("drop@0.2,blank@0.2,swap@3")
     line = " ".join(f"w{i}" for i in range(15))
@@ -77,19 +60,13 @@ def test_noise_is_of_the_seed_and_the_line_alone():
 
 
 def test_the_order_is_that_of_writing():
-    """Words of a line that are blanked before they are dropped were all there."""
-    drop_first = parse_noise("drop@0.5,blank@0.999999")
-    blank_first = parse_noise("blank@0.999999, drop@0.5")
-    written = [str(noise) for noise in blank_first]
-    assert written == ["blank@0.999999", "drop@0.5"]
-    assert parse_noise(",".join(written)) == blank_first
-    line = "a b c d e f"
-    assert add_noise(line, drop_first, 0, 1) == add_noise(line, blank_first, 0, 1)
     one, other = (
-        [add_noise(line, parse_noise(written), 0, number) for number in range(9)]
+        [add_noise("a b c d e f", parse_noise(written), 0, n) for n in range(9)]
         for written in ("swap@3,drop@0.5", "drop@0.5,swap@3")
     )
     assert one != other
+    noises = parse_noise("blank@0.99, drop@0.5")
+    assert [str(noise) for noise in noises] == ["blank@0.99", "drop@0.5"]
 
 
 def test_no_noise_changes_no_character():
@@ -103,7 +80,6 @@ def test_no_noise_changes_no_character():
         ("dorp@0.1", "did you mean 'drop'"),
         ("drop", "noise 'drop': want drop@AMOUNT, the share of words, above 0"),
         ("drop@1.0", "noise 'drop@1.0': want drop@AMOUNT"),
-        ("blank@0", "want blank@AMOUNT"),
         ("blank@0.0", "want blank@AMOUNT"),
         ("swap@1.5", "want swap@AMOUNT, a number of places, at least 1"),
         ("swap@0", "want swap@AMOUNT"),

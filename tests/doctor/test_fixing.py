@@ -47,9 +47,8 @@ def test_kept_and_removed_are_all(pairs, tmp_path):
         assert unescaped == pairs[place]
         assert rules
         assert reasons
-    assert {f.name for f in tmp_path.iterdir()} == {
-        *("fixed.en", "fixed.de", "fixed.hashes", "fixed.removed.tsv"),
-    }
+    endings = ".de", ".en", ".hashes", ".removed.tsv"
+    assert sorted(f.name for f in tmp_path.iterdir()) == [f"fixed{e}" for e in endings]
 
 
 def test_nothing_is_overwritten(pairs, tmp_path):
@@ -63,13 +62,7 @@ def test_nothing_is_overwritten(pairs, tmp_path):
         write_fix(examination, tmp_path / "no" / "fixed", LANGUAGES)
     with pytest.raises(UserError, match="one file"):
         write_fix(examination, tmp_path / "fixed", ("en", "en"))
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_text_that_changes_meanwhile_is_not_written(pairs, tmp_path):
-    growing = [*pairs]
-    examination = Examination([MadeUp(growing)])
-    growing.append(("later", "später"))
+    pairs.append(("later", "später"))
     with pytest.raises(UserError, match="changed meanwhile"):
         write_fix(examination, tmp_path / "fixed", LANGUAGES)
     assert not [*tmp_path.iterdir()]

@@ -89,8 +89,8 @@ def test_pieces_are_counted_and_those_of_dev_looked_up(text):
     found = np.flatnonzero(examination.mask_p & np.uint32(BIT["many_pieces"]))
     assert found.tolist() == [100]
     row = findings(examination, LANGUAGES)["references"][0]
-    sides = vocabulary.encode(["鱼", "Fisch"])
-    seen_s = {i for s, _ in pairs for i in vocabulary.encode([s])[0]}
-    seen_t = {i for _, t in pairs for i in vocabulary.encode([t])[0]}
-    unseen = [i not in seen_s for i in sides[0]] + [i not in seen_t for i in sides[1]]
+    unseen = []
+    for line, side in (("鱼", 0), ("Fisch", 1)):
+        seen = {i for ids in vocabulary.encode([p[side] for p in pairs]) for i in ids}
+        unseen += [i not in seen for i in vocabulary.encode([line])[0]]
     assert row["unseen_pieces"] == pytest.approx(np.mean(unseen))

@@ -11,8 +11,8 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.text.characters import class_name
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import relatedness
-from t2t_jax.tools.doctor.checks import missing_numbers, repeated
-from t2t_jax.tools.doctor.rules import BIT, NAMES, RULES, dropping, with_limits
+from t2t_jax.tools.doctor.checks import missing_numbers
+from t2t_jax.tools.doctor.rules import RULES, dropping, with_limits
 
 GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fahren.")
 S, T = GOOD
@@ -23,25 +23,13 @@ CASES = {
         [GOOD, ("%s", "%s"), ("OK", "–")],
     ),
     "copied": (
-        [
-            (S, S),
-            (T, T),
-            ("The old man is in the house now", "The old man is in house now"),
-        ],
+        [(S, S), (T, T), ("The old man is in the house", "The old man is in house")],
         [GOOD, ("Access2Base", "Access2Base"), ("Plateau de Bure",) * 2],
     ),
     "swapped": ([(T, S)], [GOOD, (S, S), ("GIMP 2.10", "GIMP 2.10")]),
     "wrong_side": (
-        [
-            (S, "The men heard their dogs and the boy."),
-            ("Die Männer hörten das Kind.", T),
-        ],
-        [
-            GOOD,
-            (S, S),
-            (S, "Der Film The Boy ist neu."),
-            ("Sky and Steve", "Sky and Jo"),
-        ],
+        [(S, "The men heard their dogs."), ("Die Männer hörten das Kind.", T)],
+        [GOOD, (S, S), (S, "Der Film The Boy ist neu."), ("Sky and I", "Sky and Jo")],
     ),
     "foreign_script": (
         [(S, "Пекарь едет на работу."), ("パン屋は事務所に行く", T)],
@@ -57,48 +45,30 @@ CASES = {
         [GOOD, ("Yes.", "Ein Hund.")],
     ),
     "truncated": (
-        [
-            (
-                "The men heard their dogs, and the mothers bake a cake in the garden.",
-                "Die Männer hörten",
-            )
-        ],
+        [("The men heard their dogs, and the mothers bake a cake.", "Die Männer")],
         [GOOD, ("The men heard their dogs.", "Die Männer hörten sie.")],
     ),
     "ratio": ([(S, T + " " + T + " Und so geht es immer weiter."), (S * 3, T)], [GOOD]),
     "length": ([(S * 40, T * 40)], [GOOD]),
     "numbers": (
         [("It costs 25 or 30.", "Es kostet 25 oder 31."), ("In 1984.", "Damals.")],
-        [
-            ("1,000.50 on 2001-02-28", "1.000,50 am 28.02.2001"),
-            ("Two cats", "2 Katzen"),
-            ("10,000", "10 000"),
-        ],
+        [("1,000.50 on 2001-02-28", "1.000,50 am 28.02.2001"), ("10,000", "10 000")]
+        + [("Two cats", "2 Katzen")],
     ),
     "markup": (
         [("%s of %d", "%s von"), ("<b>x</b>", "x"), ("See https://a.org", "Siehe")],
-        [
-            ("%1$s of %2$d", "%2$d von %1$s"),
-            ('<a href="en">x</a>', '<a href="de">x</a>'),
-            ("100 % of it", "100 % davon"),
-            ("See https://a.org.", "Siehe https://a.org"),
-        ],
+        [("%1$s of %2$d", "%2$d von %1$s"), ("100 % of it", "100 % davon")]
+        + [('<a href="en">x</a>', '<a href="de">x</a>')]
+        + [("See https://a.org.", "Siehe https://a.org")],
     ),
     "punctuation": (
         [("Is he here?", "Er ist da."), ("He is here (now).", "Er ist jetzt da.")],
         [('He said "no."', "Er sagte „nein“."), GOOD, ("OK", "Gut.")],
     ),
     "repetition": (
-        [
-            (S, "Ein Bäcker Bäcker Bäcker Bäcker fährt."),
-            ("in the in the in the box", T),
-        ],
-        [
-            GOOD,
-            ("No, no, no!", "Nein, nein, nein!"),
-            ("very very", "sehr"),
-            ("1 1 1 1", ""),
-        ],
+        [(S, "Ein Bäcker Bäcker Bäcker Bäcker fährt."), ("in the in the in the", T)],
+        [GOOD, ("No, no, no!", "Nein, nein, nein!"), ("very very", "sehr")]
+        + [("1 1 1 1", "")],
     ),
     "mojibake": (
         [(S, T.encode().decode("cp1252")), ("donâ€™t", "nicht")],
@@ -140,25 +110,10 @@ def test_hardly_a_pair_of_a_clean_text_is_accused(text, known):
             assert len(found) <= len(text) * 0.01, (name, found)
 
 
-def test_every_rule_has_a_case_or_a_test_of_its_own():
-    elsewhere = {
-        *("duplicate", "near_duplicate", "other_target", "overlap", "near_overlap"),
-        *("misaligned", "loose_stretch", "many_pieces"),
-        *("cross_entropy", "dual", "contrast"),
-    }
-    assert {*CASES} | elsewhere == {*RULES}
-    assert max(BIT.values()) < 1 << 32  # masks have 32 bits
-    assert len({*BIT.values()}) == len(RULES)
-
-
 def test_overlap_counts_a_short_line_only_with_both_sides(known):
-    line, other = "the OLD captain has sold the green boat, to a friend", "Anders."
-    assert accused(
-        "overlap", [(line, other), ("Yes!", "Nein"), ("yes", "ja")], known
-    ) == {
-        0,
-        2,
-    }
+    line = "the OLD captain has sold the green boat, to a friend"
+    pairs = [(line, "Anders."), ("Yes!", "Nein"), ("yes", "ja")]
+    assert accused("overlap", pairs, known) == {0, 2}
 
 
 def test_related_pairs_have_higher_odds_than_crossed_ones(text, known):
@@ -169,54 +124,37 @@ def test_related_pairs_have_higher_odds_than_crossed_ones(text, known):
     assert np.mean(wrong < 0) > 0.85
 
 
-@pytest.mark.parametrize(
-    ("line", "phrase", "times"),
-    [
-        ("a b c", "", 1),
-        ("a a b b b", "b", 3),
-        ("a b a b a b c", "a b", 3),
-        ("a b c a b c", "a b c", 2),
-        ("x a b a b a", "a b", 2),
-    ],
-)
-def test_repeated_phrases(line, phrase, times):
-    found = repeated(line.split())
-    assert found[1] == times
-    assert found[0].split() == phrase.split() or times == 2
+def test_classes_of_characters():
+    classes = {
+        "Latin": "aß",
+        "Cyrillic": "ж",
+        "Greek": "β",
+        "any language": "µ",
+        "digit": "7",
+        "symbol": "½€",
+        "Han and kana": "か",
+        "replacement": "\ufffd",
+        "control": "\x85",
+        "invisible": "\u200b",
+        "mark": "\u200d",
+        "private": "\ue000\u0378",
+        "punctuation": "»",
+        "space": "\t\xa0",
+    }
+    for name, characters in classes.items():
+        assert {class_name(character) for character in characters} == {name}
+        count_p = View([(characters, "")]).source.count_p(name)
+        assert count_p.tolist() == [len(characters)]
 
 
 @pytest.mark.parametrize(
     ("source", "target", "only"),
-    [
-        (["5"], [], []),
-        (["13"], [], ["13"]),
-        (["5"], ["6"], ["5", "6"]),
-        (["100", "000"], ["100000"], []),
-        (["7", "99"], ["99"], []),
-    ],
+    [("5", "", ""), ("13", "", "13"), ("5", "6", "5 6")]
+    + [("100 000", "", "100000"), ("7 99", "99", "")],
 )
 def test_missing_numbers(source, target, only):
-    assert missing_numbers(source, target, small=12) == only
-
-
-@pytest.mark.parametrize(
-    ("character", "name"),
-    [
-        *(("a", "Latin"), ("ß", "Latin"), ("ж", "Cyrillic"), ("β", "Greek")),
-        *(
-            ("µ", "any language"),
-            ("7", "digit"),
-            ("½", "symbol"),
-            ("か", "Han and kana"),
-        ),
-        *(("\ufffd", "replacement"), ("\x85", "control"), ("\u200b", "invisible")),
-        *(("\u200d", "mark"), ("\ue000", "private"), ("\u0378", "private")),
-        *(("€", "symbol"), ("»", "punctuation"), ("\t", "space"), ("\xa0", "space")),
-    ],
-)
-def test_classes_of_characters(character, name):
-    assert class_name(character) == name
-    assert View([(character, "")]).source.count_p(name).tolist() == [1]
+    found = missing_numbers(source.split(), target.split(), small=12)
+    assert found == only.split()
 
 
 def test_limits_and_drops_are_changed_by_name():
@@ -230,7 +168,6 @@ def test_limits_and_drops_are_changed_by_name():
             with_limits(wrong)
     with pytest.raises(UserError, match="did you mean 'numbers'"):
         dropping("number")
-    assert {*NAMES} == {*RULES}
 
 
 def test_a_lexicon_has_words_of_the_whole_sample(monkeypatch):
@@ -259,6 +196,6 @@ def test_evidence_does_not_depend_on_the_order_of_sets():
             stdout=subprocess.PIPE,
             check=True,
         ).stdout
-        for seed in "123"
+        for seed in "12"
     }
     assert len(said) == 1

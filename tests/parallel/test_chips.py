@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_jax.costs.chips import CHIPS, DEVICES, GIB, find_slice, peak
+from t2t_jax.costs.chips import CHIPS, DEVICES, find_slice, peak
 from t2t_jax.io.errors import UserError
 
 
@@ -17,24 +17,14 @@ def test_every_chip_has_a_source_and_rates_that_hang_together(name):
     assert chip.native or chip.bfloat16 == chip.float32
 
 
-def test_a_tpus_memory_is_what_its_compiler_says():
-    assert CHIPS["v5e"].memory == 15.75 * GIB
-    assert CHIPS["v6e"].memory == 31.5 * GIB
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "topology"),
-    [
-        ("v5e:2x4", 8, "v5e:2x4"),
+def test_slices_have_their_chips():
+    for name, count, topology in (
         ("V5E:4x2", 8, "v5e:2x4"),
         ("v5p:2x2x1", 4, "v5p:2x2x1"),
-        ("h100:8", 8, "h100:8"),
         ("a100-80:1", 1, "a100-80:1"),
-    ],
-)
-def test_slices_have_their_chips(name, count, topology):
-    found = find_slice(name)
-    assert (found.count, found.topology) == (count, topology)
+    ):
+        found = find_slice(name)
+        assert (found.count, found.topology) == (count, topology)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +36,6 @@ def test_slices_have_their_chips(name, count, topology):
         ("v5e:32x16", "nearest are v5e:16x16"),
         ("v5e:2x2x2", "no such slice"),
         ("v5e", "such as v5e:2x4"),
-        ("v5e:two", "such as v5e:2x4"),
         ("h100:2x4", "want a number of chips, such as h100:8"),
     ],
 )
@@ -57,12 +46,13 @@ def test_slices_that_do_not_exist_are_told_with_the_nearest(name, told):
 
 def test_links_are_counted_in_the_slice():
     link = CHIPS["v5e"].link
-    assert find_slice("v5e:1x1").interconnect() == 0
-    assert find_slice("v5e:2x2").interconnect() == 2 * link  # a square
-    assert (
-        find_slice("v5e:2x4").interconnect() == 2.5 * link
-    )  # a ladder: 10 links, 8 chips
-    assert find_slice("v5e:16x16").interconnect() == 4 * link  # a torus
+    for name, links in (
+        ("v5e:1x1", 0),
+        ("v5e:2x2", 2),  # a square
+        ("v5e:2x4", 2.5),  # a ladder: 10 links, 8 chips
+        ("v5e:16x16", 4),  # a torus
+    ):
+        assert find_slice(name).interconnect() == links * link
     assert find_slice("v5p:4x4x4").interconnect() == 6 * CHIPS["v5p"].link
 
 

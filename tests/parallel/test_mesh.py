@@ -1,6 +1,5 @@
 """The same numbers on every mesh, and what does not fit a mesh is told."""
 
-import dataclasses
 import functools
 
 import jax
@@ -8,13 +7,14 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from t2t_jax import config as fields
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training.step import compile_steps, microbatches, state_shardings
+from t2t_jax.training.step import compile_steps, state_shardings
 
 pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
@@ -26,13 +26,9 @@ VOCAB = 40
 
 
 def changed(config=CONFIG, **sections):
-    return dataclasses.replace(
-        config,
-        **{
-            name: dataclasses.replace(getattr(config, name), **fields)
-            for name, fields in sections.items()
-        },
-    )
+    for name, values in sections.items():
+        config = fields.changed(config, name, **values)
+    return config
 
 
 @functools.cache
@@ -64,33 +60,33 @@ def losses(config, devices, vocab=VOCAB, steps=20):
     return found, jax.device_get(state.parameters)
 
 
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("devices", "sections"),
+    ("devices", "vocab", "sections"),
     [
-        slow(8, {}),
-        slow(8, {"mesh": {"data": 2, "fsdp": 4}}),
-        slow(8, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
-        slow(4, {"mesh": {"tensor": 4}}),
-        slow(3, {}),  # 32 rows and one of padding
-        slow(1, {"train": {"accumulate": 4}}),
-        slow(
+        (8, VOCAB, {}),
+        (8, VOCAB, {"mesh": {"data": 2, "fsdp": 4}}),
+        (8, VOCAB, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
+        # A vocabulary that does not divide is replicated.
+        (8, VOCAB + 1, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
+        (4, VOCAB, {"mesh": {"tensor": 4}}),
+        (3, VOCAB, {}),  # 32 rows and one of padding
+        (1, VOCAB, {"train": {"accumulate": 4}}),
+        (
             8,
+            VOCAB,
             {
                 "mesh": {"fsdp": 2, "tensor": 2},
                 "train": {"accumulate": 3},  # 32 rows and 4 of padding
                 "model": {"remat": "dots"},
             },
         ),
-        slow(1, {"model": {"remat": "full"}}),
+        (1, VOCAB, {"model": {"remat": "full"}}),
     ],
 )
-def test_every_mesh_trains_as_one_device(devices, sections):
-    one, one_end = losses(CONFIG, 1)
-    many, many_end = losses(changed(**sections), devices)
+def test_every_mesh_trains_as_one_device(devices, vocab, sections):
+    one, one_end = losses(CONFIG, 1, vocab)
+    many, many_end = losses(changed(**sections), devices, vocab)
     np.testing.assert_allclose(one, many, rtol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), one_end, many_end
@@ -104,21 +100,6 @@ def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch():
     parts = {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 3}}
     many, _ = losses(changed(config, **parts), 8)
     np.testing.assert_allclose(one, many, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_vocabulary_that_does_not_divide_lies_whole():
-    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
-    (one, _), (many, _) = losses(CONFIG, 1, 41), losses(changed(mesh=mesh), 8, 41)
-    np.testing.assert_allclose(one, many, rtol=1e-5)
-
-
-def test_microbatches_are_the_rows_of_a_batch_and_stay_on_their_devices():
-    batch = {"source": np.arange(24 * 5).reshape(24, 5)}
-    parts = microbatches(batch, 3)["source"]
-    assert parts.shape == (3, 8, 5)
-    for number, part in enumerate(parts):
-        np.testing.assert_array_equal(part, batch["source"][number::3])
 
 
 def test_the_state_is_made_in_parts_and_never_whole_on_a_device():
@@ -142,11 +123,8 @@ def test_the_state_is_made_in_parts_and_never_whole_on_a_device():
         assert moment["embedding"]["tokens"].sharding == first.sharding
 
 
-@pytest.mark.parametrize("positions", ["sinusoid", "learned"])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_every_weight_has_a_sharding_rule(positions, norm):
-    config = dataclasses.replace(CONFIG.model, positions=positions, norm=norm)
-    model = build(config, VOCAB)
+def test_every_weight_has_a_sharding_rule():
+    model = build(changed(model={"positions": "learned", "norm": "pre"}).model, VOCAB)
     mesh = meshes.make_mesh(MeshConfig(data=1, fsdp=4, tensor=2))
     where = meshes.shardings(mesh, model.axes, model.shapes)
     jax.tree.map(lambda x, s: s.shard_shape(x.shape), model.shapes, where)
@@ -164,32 +142,25 @@ def test_every_weight_has_a_sharding_rule(positions, norm):
 def test_an_axis_without_a_rule_is_an_error():
     mesh = meshes.make_mesh()
     assert meshes.sharding(mesh, ("batch",)).spec == PartitionSpec(("data", "fsdp"))
-    with pytest.raises(
-        UserError, match="no sharding rule for the axis 'heds'; did you"
-    ):
+    with pytest.raises(UserError, match="no sharding rule for the axis 'heds'; did"):
         meshes.sharding(mesh, ("heds",))
 
 
-def test_a_mesh_takes_all_devices_or_is_refused():
-    assert dict(meshes.make_mesh(MeshConfig(fsdp=2)).shape) == {
-        "data": 4,
-        "fsdp": 2,
-        "tensor": 1,
-    }
-    with pytest.raises(UserError, match="data 3 x fsdp 2 x tensor 1 = 6 devices, but"):
-        meshes.make_mesh(MeshConfig(data=3, fsdp=2))
-    with pytest.raises(UserError, match="fsdp 3 x tensor 1 = 3 devices, but 8 are"):
-        meshes.make_mesh(MeshConfig(fsdp=3))
-    with pytest.raises(UserError, match="data 4 x .* = 4 devices, but 8 are"):
-        meshes.make_mesh(MeshConfig(data=4))
-
-
-@pytest.mark.parametrize("mesh", [{"data": 0}, {"fsdp": -1}, {"fsdp": -2}])
-def test_a_mesh_that_means_nothing_is_refused(mesh):
-    from t2t_jax.config import changed as changed_field
-
-    with pytest.raises(UserError, match=r"config\.mesh"):
-        changed_field(CONFIG, "mesh", **mesh)
+@pytest.mark.parametrize(
+    ("mesh", "told"),
+    [
+        ({"data": 3, "fsdp": 2}, "data 3 x fsdp 2 x tensor 1 = 6 devices, but 8 are"),
+        ({"fsdp": 3}, "fsdp 3 x tensor 1 = 3 devices, but 8 are"),
+        ({"data": 4}, "data 4 x .* = 4 devices, but 8 are"),
+        ({"data": 0}, r"config\.mesh"),
+        ({"fsdp": -2}, r"config\.mesh"),
+    ],
+)
+def test_a_mesh_takes_all_devices_or_is_refused(mesh, told):
+    shape = dict(meshes.make_mesh(MeshConfig(fsdp=2)).shape)
+    assert shape == {"data": 4, "fsdp": 2, "tensor": 1}
+    with pytest.raises(UserError, match=told):
+        meshes.make_mesh(changed(mesh=mesh).mesh)
 
 
 def test_sizes_that_do_not_divide_are_told_with_the_numbers():

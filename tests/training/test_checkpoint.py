@@ -24,7 +24,7 @@ from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
-from tests.small_run import parameters_of
+from tests.small_run import assert_same, parameters_of
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -46,10 +46,6 @@ def state_at(steps, step):
 def progress_at(step):
     rows = [{"step": float(step), "loss": 1 / 3, "gradient_norm": float("inf")}]
     return RunProgress(Position(step, 2 * step), seconds=step / 3, unread=rows)
-
-
-def assert_same(a, b):
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(a), jax.device_get(b))
 
 
 def save(workdir, steps, numbers, keep=3, average=True):
@@ -87,51 +83,35 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, all_devices, devic
     assert where[0] == where[1]
 
 
-def test_before_the_first_there_is_none(tmp_path, steps):
+def test_two_states_and_the_averaging_window_are_kept(tmp_path, steps):
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
     assert checkpoints.restore(steps.shapes, 1) is None
-    checkpoints.close()
     assert parameter_steps(tmp_path) == []
-
-
-def test_two_states_and_the_averaging_window_are_kept(tmp_path, steps):
-    save(tmp_path, steps, [1, 2, 3, 4, 5])
+    checkpoints.close()
+    save(tmp_path, steps, [1, 2, 3, 4])
+    save(tmp_path, steps, [5], average=False)
     states = sorted(p.name for p in (tmp_path / "checkpoints/state").iterdir())
     assert states == ["4", "5"]
+    assert parameter_steps(tmp_path) == [2, 3, 4]
+    save(tmp_path, steps, [5])  # again, over what a killed run left
     assert parameter_steps(tmp_path) == [3, 4, 5]
-
-
-def test_what_is_not_to_be_averaged_leaves_no_parameters(tmp_path, steps):
-    save(tmp_path, steps, [1])
-    save(tmp_path, steps, [2], average=False)
-    assert parameter_steps(tmp_path) == [1]
-
-
-def test_the_best_is_kept_however_many_follow(tmp_path, steps):
-    save(tmp_path, steps, [1, 2])
-    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
-    for step in (1, 2):  # the second takes the place of the first
-        checkpoints.save_best(state_at(steps, step).parameters, step, 10.0 * step)
-    checkpoints.close()
-    save(tmp_path, steps, [3, 4], keep=1)
-    assert parameter_steps(tmp_path, "best") == [2]
-    assert parameter_steps(tmp_path) == [4]
-    assert_same(
-        parameters_of(tmp_path, 2, MODEL.shapes, "best"), state_at(steps, 2).parameters
-    )
+    assert_same(parameters_of(tmp_path, 5, MODEL.shapes), state_at(steps, 5).parameters)
 
 
 def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
-    scores = {10: 3.0, 20: 5.0, 30: 5.0, 40: 1.0, 50: 5.0, 60: 4.0, 70: 9.0}
-    kept = {10: [10], 20: [10, 20], 30: [20, 30], 60: [20, 30], 70: [20, 70]}
-    for step, bleu in scores.items():
-        checkpoints = Checkpoints(
-            Workdir(tmp_path), 1, 2
-        )  # as if started anew each time
+    for step, bleu, kept in (
+        (10, 3.0, [10]),
+        (20, 5.0, [10, 20]),
+        (30, 5.0, [20, 30]),
+        (40, 5.0, [20, 30]),
+        (70, 9.0, [20, 70]),
+    ):
+        checkpoints = Checkpoints(Workdir(tmp_path), 1, 2)  # as after each restart
         checkpoints.save_best(state_at(steps, step).parameters, step, bleu)
         checkpoints.close()
-        assert parameter_steps(tmp_path, "best") == kept.get(step, [20, 30])
-    save(tmp_path, steps, [80])
+        assert parameter_steps(tmp_path, "best") == kept
+    save(tmp_path, steps, [80, 81], keep=1)
+    assert parameter_steps(tmp_path, "best") == [20, 70]
     found, mean = average_checkpoints(
         choose_checkpoints(tmp_path, CONFIG, "best:2"), MODEL.shapes
     )
@@ -166,19 +146,10 @@ def test_with_a_moving_average_it_is_what_is_kept_to_translate_with(tmp_path):
     state = state._replace(ema=jax.tree.map(lambda x: x + 1, state.parameters))
     checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
     checkpoints.save(state, progress_at(1), average=True)
-    checkpoints.close()
+    checkpoints.wait()
     assert_same(parameters_of(tmp_path, 1, MODEL.shapes), state.ema)
-    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
-    restored, _ = checkpoints.restore(steps.shapes, 1)
+    assert_same(checkpoints.restore(steps.shapes, 1)[0], state)
     checkpoints.close()
-    assert_same(restored, state)
-
-
-def test_a_step_made_again_replaces_what_a_killed_run_left(tmp_path, steps):
-    save(tmp_path, steps, [1, 2])
-    save(tmp_path, steps, [2])
-    assert parameter_steps(tmp_path) == [1, 2]
-    assert_same(parameters_of(tmp_path, 2, MODEL.shapes), state_at(steps, 2).parameters)
 
 
 def test_the_average_is_the_mean(tmp_path, steps):
@@ -190,7 +161,7 @@ def test_the_average_is_the_mean(tmp_path, steps):
 
     found, mean = average_checkpoints(choice(1, 2, 6), MODEL.shapes)
     assert found == [1, 2, 6]
-    wanted = jax.tree.map(lambda x: x + 3, steps.init().parameters)
+    wanted = state_at(steps, 3).parameters
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
     assert all(x.dtype == np.float32 for x in jax.tree.leaves(mean))
     assert_same(average_checkpoints(choice(6, 1, 2), MODEL.shapes)[1], mean)
@@ -203,7 +174,7 @@ def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps)
     with pytest.raises(UserError, match="has shape"):
         parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)
     other = build(dataclasses.replace(CONFIG.model, output_bias=True), 11).shapes
-    told = "has nothing, where this one has embedding.output_bias. Use the version"
+    told = "where this one has embedding.output_bias. Use the version"
     with pytest.raises(UserError, match=told):
         parameters_of(tmp_path, 1, other)
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)

@@ -12,12 +12,8 @@ from t2t_jax.workdir import Workdir
 
 
 def row(step, norm=1.0, loss=2.0, in_a_row=0):
-    return {
-        "step": step,
-        "gradient_norm": norm,
-        "loss": loss,
-        "skipped_in_a_row": in_a_row,
-    }
+    values = {"gradient_norm": norm, "loss": loss, "skipped_in_a_row": in_a_row}
+    return {"step": step, **values}
 
 
 def test_what_is_not_finite_is_always_alarming():
@@ -60,14 +56,6 @@ def rollback(step, to):
     return Rollback(step, Position(), Position(*to), "inf")
 
 
-def test_rollbacks_come_back_as_they_were_written(tmp_path):
-    rollbacks = Rollbacks(Workdir(tmp_path))
-    assert rollbacks.all == []
-    rollbacks.add(rollback(4, (0, 9)))
-    rollbacks.add(rollback(8, (1, 2)))
-    assert Rollbacks(Workdir(tmp_path)).all == rollbacks.all
-
-
 def test_data_goes_on_where_the_last_rollback_put_it(tmp_path):
     rollbacks = Rollbacks(Workdir(tmp_path))
     own = Position(7, 7)
@@ -80,13 +68,14 @@ def test_data_goes_on_where_the_last_rollback_put_it(tmp_path):
     assert rollbacks.last_before(5) == (4, Position(0, 9))
     assert rollbacks.last_before(9) == (8, Position(0, 15))
     rollbacks.add(rollback(4, (1, 0)))  # back over the second, and the first again
+    assert Rollbacks(Workdir(tmp_path)).all == rollbacks.all
     assert rollbacks.position(4, own) == Position(1, 0)
     assert rollbacks.position(8, own) == own
     assert rollbacks.last_before(9) == (4, Position(1, 0))
 
 
-@pytest.mark.parametrize("content", [b"", b"[{}]", b'{"a": 1}', b"[[1]]", b"\xff\xfe"])
-def test_a_damaged_file_of_rollbacks_is_told(tmp_path, content):
-    (tmp_path / "rollbacks.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"rollbacks.json is damaged"):
-        Rollbacks(Workdir(tmp_path))
+def test_a_damaged_file_of_rollbacks_is_told(tmp_path):
+    for content in (b"", b"[{}]", b'{"a": 1}', b"[[1]]", b"\xff\xfe"):
+        (tmp_path / "rollbacks.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"rollbacks.json is damaged"):
+            Rollbacks(Workdir(tmp_path))

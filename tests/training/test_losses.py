@@ -66,33 +66,23 @@ def test_the_gradient_is_the_finite_difference(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_padding_microbatches_and_devices_change_nothing(name):
+def test_padding_parts_and_devices_change_nothing(name, monkeypatch):
     whole = trained(sgd(name))
     padded = {k: np.pad(x, ((0, ROWS), (0, 2))) for k, x in batch_of().items()}
     assert_close(trained(sgd(name), padded), whole)
     assert_close(trained(sgd(name, accumulate=4)), whole)
-    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
-    # The mesh is not in the state; dropout is that of the row, on any device.
-    one = trained(sgd(name), rate=0.3)
-    assert_close(trained(sgd(name, mesh=mesh), rate=0.3, devices=8), one)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_chunks_change_nothing(name, monkeypatch):
-    whole = trained(sgd(name), rate=0.3)
-    sizes = []
-    monkeypatch.setattr(chunks, "_chunks", lambda shape, *_: sizes.append(shape) or 3)
-    assert_close(trained(sgd(name), rate=0.3), whole)
-    assert sizes
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_every_metric_has_its_count(name):
-    _, metrics = trained(sgd(name))
+    _, metrics = whole
     tokens = batch_of()["target_segment"].sum()
     assert metrics["tokens"] == metrics["nll_count"] == tokens
     assert metrics["loss_count"] == LOSSES[name].count(batch_of())
-    assert np.isfinite(metrics["nll"])
+    # The mesh is not in the state; dropout is that of the row, on any device.
+    one = trained(sgd(name), rate=0.3)
+    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
+    assert_close(trained(sgd(name, mesh=mesh), rate=0.3, devices=8), one)
+    sizes = []
+    monkeypatch.setattr(chunks, "_chunks", lambda shape, *_: sizes.append(shape) or 3)
+    assert_close(trained(sgd(name), rate=0.3), one)
+    assert sizes
 
 
 class Fixed:
@@ -130,12 +120,10 @@ def test_r_drop_is_the_formula():
     config = config_of(loss="r_drop", options={"r_drop_alpha": alpha})
     module = Fixed(*(jnp.asarray(x, jnp.float32) for x in (table, *passes)))
     total, sums = LOSSES["r_drop"].sums(module, batch, None, config, 1)
-    np.testing.assert_allclose(total, costs[real].sum(), rtol=1e-5)
-    np.testing.assert_allclose(sums["nll"][0], nll[real].sum(), rtol=1e-5)
-    np.testing.assert_allclose(
-        sums["kl"][0], (kl[0] + kl[1])[real].sum() / 2, rtol=1e-5
-    )
     assert int(sums["kl"][1]) == real.sum()
+    kl = (kl[0] + kl[1]) / 2
+    for got, wanted in ((total, costs), (sums["kl"][0], kl), (sums["nll"][0], nll)):
+        np.testing.assert_allclose(got, wanted[real].sum(), rtol=1e-5)
 
 
 def test_r_drop_has_two_passes_that_differ_in_dropout():
@@ -184,21 +172,18 @@ def test_distillation_is_the_formula(sparse):
         total, sums = LOSSES["distillation"].sums(
             modules[0], batch, None, taught(), 1, modules[1:]
         )
-    np.testing.assert_allclose(total, costs[real].sum(), rtol=1e-12)
     kl = (q * (np.log(q) - log_p_soft)).sum(-1)
-    np.testing.assert_allclose(sums["kl"][0], kl[real].sum(), rtol=1e-12)
-    np.testing.assert_allclose(
-        sums["nll"][0], -(one_hot * log_p).sum(-1)[real].sum(), rtol=1e-12
-    )
+    nll = -(one_hot * log_p).sum(-1)
     assert int(sums["kl"][1]) == real.sum()
+    for got, wanted in ((total, costs), (sums["kl"][0], kl), (sums["nll"][0], nll)):
+        np.testing.assert_allclose(got, wanted[real].sum(), rtol=1e-12)
 
 
 def test_of_a_teacher_that_is_the_student_there_is_nothing_to_learn():
     config = taught(alpha=1.0, temperature=1.0)
     steps = steps_of(config)
     placed = meshes.place_batch(steps.mesh, batch_of())
-    twin = (steps.init().parameters,)
-    _, metrics = steps.train(steps.init(), placed, *twin)
+    _, metrics = steps.train(steps.init(), placed, steps.init().parameters)
     assert metrics["kl"] == pytest.approx(0, abs=1e-7)
     assert metrics["gradient_norm"] == pytest.approx(0, abs=1e-6)
     _, other = trained(config)  # the teacher has weights of its own
@@ -206,24 +191,14 @@ def test_of_a_teacher_that_is_the_student_there_is_nothing_to_learn():
     assert other["gradient_norm"] > 0.01
 
 
-def test_without_weight_the_teacher_changes_nothing():
-    (one, of_one), (other, of_other) = map(trained, (taught(0.0), sgd("cross_entropy")))
-    assert_close(one.parameters, other.parameters)
-    assert of_one["loss"] == pytest.approx(float(of_other["loss"]), rel=1e-6)
-
-
 def test_no_teacher_and_impossible_options_are_refused():
     with pytest.raises(UserError, match=r"needs a teacher, but .*teacher=''"):
         frozen_workdirs(sgd("distillation"))
     assert frozen_workdirs(taught()) == ("a", "b")
     assert frozen_workdirs(sgd("r_drop")) == ()
-    with pytest.raises(
-        UserError, match=r"teacher_weight=1\.5 is too large; want at least 0 and at"
-    ):
+    with pytest.raises(UserError, match=r"teacher_weight=1\.5 is too large"):
         taught(alpha=1.5)
-    with pytest.raises(
-        UserError, match=r"teacher_temperature=0\.0 is too small; want above 0"
-    ):
+    with pytest.raises(UserError, match=r"teacher_temperature=0\.0 is too small"):
         taught(temperature=0.0)
 
 

@@ -36,12 +36,16 @@ def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "kind": "train", "loss": 3.0}\n{"step": 2, "ki')
     lines = MetricsLog(path)
-    lines.write(2, "train", {"loss": 2.0})
+    lines.write(2, "train", {"loss": float("nan"), "gradient_norm": float("inf")})
     lines.close()
-    assert [entry["step"] for entry in read(path)] == [1, 2]
+    entries = read(path)
+    assert [entry["step"] for entry in entries] == [1, 2]
+    assert (entries[1]["loss"], entries[1]["gradient_norm"]) == (None, None)
 
 
 def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
+    Reporter(Workdir(tmp_path), 100, 100).close()  # without a metric, no file
+    assert not (tmp_path / "tensorboard").exists()
     watch = Reporter(Workdir(tmp_path), 0, 100)
     values = {"loss": 1.5, "tokens_per_second": 1234.0, "skipped": 2.0}
     values |= {"seconds_per_step": 1.25, "mfu": 0.375}
@@ -55,16 +59,3 @@ def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
     ) in told
     assert read(tmp_path / "metrics.jsonl")[0]["loss"] == 1.5
     assert list((tmp_path / "tensorboard").iterdir())
-
-
-def test_without_a_metric_no_tensorboard_file_is_added(tmp_path):
-    Reporter(Workdir(tmp_path), 100, 100).close()
-    assert not (tmp_path / "tensorboard").exists()
-
-
-def test_what_is_not_a_number_is_null(tmp_path):
-    lines = MetricsLog(tmp_path / "metrics.jsonl")
-    lines.write(1, "train", {"loss": float("nan"), "gradient_norm": float("inf")})
-    lines.close()
-    entry = read(tmp_path / "metrics.jsonl")[0]
-    assert (entry["loss"], entry["gradient_norm"]) == (None, None)

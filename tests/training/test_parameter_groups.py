@@ -52,10 +52,8 @@ def test_the_others_train_as_without_frozen_parts():
     sgd = {"optimizer": "sgd", "options": {"momentum": 0.0}}
     plain, frozen = (step_of(config_of(**sgd, freeze=f), 1)[1] for f in ("", "bias"))
     for part in ("query", "embedding"):
-        jax.tree.map(
-            np.testing.assert_array_equal,
-            *(state.parameters[part] for state in (plain, frozen)),
-        )
+        parts = (state.parameters[part] for state in (plain, frozen))
+        jax.tree.map(np.testing.assert_array_equal, *parts)
 
 
 def test_a_mesh_does_not_matter():
@@ -86,9 +84,7 @@ def test_mistakes_name_the_parts():
         split_frozen(shapes_of(layers=1), "encodr")
     with pytest.raises(UserError, match="nothing would be trained"):
         split_frozen(model_of().shapes, "embedding,query,bias")
-    with pytest.raises(
-        UserError, match=r"layer_decay=1.5 is too large; want at least 0 and at most 1"
-    ):
+    with pytest.raises(UserError, match=r"layer_decay=1.5 is too large"):
         config_of(layer_decay=1.5)
 
 

@@ -33,18 +33,10 @@ def test_it_rises_to_its_peak_and_stays_positive(name, warmup):
         rate_s[:warmup], 0.5 * np.arange(1, STEPS + 1)[:warmup] / warmup, rtol=1e-5
     )
     assert (np.diff(rate_s[warmup - 1 :]) <= 1e-7).all()  # never rises again
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_it_has_no_jumps(name):
-    rate_s = rates(config_of(name, peak=0.5))
-    assert np.abs(np.diff(rate_s)).max() <= 1.01 * 0.5 / WARMUP
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_its_peak_is_the_papers_unless_another_is_wanted(name):
-    peak = rates(config_of(name)).max()
-    assert peak == pytest.approx((512 * WARMUP) ** -0.5, rel=1e-5)
+    assert np.abs(np.diff(rate_s)).max() <= 1.01 * 0.5 / min(warmup, WARMUP)  # no jumps
+    papers = rates(config_of(name, warmup=warmup)).max()
+    if warmup <= STEPS:
+        assert papers == pytest.approx((512 * warmup) ** -0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize("warmup", [1, WARMUP, 2 * STEPS])
@@ -73,10 +65,8 @@ def test_a_run_that_depends_on_its_length_does_not_continue_with_another(
     monkeypatch.setattr(Workdir, "config", lambda _: old)
     with pytest.raises(UserError) as error:
         Workdir(tmp_path).changes(config_of("cosine", steps=200))
-    assert (
-        "--config.train.steps: 100 there, 200 now (the run depends on it, because of "
-        "train.schedule='cosine')"
-    ) in str(error.value)
+    told = "steps: 100 there, 200 now (the run depends on it, because of train.schedule"
+    assert told in str(error.value)
 
 
 def test_points_by_hand():

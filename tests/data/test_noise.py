@@ -1,0 +1,291 @@
+"""Noise on text: what is hidden or cut out, and that nothing else changes it."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_jax.data.batching import plan_epoch
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.noise import (
+    MASK,
+    MASKINGS,
+    SENTINELS,
+    Masking,
+    MaskingOptions,
+    SpanCorruption,
+)
+from t2t_jax.data.pairs import Pairs, encode_pairs
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.io.errors import UserError
+
+WORDS = ["unbelievable", "dogs", "chase", "the", "unhappy", "cats,", "in", "gardens"]
+EOS, TAG = 2, 77
+
+
+@functools.cache
+def vocabulary(*symbols):
+    lines = [" ".join(WORDS[i:] + WORDS[:i]) for i in range(len(WORDS))]
+    return Vocabulary(train_tokenizer(lines, 320 + 10 * len(symbols), symbols))
+
+
+def planned(pairs, batching="packed", seed=1, epoch=2):
+    options = {"batch_tokens": 8 * 400, "batching": batching}
+    return plan_epoch(*pairs.lengths(), **options, seed=seed, epoch=epoch)
+
+
+def examples(pairs, batching="packed", seed=1, epoch=2, part=None):
+    """By pair: the tokens of source and target, and which targets are predicted."""
+    found = {}
+    for layout in planned(pairs, batching, seed, epoch):
+        if part is not None:
+            layout = layout.only(layout.row_p % 2 == part)
+        batch = pairs.batch(layout, seed, epoch)
+        for pair, row, segment in zip(
+            layout.pair_p, layout.row_p, layout.segment_p, strict=True
+        ):
+            source, target = (
+                batch[f"{side}_segment"][row] == segment
+                for side in ("source", "target")
+            )
+            sentence = source if pairs.noise.__class__ is Masking else target
+            found[int(pair)] = (
+                (*batch["source"][row][source].tolist(),),
+                (*batch["target"][row][sentence].tolist(),),
+                (*target[sentence].tolist(),),
+            )
+    return found
+
+
+def check_dependences(make, epoch, long):
+    """Examples depend on seed, epoch and number alone, and on each of them."""
+    packed = examples(make(), epoch=epoch)
+    again = make()  # as after a restart
+    assert packed == examples(again, "bucketed", epoch=epoch)
+    of_processes = [examples(again, epoch=epoch, part=part) for part in range(2)]
+    assert packed == of_processes[0] | of_processes[1]
+    of = [examples(long, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0))]
+    assert len({example for found in of for example in found.values()}) == 6
+
+
+def check_empty_share(pairs):
+    (layout,) = planned(pairs)
+    nothing = pairs.batch(layout.only(np.zeros(len(pairs), bool)), 0, 0)
+    assert not any(array.any() for array in nothing.values())
+
+
+# ----------------------------------------------------------------------------- masking
+
+
+def masked_pairs(lines, **masking):
+    known = vocabulary(MASK)
+    sides = encode_pairs([("", line) for line in lines], known, 1, sides=(1,))
+    return Pairs(*sides, {}, noise=Masking(known, MaskingOptions(**masking)))
+
+
+LINES = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join),
+    min_size=1,
+    max_size=40,
+)
+MASKING = st.fixed_dictionaries(
+    {
+        "masking": st.sampled_from(MASKINGS),
+        "mask_rate": st.sampled_from([0.02, 0.15, 0.5]),
+    }
+)
+
+
+@settings(max_examples=25)
+@given(LINES, MASKING)
+def test_at_least_one_piece_of_every_sentence_is_hidden_and_never_its_end(lines, how):
+    pairs = masked_pairs(lines, **how)
+    found = examples(pairs)
+    assert len(found) == len(lines)
+    for pair, (read, sentence, hidden) in found.items():
+        assert sentence == tuple(pairs.target[pair].tolist())
+        assert any(hidden)
+        assert not hidden[-1]
+        for i, (was, now) in enumerate(zip(sentence, read, strict=True)):
+            assert hidden[i] or was == now
+        if how["masking"] != "piece":  # words are hidden as a whole
+            begins = [vocabulary(MASK).piece(i)[0] in "▁," for i in sentence]
+            for i in range(1, len(sentence) - 1):
+                assert begins[i] or hidden[i] == hidden[i - 1]
+
+
+@settings(max_examples=10)
+@given(LINES, MASKING, st.integers(0, 9))
+def test_masking_depends_on_seed_epoch_and_number_alone(lines, how, epoch):
+    long = masked_pairs([" ".join(WORDS * 4)] * 2)
+    check_dependences(lambda: masked_pairs(lines, **how), epoch, long)
+
+
+def masked(**how):
+    """Masks a long text of independent pieces; returns read, sentence, hidden."""
+    noise = Masking(vocabulary(MASK), MaskingOptions(**how))
+    ids = vocabulary(MASK).encode([" ".join(WORDS * 20)], end=True)[0]
+    text = ragged([ids] * 60)
+    read, hidden = noise.masked(text, np.arange(60), 0, 0)
+    return read, text.tokens, hidden
+
+
+@pytest.mark.parametrize("masking", MASKINGS)
+def test_rates_are_those_of_the_options(masking):
+    read, text, hidden = masked(masking=masking, mask_rate=0.2)
+    assert hidden.mean() == pytest.approx(0.2, abs=0.015)
+    is_mask = read == vocabulary(MASK).id_of(MASK)
+    assert is_mask.sum() / hidden.sum() == pytest.approx(0.8, abs=0.02)
+    # A random piece may be the right one, but seldom.
+    assert (read != text)[~is_mask].sum() / hidden.sum() == pytest.approx(0.1, abs=0.02)
+    read, text, hidden = masked(masking=masking, as_mask=0.0, as_random=0.0)
+    np.testing.assert_array_equal(read, text)
+    assert hidden.any()
+
+
+def test_random_pieces_are_ordinary():
+    read, _, hidden = masked(as_mask=0.0, as_random=1.0, mask_rate=0.5)
+    drawn = set(read[hidden].tolist())
+    assert len(drawn) > 50
+    assert all(vocabulary(MASK).spelling(i).strip() for i in drawn)
+    assert vocabulary(MASK).id_of(MASK) not in drawn
+
+
+def test_masked_spans_have_the_mean_length():
+    """Here every piece is a word, so that runs of pieces are runs of words."""
+    noise = Masking(vocabulary(MASK), MaskingOptions(masking="span", mean_span=4.0))
+    (word,) = vocabulary(MASK).encode(["the"])[0]
+    text = ragged([[word] * 5_000 + [EOS]] * 8)
+    _, hidden = noise.masked(text, np.arange(8), 0, 0)
+    runs = np.sum(hidden[1:] & ~hidden[:-1]) + hidden[0]
+    assert hidden.sum() / runs == pytest.approx(4.0, abs=0.2)
+    assert hidden.mean() == pytest.approx(0.15, abs=0.01)
+
+
+def test_an_empty_line_and_an_empty_share_hide_nothing():
+    pairs = masked_pairs(["", "the cats"])
+    assert not any(examples(pairs)[0][2])
+    check_empty_share(pairs)
+
+
+# ----------------------------------------------------------------------- cut-out spans
+
+
+@functools.cache
+def sentinels():
+    return [vocabulary(*SENTINELS).id_of(symbol) for symbol in SENTINELS]
+
+
+# Words have ids that no sentinel has. Ids differ, so that an order shows.
+SENTENCES = st.lists(st.integers(0, 150), min_size=1, max_size=12)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "mask_rate": st.sampled_from([0.05, 0.15, 0.5, 0.9]),
+        "mean_span": st.sampled_from([1.0, 1.5, 3.0, 20.0]),
+    }
+)
+
+
+def cut_pairs(lengths, tagged=False, **options):
+    targets = [[*range(5_000, 5_000 + n), EOS] for n in lengths]
+    sources = [[TAG, EOS] if tagged else [] for _ in lengths]
+    noise = SpanCorruption(vocabulary(*SENTINELS), **options)
+    return Pairs(ragged(sources), ragged(targets), {}, noise=noise)
+
+
+def restored(source, target):
+    """Puts the spans back in the places of their sentinels."""
+    spans, sentinel = {}, None
+    for token in target[:-1]:
+        if token in sentinels():
+            sentinel = token
+            assert sentinel not in spans
+        spans.setdefault(sentinel, []).append(token)
+    whole = []
+    for token in source:
+        whole += spans.pop(token)[1:] if token in sentinels() else [token]
+    assert not spans
+    return whole
+
+
+@settings(max_examples=40)
+@given(SENTENCES, OPTIONS, st.booleans())
+def test_nothing_is_lost_and_lengths_are_those_foretold(lengths, options, tagged):
+    pairs = cut_pairs(lengths, tagged, **options)
+    foretold = np.transpose(pairs.lengths()).tolist()
+    found = examples(pairs)
+    assert sorted(found) == [*range(len(lengths))]
+    for pair, (source, target, _) in found.items():
+        assert [len(source), len(target)] == foretold[pair]
+        assert source[-1] == target[-1] == EOS
+        whole = [TAG] * tagged + pairs.target[pair].tolist()
+        assert restored(source, target) == whole
+        spans = [token for token in source if token in sentinels()]
+        # In order, none of them empty, and no two adjoin.
+        assert spans == sentinels()[: len(spans)]
+        assert bool(spans) == (lengths[pair] > 0)
+        assert not spans or target[0] == spans[0]
+        for side in (source, target):
+            at = [i for i, token in enumerate(side) if token in sentinels()]
+            assert all(b - a > 1 for a, b in itertools.pairwise(at))
+
+
+@settings(max_examples=10)
+@given(SENTENCES, OPTIONS, st.integers(0, 9))
+def test_cutting_depends_on_seed_epoch_and_number_alone(lengths, options, epoch):
+    long = cut_pairs([100, 100])
+    check_dependences(lambda: cut_pairs(lengths, **options), epoch, long)
+
+
+def test_counts_are_those_of_the_formula_and_all_places_are_as_probable():
+    pairs = cut_pairs([100] * 4_000)
+    assert {(*both,) for both in np.transpose(pairs.lengths())} == {(91, 21)}
+    _, target = pairs.noise.corrupted(
+        pairs.source, pairs.target, np.arange(4_000), 0, 0
+    )
+    cut = target.tokens[(target.tokens >= 5_000)] - 5_000
+    # A piece in the middle is cut out 600 times in 4,000, with a spread of about 23.
+    middle = np.bincount(cut, minlength=100)[5:-5]
+    assert np.all(np.abs(middle - middle.mean()) < 5 * 23)
+    assert middle.mean() == pytest.approx(600, rel=0.05)
+    # The 5 lengths that add up to 15 pieces are as often long in any place.
+    begins = np.flatnonzero(np.isin(target.tokens, sentinels()))
+    spans = np.diff(np.append(begins, len(target.tokens))).reshape(4_000, 5)
+    spans[:, -1] -= 1  # EOS
+    np.testing.assert_allclose(spans.mean(0) - 1, 3.0, atol=0.2)
+
+
+def test_other_pairs_of_a_mixture_are_left_as_they_are():
+    sources, targets = [(TAG, EOS)] * 3, [(*range(5_000, 5_020), EOS)] * 3
+    applies_p = np.array([False, True, False])
+    noise = SpanCorruption(vocabulary(*SENTINELS), applies_p=applies_p)
+    pairs = Pairs(ragged(sources), ragged(targets), {}, noise=noise)
+    found = examples(pairs)
+    assert found[0][:2] == found[2][:2] == (sources[0], targets[0])
+    assert found[1][0][0] == TAG
+    assert sentinels()[0] in found[1][0]
+    check_empty_share(pairs)
+
+
+@pytest.mark.parametrize(
+    ("noise", "options", "message"),
+    [
+        (MaskingOptions, {"mask_rate": 0.0}, "want .* 0 < mask_rate < 1"),
+        (MaskingOptions, {"as_mask": 0.8, "as_random": 0.3}, "at most 1 together"),
+        (MaskingOptions, {"masking": "span", "mean_span": 1.0}, "mean_span=1.0; at "),
+        (SpanCorruption, {"mask_rate": 1.0}, "want 0 < mask_rate"),
+        (SpanCorruption, {"mean_span": 0.5}, "at least 1"),
+    ],
+)
+def test_refuses_options_out_of_range(noise, options, message):
+    known = [vocabulary(*SENTINELS)] if noise is SpanCorruption else []
+    with pytest.raises(UserError, match=message):
+        noise(*known, **options)
+    model = vocabulary(*SENTINELS).model
+    apart = Vocabulary(model, source=Vocabulary(model))
+    with pytest.raises(UserError, match="the same vocabulary"):
+        SpanCorruption(apart)
