@@ -1,6 +1,5 @@
 """Data sets in TFDS's own format on disk, read as the real ones; and missing ones."""
 
-import importlib.util
 import shutil
 import socket
 import subprocess
@@ -15,12 +14,6 @@ from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.tfds import unreachable
 from t2t_jax.io.errors import UserError
 
-# They are imported where they are used: by the worker that runs these tests alone.
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("tensorflow", "tensorflow_datasets"))),
-    reason="TensorFlow or TensorFlow Datasets is missing",
-)
-
 GERMAN = [("eins", "one"), ("zwei", "two"), ("drei", "three"), ("vier", "four")]
 DE_EN = {
     "train": [*GERMAN, ("fünf", "five")],
@@ -32,6 +25,7 @@ FR_EN = {"train": [("un", "one")], "validation": [("", "two")], "test": [("six",
 
 def write(folder, splits, config="de-en", name="wmt14_translate", file_format=None):
     """Prepares pairs through TFDS as it prepares the real ones, in several files."""
+    # Imported where it is used: only the worker that runs these tests waits for it.
     import tensorflow_datasets as tfds
 
     languages = config.split("-") if config else ["de", "en"]
@@ -41,10 +35,8 @@ def write(folder, splits, config="de-en", name="wmt14_translate", file_format=No
         url_infos = None  # wants importlib_resources, which TFDS does not install
 
         def _info(self):
-            features = tfds.features.Translation(languages=languages)
-            return self.dataset_info_from_configs(
-                features=features, disable_shuffling=True
-            )
+            options = {"features": tfds.features.Translation(languages=languages)}
+            return self.dataset_info_from_configs(**options, disable_shuffling=True)
 
         def _split_generators(self, _):
             return {split: self._generate_examples(splits[split]) for split in splits}

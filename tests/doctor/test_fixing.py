@@ -100,20 +100,17 @@ def test_the_command(text, tmp_path, run_doctor):
         assert len([*csv.reader(file, delimiter="\t")]) == content["dropped"] + 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_mistakes_are_reported_before_anything_is_read(run_doctor):
+    for flags, message in (
         ({"html": "page.txt"}, "ends in .html"),
         ({"fix": ""}, "empty"),
         ({"reverse": "x"}, "--workdir"),
         ({"config": {"task": {"kind": "language_model"}}}, "pairs of two languages"),
         ({"config": {"data": {"train": ""}}}, "names no text"),
         ({"limit": ["ratio.x=1"]}, "no such limit"),
-    ],
-)
-def test_mistakes_are_reported_before_anything_is_read(flags, message, run_doctor):
-    with pytest.raises(UserError, match=message):
-        run_doctor(**flags)
+    ):
+        with pytest.raises(UserError, match=message):
+            run_doctor(**flags)
 
 
 @pytest.fixture

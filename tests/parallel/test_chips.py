@@ -27,9 +27,8 @@ def test_slices_have_their_chips():
         assert (found.count, found.topology) == (count, topology)
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
+def test_slices_that_do_not_exist_are_told_with_the_nearest():
+    for name, told in (
         ("v5:2x4", "did you mean 'v5"),
         ("h10:8", "did you mean 'h100'"),
         ("v5e:3x5", "nearest are v5e:4x4 and v5e:2x4"),
@@ -37,11 +36,9 @@ def test_slices_have_their_chips():
         ("v5e:2x2x2", "no such slice"),
         ("v5e", "such as v5e:2x4"),
         ("h100:2x4", "want a number of chips, such as h100:8"),
-    ],
-)
-def test_slices_that_do_not_exist_are_told_with_the_nearest(name, told):
-    with pytest.raises(UserError, match=told):
-        find_slice(name)
+    ):
+        with pytest.raises(UserError, match=told):
+            find_slice(name)
 
 
 def test_links_are_counted_in_the_slice():
