@@ -8,6 +8,7 @@ import re
 import pytest
 import sacrebleu
 
+from t2t_jax.data.corpus import open_corpus
 from t2t_jax.grammar import corpus, lexicon, sentences
 from t2t_jax.grammar.clauses import Adjunct, Clause, Phrase, written
 from t2t_jax.grammar.english import english
@@ -233,6 +234,12 @@ def test_the_text_is_pinned(splits):
     for split, digest in wanted.items():
         lines = "".join(f"{en}\t{de}\n" for en, de in splits[split])
         assert hashlib.sha256(lines.encode()).hexdigest() == digest, split
+
+
+def test_it_is_read_in_both_directions(splits):
+    for step, languages in ((1, ("en", "de")), (-1, ("de", "en"))):
+        first = next(open_corpus("grammar:dev", *languages).pairs())
+        assert first == splits["dev"][0][::step]
 
 
 def test_no_sentence_is_in_two_splits_or_twice(splits):

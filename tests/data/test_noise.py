@@ -30,7 +30,7 @@ EOS, TAG = 2, 77
 @functools.cache
 def vocabulary(*symbols):
     lines = [" ".join(WORDS[i:] + WORDS[:i]) for i in range(len(WORDS))]
-    return Vocabulary(train_tokenizer(lines, 320 + 10 * len(symbols), symbols))
+    return Vocabulary(train_tokenizer(lines, 330 + len(symbols), symbols))
 
 
 def planned(pairs, batching="packed", seed=1, epoch=2):
