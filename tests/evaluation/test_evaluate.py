@@ -10,8 +10,9 @@ import pytest
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
 from t2t_jax.commands.flags import SEARCH
+from t2t_jax.data.corpus import open_corpora
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import results_folder
+from t2t_jax.evaluation.scores import read_baselines, results_folder
 from t2t_jax.tasks.translation import Translation
 from tests.decoding.small_translator import translator
 from tests.small_run import contents
@@ -115,7 +116,6 @@ def test_wrong_flags_are_named_before_anything_is_translated(run, tmp_path):
     before = contents(tmp_path / "work")
     for flags, message in (
         ({"baseline": str(tmp_path / "none.de")}, "is not a file"),
-        ({"baseline": ""}, "names 0 files for 1 test sets"),
         ({"diversity": 0.5}, "--diversity=0.5 acts between groups"),
         ({"groups": 3}, "groups=3 with beam=2"),
     ):
@@ -156,3 +156,39 @@ def test_an_ensemble_has_a_folder_of_its_own(tmp_path):
     assert len({*map(str, folders)}) == 3
     assert {str(folder.parent) for folder in folders} == {str(tmp_path / "a/ensembles")}
     assert str(results_folder(models[0], tmp_path / "a")) == str(tmp_path / "a")
+
+
+# ------------------------------------------------------- another system's answers
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    for name, lines in (("one", 3), ("two", 2)):
+        for language in ("en", "de"):
+            (tmp_path / f"{name}.{language}").write_text("a b\n" * lines)
+    return open_corpora(f"{tmp_path}/one,{tmp_path}/two", "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("sets", "files", "told"),
+    [
+        (1, {"a": b"x\ny\n"}, r"a has 2 lines, but .*one has 3; want an answer"),
+        (1, {"a": b"x\n\xff\nz\n"}, "a, line 2: byte 1"),
+        (1, {"nothing": None}, "nothing is not a file; want another system's answers"),
+        (2, {"a": b"x\n"}, r"1 files for 2 test sets \(one, two\)"),
+        (2, {}, "0 files for 2"),
+    ],
+)
+def test_baselines_that_do_not_fit_are_told(corpora, tmp_path, sets, files, told):
+    for name, content in files.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        read_baselines(",".join(f"{tmp_path}/{name}" for name in files), corpora[:sets])
+
+
+def test_baselines_are_read_in_the_order_of_the_sets(corpora, tmp_path):
+    (tmp_path / "a.txt").write_text("x\n\u2028\nz\n")
+    (tmp_path / "b.txt").write_text("v\nw\n")
+    found = read_baselines(f"{tmp_path}/a.txt, {tmp_path}/b.txt", corpora)
+    assert found == [["x", "\u2028", "z"], ["v", "w"]]

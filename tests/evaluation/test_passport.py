@@ -70,13 +70,9 @@ def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_p
             read_answers(trained[1]["test"], corpus, workdir)
 
 
-def test_a_hash_is_that_of_a_plain_file(tmp_path):
-    lines = ["eins", "", "z\u2028wei"]
-    (tmp_path / "side.de").write_bytes("".join(f"{x}\n" for x in lines).encode())
-    done = subprocess.run(
-        ["sha256sum", tmp_path / "side.de"], capture_output=True, text=True, check=True
-    )
-    assert hashed(lines) == done.stdout.split()[0]
+def test_a_hash_is_that_of_a_plain_file():
+    content = "eins\n\nz\u2028wei\n".encode()
+    assert hashed(["eins", "", "z\u2028wei"]) == hashlib.sha256(content).hexdigest()
 
 
 def git(folder, *arguments):
@@ -100,36 +96,26 @@ def checkout(tmp_path, monkeypatch):
     return tmp_path / "repository"
 
 
-UNKNOWN = {"commit": None, "uncommitted_changes": None}
-NEEDS_GIT = pytest.mark.skipif(not shutil.which("git"), reason="there is no git")
-
-
-@NEEDS_GIT
-def test_the_commit_is_that_of_the_folder_not_of_where_one_is(checkout, monkeypatch):
-    commit = git(checkout, "rev-parse", "HEAD")
+@pytest.mark.skipif(not shutil.which("git"), reason="there is no git")
+def test_the_commit_is_that_of_the_folder_not_of_where_one_is(
+    checkout, tmp_path, monkeypatch
+):
+    commit, package = git(checkout, "rev-parse", "HEAD"), checkout / "package"
     monkeypatch.chdir("/")
     clean = {"commit": commit, "uncommitted_changes": False}
-    assert code_version(checkout / "package") == clean
-    (checkout / "package/note.txt").write_text("not of the code")
-    assert code_version(checkout / "package") == clean
-    (checkout / "package/file.py").write_text("x = 2\n")
-    assert code_version(checkout / "package") == clean | {"uncommitted_changes": True}
-
-
-@NEEDS_GIT
-def test_what_is_installed_has_no_commit(checkout, tmp_path, monkeypatch):
+    assert code_version(package) == clean
+    (package / "note.txt").write_text("not of the code")
+    assert code_version(package) == clean
+    (package / "file.py").write_text("x = 2\n")
+    assert code_version(package) == clean | {"uncommitted_changes": True}
+    # What is installed has no commit, wherever one is, nor has anything without git.
+    unknown = {"commit": None, "uncommitted_changes": None}
     installed = checkout / "venv/site-packages/package"
-    shutil.copytree(checkout / "package", installed)
-    assert code_version(installed) == UNKNOWN
-    monkeypatch.chdir(checkout)
+    shutil.copytree(package, installed)
+    assert code_version(installed) == unknown
     monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))  # as inside a hook
     (tmp_path / "elsewhere").mkdir()
-    assert code_version(tmp_path / "elsewhere") == UNKNOWN
-    assert code_version(checkout / "package")["commit"]
-
-
-@NEEDS_GIT
-def test_without_git_nothing_is_told(checkout, monkeypatch):
+    assert code_version(tmp_path / "elsewhere") == unknown
+    assert code_version(package)["commit"] == commit
     monkeypatch.setenv("PATH", "")
-    assert code_version(checkout / "package") == UNKNOWN
-    assert code_version(Path("/nowhere")) == UNKNOWN
+    assert code_version(package) == code_version(Path("/nowhere")) == unknown

@@ -89,8 +89,8 @@ def test_tables_for_programs(results, tmp_path):
     assert found["base"]["test.perplexity paper"] == "4.92"
     assert found["good"]["verdict"] == "better"
     assert 0 < float(found["good"]["p_seeds"]) < float(found["good"]["p_adjusted"])
-    workdirs = found["good"]["workdirs"].split()
-    assert (folder / workdirs[2] / "outcome.json").is_file()
+    workdir = found["good"]["workdirs"].split()[2]
+    assert (folder / workdir / "outcome.json").is_file()
     with open(folder / "runs.csv") as f:
         runs = list(csv.DictReader(f))
     assert len(runs) == 13

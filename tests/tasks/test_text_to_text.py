@@ -73,16 +73,6 @@ def test_each_source_begins_with_the_tag_of_its_subtask(folder):
     ]
 
 
-def test_the_built_in_corpus_is_read_in_both_directions(monkeypatch):
-    few = [("The dog barks.", "Der Hund bellt."), ("He eats.", "Er isst.")]
-    monkeypatch.setattr("t2t_jax.grammar.corpus.pairs", lambda split: few)
-    places = "en-de:grammar:dev,de-en:grammar:dev,copy:grammar:dev"
-    there, back, copy = (list(c.pairs()) for c in opened(task(places), places, ""))
-    assert there == [(f"<2de> {english}", german) for english, german in few]
-    assert back == [(f"<2en> {german}", english) for english, german in few]
-    assert copy == [(f"<copy> {german}", german) for _, german in few]
-
-
 def test_the_tags_are_symbols_in_the_order_of_the_text():
     assert task().data().symbols == "<2de>,<2en>,<2fr>,<copy>"
     # A run may know tags that its own text does not use, for a run that starts from it.
