@@ -12,7 +12,7 @@ from t2t_jax import load_config
 from t2t_jax.evaluation.provenance import hashed, text_bytes
 from t2t_jax.tools.experiment import Row, with_fields
 from t2t_jax.tools.experiment.results import read_results, workdir_of
-from tests.small_run import ROOT
+from tests.small_run import FIELDS, ROOT
 
 WORDS = ["der", "die", "Hund", "Katze", "sieht", "geht", "rot", "blau", "heute", "nie"]
 TINY = load_config("tiny")
@@ -73,6 +73,49 @@ def write_rows(rows, folder, scores, lines=None):
         for run, bleu in zip(each.runs, scores.get(each.name, ()), strict=False):
             write_run(run, folder, bleu, (lines or {}).get(each.name, REFERENCES))
     return read_results(rows, folder / "runs")
+
+
+FILE = '''"""Does the seed matter?"""
+
+from t2t_jax import load_config
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
+
+
+def get_experiment(steps=2, count=2, broken=False):
+    """Builds the experiment.
+
+    Args:
+      steps: of training,
+        in each row.
+      count: of rows.
+      broken: also has a row that cannot be trained.
+    """
+    base = load_config("tiny", **{fields})
+    base.train.steps = steps
+    seeds = range(3, 3 + count)
+    rows = [Row(f"seed={{n}}", with_fields(base, {{"train.seed": n}})) for n in seeds]
+    if broken:
+        rows.append(Row("broken", with_fields(base, {{"train.init_from": "nowhere"}})))
+    return Experiment(rows, columns=("test.bleu", "parameters"), plot=plot)
+
+
+def plot(results):
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    ax.plot([row.mean("test.bleu") for row in results])
+    return figure
+'''
+
+
+def write_experiment(folder, text, **sections):
+    """Writes the file of an experiment of small runs, mine.py."""
+    fields = {name: dict(values) for name, values in FIELDS.items()}
+    fields["data"]["dir"] = str(text)
+    for name, values in sections.items():
+        fields[name] |= values
+    (folder / "mine.py").write_text(FILE.format(fields=fields))
+    return folder / "mine.py"
 
 
 HOLD = """

@@ -14,48 +14,20 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tools.experiment import Measure, Row, estimates
 from tests.compiler import quick_environment
-from tests.small_run import FIELDS, ROOT
-
-FILE = '''"""Does the seed matter?"""
-
-from t2t_jax import load_config
-from t2t_jax.tools.experiment import Experiment, Row, with_fields
-
-
-def get_experiment(steps=2, broken=False):
-    """Builds the experiment.
-
-    Args:
-      steps: of training,
-        in each row.
-      broken: also has a row that cannot be trained.
-    """
-    base = load_config("tiny", **{fields})
-    base.train.steps = steps
-    rows = [Row(f"seed={{n}}", with_fields(base, {{"train.seed": n}})) for n in (3, 4)]
-    if broken:
-        rows.append(Row("broken", with_fields(base, {{"train.init_from": "nowhere"}})))
-    return Experiment(rows, columns=("test.bleu", "minutes"), plot=plot)
-
-
-def plot(results):
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots()
-    ax.plot([row.mean("minutes") for row in results])
-    return figure
-'''
+from tests.experiment.made_up import write_experiment
+from tests.small_run import ROOT
 
 
 @pytest.fixture
 def experiment(commands, text, tmp_path):
     """Runs the command on a file of the user's own."""
-    fields = {name: dict(values) for name, values in FIELDS.items()}
-    fields["data"] |= {"dir": str(text), "dev": ""}
-    fields["train"] |= {"log_every": 1, "save_every": 2, "dev_lines": 0}
-    fields["decode"] |= {"beam": 1, "average": 1, "extra_length": 1}
-    file = tmp_path / "mine.py"
-    file.write_text(FILE.format(fields=fields))
+    file = write_experiment(
+        tmp_path,
+        text,
+        data={"dev": ""},
+        train={"log_every": 1, "save_every": 2, "dev_lines": 0},
+        decode={"beam": 1, "average": 1, "extra_length": 1},
+    )
 
     def run(*arguments, name=file, workdir=tmp_path / "work"):
         flag = f"--workdir={workdir}"

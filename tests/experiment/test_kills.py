@@ -11,23 +11,10 @@ import time
 import pytest
 
 from t2t_jax.run.differences import workdir_differences
-from tests.small_run import FIELDS, ROOT
+from tests.experiment.made_up import write_experiment
+from tests.small_run import ROOT
 
-FILE = '''"""Which dropout is best?"""
-
-from t2t_jax import load_config
-from t2t_jax.tools.experiment import Experiment, Row, with_fields
-
-
-def get_experiment():
-    base = load_config("tiny", **{fields})
-    rows = [
-        Row(f"dropout={{rate}}", with_fields(base, {{"model.dropout": rate}}), seeds=2)
-        for rate in (0.1, 0.2, 0.3)
-    ]
-    return Experiment(rows, ["test.bleu", "dev.loss"], baseline="dropout=0.1")
-'''
-KILLS, STEPS = 10, 60
+KILLS, ROWS, STEPS = 10, 6, 60
 
 
 def logged_steps(folder):
@@ -42,23 +29,18 @@ def logged_steps(folder):
 @pytest.mark.slow
 def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
     """Takes minutes. Kills follow from progress, so none comes after the last run."""
-    fields = {name: dict(values) for name, values in FIELDS.items()}
-    fields["data"]["dir"] = str(text)
-    fields["train"] |= {"steps": STEPS, "save_every": 5, "eval_every": 20}
-    file = tmp_path / "dropout.py"
-    file.write_text(FILE.format(fields=fields))
+    file = write_experiment(tmp_path, text, train={"save_every": 5, "eval_every": 20})
 
     def start(workdir, log):
         command = [sys.executable, "-m", "t2t_jax", "experiment", file]
-        return subprocess.Popen(
-            [*command, f"--workdir={workdir}"], cwd=ROOT, stdout=log, stderr=log
-        )
+        flags = [f"--steps={STEPS}", f"--count={ROWS}", f"--workdir={workdir}"]
+        return subprocess.Popen([*command, *flags], cwd=ROOT, stdout=log, stderr=log)
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     with (tmp_path / "log").open("wb") as log:
         assert start(whole, log).wait() == 0
         total = logged_steps(whole)
-        assert total == 6 * STEPS
+        assert total == ROWS * STEPS
         dice = random.Random(0)
         processes = [start(killed, log) for _ in range(2)]
         for kill in range(KILLS):
@@ -76,7 +58,7 @@ def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
         assert [process.wait() for process in processes] == [0, 0]
 
     runs = sorted(path.name for path in whole.glob("runs/*"))
-    assert len(runs) == 6
+    assert len(runs) == ROWS
     assert runs == sorted(path.name for path in killed.glob("runs/*"))
     assert not [*killed.glob("leases/*.json")]
     for run in runs:
@@ -87,5 +69,5 @@ def test_two_processes_that_are_killed_leave_the_bytes_of_one(text, tmp_path):
         lines = (killed / "runs" / run / "metrics.jsonl").read_text().splitlines()
         entries = [(e["kind"], e["step"]) for e in map(json.loads, lines)]
         assert max(collections.Counter(entries).values()) == 1
-    tables = [folder / "dropout" / "table.md" for folder in (whole, killed)]
+    tables = [folder / "mine" / "table.md" for folder in (whole, killed)]
     assert tables[0].read_bytes() == tables[1].read_bytes()

@@ -12,7 +12,6 @@ from matplotlib import pyplot
 from t2t_jax.tools.experiment import Experiment, Measure, Row, plots, tables
 from t2t_jax.tools.experiment.results import read_results
 from t2t_jax.tools.experiment.tables import mean_text, number_text
-from t2t_jax.tools.pages.picture_style import DARK, LIGHT
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -159,15 +158,12 @@ def test_digits(column, mean, deviation, text):
 def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
     pyplot.switch_backend("agg")
     before, figures = dict(mpl.rcParams), pyplot.get_fignums()
-    seen = []
 
     def plot(results):
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(4, 2))
         assert plots.bars(results, "test.bleu", baseline="base", axes=left) is figure
         series = {"a": ([1, 4, 16], [3, 2, 1], [2, 1, 0], [4, 3, 2]), "b": ([1], [1])}
         plots.lines(series, "heads", "loss", log_x=True, axes=right)
-        seen.append(mpl.rcParams["axes.prop_cycle"].by_key()["color"][0])
-        assert left.get_ylim()[0] > left.get_ylim()[1]
         names = [label.get_text() for label in left.get_yticklabels()]
         assert names == ["base", "good", "half"]  # the others have no values
         assert list(right.get_xticks()) == [1, 4, 16]
@@ -177,13 +173,8 @@ def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
     assert dict(mpl.rcParams) == before
     assert pyplot.get_fignums() == figures
     assert not plots.draw(lambda r: None, results, tmp_path / "none")
-    assert seen == [LIGHT[0], DARK[0]]
-    light, dark = (
-        pyplot.imread(tmp_path / name) for name in ("plot.png", "plot-dark.png")
-    )
-    assert light.shape == dark.shape == (300, 600, 4)
-    assert light[0, 0, :3].min() == 1
-    assert dark[0, 0, :3].max() < 0.1
+    assert pyplot.imread(tmp_path / "plot.png")[0, 0, :3].min() == 1
+    assert pyplot.imread(tmp_path / "plot-dark.png")[0, 0, :3].max() < 0.1
 
 
 def test_values_wait_for_the_end_of_training(tmp_path):
