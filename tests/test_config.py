@@ -210,11 +210,29 @@ def test_differences_say_what_is_safe():
     }
 
 
-def test_a_file_that_is_no_config_is_told(tmp_path):
-    (tmp_path / "nothing.py").write_text("x = 1")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1", "no function get_config; want a get_config"),
+        ("def get_config():\n    return 1", "returns 1, a int; want a ConfigDict"),
+        ("import t2t_jax\ndef get_config(:", "line 2: SyntaxError: invalid"),
+        ("\nimport missing_one", "line 2: ModuleNotFoundError: .* 'missing_one'"),
+        ("def get_config():\n    return nothing", "line 2: NameError: .* 'nothing'"),
+        (
+            "def get_config(size):\n    return 1",
+            "this config needs an argument .* 'size'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_config_is_reported_with_its_line(text, told, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(UserError, match=rf"{file}.*{told}"):
+        load_config(file)
+
+
+def test_a_file_that_is_no_config_is_told():
     load_config("configs/tiny.py")
-    with pytest.raises(UserError, match="want a get_config"):
-        load_config(tmp_path / "nothing.py")
     with pytest.raises(UserError, match="want a dict of the section's fields"):
         load_config("configs/tiny.py", steps=5)
 

@@ -1,11 +1,13 @@
 """`python -m t2t_jax` and `--help`: what a user reads first."""
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
 
+from t2t_jax.commands import runner
 from t2t_jax.commands.launch import COMMANDS, overview
 from tests.small_run import ROOT
 
@@ -39,6 +41,24 @@ def test_a_reader_that_has_left_is_no_error(command):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("ascii", "± →".encode()),
+        ("latin-1", b"\xb1 \\u2192"),
+        ("utf-8", "± →".encode()),
+    ],
+)
+def test_every_locale_prints_every_character(encoding, printed, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(runner, "set_up_process", lambda: 1 / 0)  # the next call
+    with pytest.raises(ZeroDivisionError):
+        runner.run("score", None)
+    print("± →", end="", flush=True)
+    assert stream.buffer.getvalue() == printed
 
 
 def test_the_overview_names_the_program_as_it_was_called():

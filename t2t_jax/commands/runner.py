@@ -17,7 +17,7 @@ from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_ideas_flag, define_process_flags, help_text
 from t2t_jax.io import ideas, messages
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.io.messages import closed_pipe_ends, say
+from t2t_jax.io.messages import closed_pipe_ends, print_any_character, say
 from t2t_jax.parallel import processes, rendezvous
 from t2t_jax.parallel.process_setup import set_up_process
 
@@ -46,6 +46,7 @@ def run(name: str, command: ModuleType) -> None:
         names such arguments, if it takes any number of them;
         `introduction()` returns the first part of --help, by default the docstring.
     """
+    print_any_character()
     set_up_process()
     # Respect a handler that is already set, or a signal that the caller ignores.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -220,8 +221,6 @@ def _parse(
     """
     try:
         rest = flags.FLAGS(argv)
-    except AttributeError as e:
-        raise UserError(config_files.no_get_config(e)) from None
     except flags.Error as e:
         raise UserError(f"{config_files.explain(e)} (--help lists the flags)") from None
     if unread := {*flags.FLAGS.ideas} - {*ideas.imported}:

@@ -1,5 +1,6 @@
 """Messages to the user and progress of long jobs, on standard error."""
 
+import codecs
 import contextlib
 import os
 import sys
@@ -30,6 +31,22 @@ def say(text: str = "") -> None:
     # tqdm clears its bars, writes, and draws them again.
     tqdm.tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
+
+
+def print_any_character() -> None:
+    """Lets standard output and standard error print every character.
+
+    In an ASCII locale (LC_ALL=C) they become UTF-8, as in Python's UTF-8 mode and as
+    files of translations are. Other encodings get escapes for what they lack.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not hasattr(stream, "reconfigure"):  # replaced by the caller
+            continue
+        encoding = codecs.lookup(stream.encoding).name
+        if encoding == "ascii":
+            stream.reconfigure(encoding="utf-8")
+        elif encoding != "utf-8":
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager

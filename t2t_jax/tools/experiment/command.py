@@ -8,7 +8,6 @@ also several times at once on machines that share DIR: each takes the next row.
 
 import ast
 import functools
-import importlib.util
 import inspect
 import operator
 import re
@@ -25,6 +24,7 @@ from t2t_jax import config as fields
 from t2t_jax.commands.config_files import (
     find_shipped,
     given_fields,
+    import_file,
     make_importable,
     missing,
     shipped_folder,
@@ -206,10 +206,7 @@ def load(given: str) -> ModuleType:
     if not file.is_file():
         raise UserError(f"{given}: {missing(given, FOLDER, 'experiment')}")
     make_importable(file, FOLDER)
-    name = f"{FOLDER}.{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_file(file, f"{FOLDER}.{file.stem}")
     if not callable(getattr(module, "get_experiment", None)):
         raise UserError(
             f"{file} is not an experiment: it has no function get_experiment, which "
