@@ -1,42 +1,51 @@
-"""Options of XLA that save time: of the tests' process, and of those they start.
+"""Ways to compile that save the tests' time."""
 
-The only code here that depends on the version of JAX: XLA's options come and go.
-"""
-
-import functools
+import contextlib
+import dataclasses
+from unittest import mock
 
 import jax
 
-# Programs that are slower and may round otherwise, made in a third of the time.
-OPTIONS = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_cpu_use_fusion_emitters": False,  # JAX 0.12 no longer has it
-    "xla_llvm_disable_expensive_passes": True,
-}
+from t2t_jax.training import loop, losses
+
+FAST = "jax_disable_most_optimizations"
 
 
-@functools.cache
-def quick_options():
-    """The options that the installed XLA has; it refuses a program with others."""
-    program = jax.jit(lambda x: x).lower(0.0)
-
-    def exists(name):
-        try:
-            program.compile(compiler_options={name: OPTIONS[name]})
-        except jax.errors.JaxRuntimeError as e:
-            if "No such compile option" not in str(e):
-                raise
-            return False
-        return True
-
-    return {name: value for name, value in OPTIONS.items() if exists(name)}
+@contextlib.contextmanager
+def optimizations(on):
+    """Programs are compiled with or without; none that was made before is used."""
+    before = jax.config.read(FAST)
+    jax.clear_caches()
+    jax.config.update(FAST, not on)
+    yield
+    jax.config.update(FAST, before)
+    jax.clear_caches()
 
 
 def quick_environment():
-    """The same as environment variables, for processes whose numbers have a tolerance.
+    """The same for processes whose numbers have a tolerance."""
+    return {FAST.upper(): "1"}
 
-    XLA ends a process whose `XLA_FLAGS` name an option that it does not have.
-    """
-    flags = (f"--{name}={value}".lower() for name, value in quick_options().items())
-    return {"XLA_FLAGS": " ".join(flags)}
+
+# Fields of `config.train` that say when a run does something, not what a step is.
+WHEN = ("steps", "minutes", "log_every", "eval_every", "save_every", "patience")
+
+
+@contextlib.contextmanager
+def compiled_once():
+    """Runs of the same model and training share their compiled functions."""
+    compiled, compile_steps = {}, loop.compile_steps
+
+    def once(model, config, mesh, bos, frozen):
+        fields = dataclasses.asdict(config.train)
+        for name in WHEN:
+            del fields[name]
+        # The loss may be one that a test has put in its place.
+        parts = config.model, fields, model.count(), mesh, bos, frozen
+        key = repr(parts), losses.projected
+        if key not in compiled:
+            compiled[key] = compile_steps(model, config, mesh, bos, frozen)
+        return compiled[key]
+
+    with mock.patch.object(loop, "compile_steps", once):
+        yield

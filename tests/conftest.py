@@ -1,9 +1,11 @@
 """Set-up of all tests: their devices, their compiler, and the folders they share."""
 
 import contextlib
+import functools
 import gc
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
@@ -13,12 +15,7 @@ from pathlib import Path
 import hypothesis
 import hypothesis.configuration
 import jax
-import numpy as np
 import pytest
-from jax._src import cache_key
-from jaxlib.xla_client import make_cpu_client
-
-from tests.compiler import quick_options
 
 # No test asserts a time, and none writes into the repository.
 hypothesis.configuration.set_hypothesis_home_dir(
@@ -28,8 +25,8 @@ hypothesis.settings.register_profile("ours", deadline=None, database=None)
 hypothesis.settings.load_profile("ours")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
+os.environ["JAX_PLATFORMS"] = "cpu"  # of the commands that tests start
 DEVICES = jax.devices()
-ALONE = make_cpu_client(num_devices=1)  # as the commands that tests start have it
 HERE = Path(__file__).parent
 
 
@@ -81,6 +78,25 @@ def pytest_collection_modifyitems(items):
     items.sort(key=place)
 
 
+# Words of the reason why a test is skipped, where that is a package.
+PACKAGE = re.compile(r"could not import|\[peers\]|is missing|not installed|pip\b")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """A normal test needs no package that the extra `[test]` does not bring."""
+    report = yield
+    normal = not any(map(item.get_closest_marker, ("slow", "browser")))
+    if report.skipped and normal and PACKAGE.search(str(report.longrepr)):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid} is skipped: {report.longrepr[2]}. Run pip install -e "
+            "'.[test]'; if the package is not in it, add it in setup.py, or mark the "
+            "test slow."
+        )
+    return report
+
+
 def pytest_collection_finish():
     gc.freeze()  # what is imported by now stays, and is not looked through again
 
@@ -119,18 +135,6 @@ def eight_devices(_one_device):
 
 # ---------------------------------------------------------------------------- compiler
 
-COMPILED_AS = jax._src.compiler.get_compile_options  # as users have it
-
-
-@contextlib.contextmanager
-def compiled_as(options):
-    """Programs are made with these options, and none is used that was made before."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax._src.compiler, "get_compile_options", options)
-        jax.clear_caches()
-        yield
-    jax.clear_caches()
-
 
 @pytest.fixture(scope="module")
 def quick_compiler():
@@ -139,14 +143,9 @@ def quick_compiler():
     For laws that hold whoever compiles, within a tolerance. A law about bits is one
     about the programs that users have, and is tested with those.
     """
+    from tests.compiler import optimizations
 
-    quick = quick_options()
-
-    def quickly(*arguments, **options):
-        given = dict(options.pop("env_options_overrides", None) or {})
-        return COMPILED_AS(*arguments, **options, env_options_overrides=quick | given)
-
-    with compiled_as(quickly):
+    with optimizations(False):
         yield
 
 
@@ -164,16 +163,9 @@ def shared(tmp_path_factory):
 def _own_cache(shared):
     """What is compiled and prepared is kept for all tests, and for no others.
 
-    Commands that tests start find it by their environment. Their one device is not of
-    a machine of eight: a program of one device is kept as if it were alone here too.
+    Commands that tests start find it by their environment.
     """
-    hash_machine = cache_key._hash_accelerator_config
-
-    def hash_devices(sha, devices):
-        hash_machine(sha, np.array(ALONE.devices()) if devices.size == 1 else devices)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache_key, "_hash_accelerator_config", hash_devices)
         patch.setenv("T2T_JAX_CACHE", str(shared / "cache"))
         for name, value in (
             ("jax_compilation_cache_dir", str(shared / "xla")),
@@ -212,13 +204,14 @@ def text(shared):
 def trained(text, shared, _own_cache, tmp_path_factory):
     """A workdir, trained as if TensorFlow were not installed, that no test changes."""
     from t2t_jax import train
+    from tests.compiler import optimizations
     from tests.small_run import config_for, contents, made_once
 
     def run(folder):
         with (
             pytest.MonkeyPatch.context() as patch,
             only(DEVICES[:1]),
-            compiled_as(COMPILED_AS),
+            optimizations(True),
         ):
             patch.setitem(sys.modules, "tensorflow", None)
             scores = train(config_for(text), folder / "work")
@@ -234,10 +227,10 @@ def trained(text, shared, _own_cache, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compiled_once(_own_cache):
-    """Runs in this process share what is compiled of their steps; see `damage.py`."""
-    from tests.faults import damage
+    """Runs in this process share what is compiled of their steps."""
+    from tests import compiler
 
-    with damage.compiled_once():
+    with compiler.compiled_once():
         yield
 
 
@@ -252,6 +245,15 @@ def signals_as_ever():
     yield
     for signum, handler in before.items():
         signal.signal(signum, handler)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """`start(2, *flags)` starts a command in two processes; see `tests/children.py`."""
+    from tests import children
+
+    with contextlib.ExitStack() as stack:
+        yield functools.partial(children.start, stack, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -210,8 +210,8 @@ PROMISES = [
         "TrainState(**restored.state),",
         "TrainState(**restored.state)._replace("
         "optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),",
-        "tests/test_end_to_end.py",
-        "test_a_run_continued_twice_is_one_run",
+        "tests/faults/test_kills.py",
+        "test_a_run_continued_is_one_run[saved_on_schedule]",
     ),
     Mutant(
         "an_empty_line_is_dropped",

@@ -12,6 +12,8 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.model.model import build
+from t2t_jax.run.differences import workdir_differences
+from t2t_jax.tools.verify.child_runs import config_flags
 from t2t_jax.training.averaging import parameter_steps, read_parameters
 from t2t_jax.workdir import Workdir
 
@@ -46,6 +48,12 @@ def config_for(text, **sections):
     for name, values in sections.items():
         fields.setdefault(name, {}).update(values)
     return load_config(ROOT / "configs/tiny.py", **fields)
+
+
+def flags_for(text, workdir, **sections):
+    """The command line of a small run."""
+    given = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
+    return [*given, *config_flags(config_for(text, **sections).to_dict())]
 
 
 def made_once(folder, make):
@@ -96,3 +104,12 @@ def parameters_of(workdir, step, shapes, kind="parameters"):
 
 def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def assert_same_run(whole, other, *but):
+    """All that two runs leave is equal to the bit, but for times and what `but` names.
+
+    Names are those of `t2t_jax.run.differences.COMPARED`.
+    """
+    found = workdir_differences(whole, other)
+    assert not any(lines for name, lines in found.items() if name not in but), found

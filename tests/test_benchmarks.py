@@ -142,6 +142,7 @@ PEERS = ("torch", "transformers", "ctranslate2")
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, PEERS)), reason="the extra [peers] is missing"
 )
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_peers_get_our_model(norm):
     """In a process without TensorFlow: see `peers.py`."""

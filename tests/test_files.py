@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.io import atomic, sealed
-from tests.faults.damage import contents
+from tests.small_run import contents
 
 NAMES = st.text("abc.", min_size=1, max_size=3).filter(lambda n: n.strip("."))
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)

@@ -94,22 +94,6 @@ def test_no_golden_file_is_left_of_a_preset_that_is_gone():
     assert set(FOLDER.glob("*.json")) == {file_of(preset) for preset in presets()}
 
 
-def test_a_difference_is_told_with_old_and_new():
-    new = pinned("configs/tiny.py")
-    assert differences(new, new) == []
-    rate = "learning_rate.rates.400"
-    old = new | {"config.model.layers": 3, rate: new[rate] * (1 + 5e-6)}
-    old |= {"config.model.gone": 1, "config.train.minutes": 0}  # 0 is not 0.0
-    del old["parameters.total"]
-    layers, minutes, rates, gone, total = differences(old, new)
-    assert layers == "config.model.layers: 3 -> 2"
-    assert minutes == "config.train.minutes: 0 -> 0.0"
-    assert rates.startswith(f"{rate}: ")
-    assert gone == "config.model.gone: 1 -> '(not there)'"
-    assert total == f"parameters.total: '(not there)' -> {new['parameters.total']}"
-    assert differences(new | {rate: new[rate] * (1 + 5e-7)}, new) == []
-
-
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for preset in presets():

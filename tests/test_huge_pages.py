@@ -18,30 +18,28 @@ def test_what_is_in_the_environment_is_kept():
     after = needed_environment(given, GLIBC, MADVISE)
     assert after["PATH"] == "/bin"
     assert after[TUNABLES] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
-    assert needed_environment({}, GLIBC, MADVISE)[TUNABLES] == "glibc.malloc.hugetlb=1"
-
-
-def test_once_is_enough():
     first = needed_environment({}, GLIBC, MADVISE)
+    assert first[TUNABLES] == "glibc.malloc.hugetlb=1"
+    # Once is enough.
     assert needed_environment(first, GLIBC, MADVISE) is None
     assert needed_environment({SWITCH: first[SWITCH]}, GLIBC, MADVISE) is None
 
 
-@pytest.mark.parametrize(
-    ("environment", "libc", "kernel"),
-    [
-        ({TUNABLES: "glibc.malloc.hugetlb=0"}, GLIBC, MADVISE),
-        ({SWITCH: "0"}, GLIBC, MADVISE),
-        ({}, ("glibc", "2.34"), MADVISE),
-        ({}, ("musl", "1.2"), MADVISE),
-        ({}, ("", ""), MADVISE),
-        ({}, GLIBC, "[always] madvise never"),
-        ({}, GLIBC, "always madvise [never]"),
-        ({}, GLIBC, ""),
-    ],
-)
-def test_where_it_would_not_help_nothing_changes(environment, libc, kernel):
-    assert needed_environment(environment, libc, kernel) is None
+UNHELPFUL = [  # environment, libc, kernel
+    ({TUNABLES: "glibc.malloc.hugetlb=0"}, GLIBC, MADVISE),
+    ({SWITCH: "0"}, GLIBC, MADVISE),
+    ({}, ("glibc", "2.34"), MADVISE),
+    ({}, ("musl", "1.2"), MADVISE),
+    ({}, ("", ""), MADVISE),
+    ({}, GLIBC, "[always] madvise never"),
+    ({}, GLIBC, "always madvise [never]"),
+    ({}, GLIBC, ""),
+]
+
+
+def test_where_it_would_not_help_nothing_changes():
+    for case in UNHELPFUL:
+        assert needed_environment(*case) is None, case
 
 
 # A command that starts as ours do, on a kernel that can be asked for huge pages.
@@ -97,21 +95,18 @@ def test_a_command_starts_once_more_as_it_was_started(commands):
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("how", "switch"),
     [
-        ("-c", "import commands.tell"),
-        ("-c", "import runpy; runpy.run_module('commands.tell', alter_sys=True)"),
+        (("-c", "import commands.tell"), {}),
+        (("-c", "import runpy; runpy.run_module('commands.tell', alter_sys=True)"), {}),
+        (("-m", "commands.tell"), {SWITCH: "0"}),
     ],
 )
-def test_what_only_imports_it_is_not_started_again(commands, how):
-    process, out, starts = run(commands, *how)
+def test_what_only_imports_it_or_turns_it_off_is_not_started_again(
+    commands, how, switch
+):
+    process, out, starts = run(commands, *how, **switch)
     assert (process.returncode, starts) == (3, "x")
-    assert "hugetlb" not in out
-
-
-def test_a_switch_turns_it_off(commands):
-    _, out, starts = run(commands, "-m", "commands.tell", **{SWITCH: "0"})
-    assert starts == "x"
     assert "hugetlb" not in out
 
 

@@ -2,12 +2,12 @@
 
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.commands.whatwas import parse_steps
-from t2t_jax.parallel import machine
 from t2t_jax.run import differences
 from t2t_jax.run import rerun as reruns
 from t2t_jax.run.differences import first_difference
@@ -44,61 +44,37 @@ def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(traine
 
 
 def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
-    read_state = differences.read_state
-    names = [*_names(trained[0])]
-    monkeypatch.setattr(differences, "read_state", lambda *a: _flipped(read_state(*a)))
-    monkeypatch.setattr(
-        reruns, "describe_machine", lambda: machine.describe_machine() | {"cores": 99}
-    )
+    read_state, names = differences.read_state, []
+
+    def flipped(*arguments):
+        """One bit of one number of an array of the optimizer is another."""
+        state, progress = read_state(*arguments)
+        names[:] = differences.named_arrays(state)
+        leaves, structure = jax.tree.flatten(state)
+        array = np.array(leaves[-4])
+        array.view(np.uint32).reshape(-1)[-1] ^= 1
+        leaves[-4] = array
+        return jax.tree.unflatten(structure, leaves), progress
+
+    monkeypatch.setattr(differences, "read_state", flipped)
+    machine = reruns.describe_machine() | {"cores": 99}
+    monkeypatch.setattr(reruns, "describe_machine", lambda: machine)
     result = rerun(trained[0], 12)
     assert not result.same
     (state,) = [each.arrays for each in result.stored if each.kind == "state"]
     assert all(each.arrays.same for each in result.stored if each.kind != "state")
     (different,) = state.differing
-    assert different.name == names[-4]
-    assert different.count == 1
+    assert (different.name, different.count) == (names[-4], 1)
     told = "\n".join(report(result))
     assert f"1 of {state.arrays} arrays differ; the first" in told
     assert f"{different.name} " in told
     assert "then, 99 now\n  XLA divides the sums" in told
 
 
-def _names(workdir):
-    """The names of the arrays of its state, in order."""
-    from t2t_jax.model.model import build
-    from t2t_jax.run.differences import named_arrays
-
-    workdir = Workdir(workdir)
-    config = workdir.config()
-    model = build(config.model, *workdir.vocabulary().sizes)
-    shapes = reruns.state_shapes(model, config)
-    return named_arrays(_zeros(shapes))
-
-
-def _zeros(shapes):
-    import jax
-
-    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-
-
-def _flipped(read):
-    """One bit of one number of the optimizer's last array is another."""
-    import jax
-
-    state, progress = read
-    leaves, structure = jax.tree.flatten(state)
-    array = np.array(leaves[-4])
-    array.view(np.uint32).reshape(-1)[-1] ^= 1
-    leaves[-4] = array
-    return jax.tree.unflatten(structure, leaves), progress
-
-
-@pytest.mark.parametrize(
-    ("first", "last"), [(0, None), (13, None), (3, 13), (5, 4), (0, 3)]
-)
-def test_steps_that_the_run_does_not_have_are_refused(trained, first, last):
-    with pytest.raises(UserError, match="from 1 to 12, or a stretch"):
-        rerun(trained[0], first, last)
+def test_steps_that_the_run_does_not_have_are_refused(trained):
+    for first, last in ((0, None), (13, None), (3, 13), (5, 4), (0, 3)):
+        with pytest.raises(UserError, match="from 1 to 12, or a stretch"):
+            rerun(trained[0], first, last)
 
 
 def test_a_run_whose_first_model_is_gone_says_which_steps_are_left(trained, tmp_path):
@@ -125,14 +101,11 @@ def test_the_first_logged_difference_ignores_times():
     assert first_difference(then, now, [3, 6]) == (6, "loss", 0.5, 0.5000001)
 
 
-@pytest.mark.parametrize("steps", ["", "x", "3-", "-3", "3-4-5", "1.5"])
-def test_steps_are_a_number_or_two(steps):
-    with pytest.raises(UserError, match="want a step, such as 600, or a stretch N-M"):
-        parse_steps(steps)
-
-
-def test_a_stretch_is_read():
+def test_steps_are_a_number_or_two():
     assert (parse_steps("600"), parse_steps("2-10")) == ((600, None), (2, 10))
+    for steps in ("", "x", "3-", "-3", "3-4-5", "1.5"):
+        with pytest.raises(UserError, match="want a step, such as 600, or a stretch"):
+            parse_steps(steps)
 
 
 @pytest.mark.slow

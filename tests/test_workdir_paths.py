@@ -163,23 +163,23 @@ def bucket(tmp_path_factory):
     locations._reach.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("runs/tiny", "runs/tiny"),
-        (Path("runs/tiny"), "runs/tiny"),
-        ("/runs/tiny/", "/runs/tiny"),
-        ("~/tiny", str(Path.home() / "tiny")),
-        ("gs://bucket/runs/tiny", "gs://bucket/runs/tiny"),
-        ("gs://bucket/runs//tiny/", "gs://bucket/runs/tiny"),
-        ("gs://bucket/~/tiny", "gs://bucket/~/tiny"),
-        ("gs://bucket", "gs://bucket"),
-    ],
-)
-def test_a_path_is_what_a_person_means(bucket, given, meant):
-    found = locations.locate(given)
-    assert str(found) == str(locations.locate(found)) == meant
-    assert locations.is_local(found) == (not meant.startswith("gs://"))
+MEANT = [
+    ("runs/tiny", "runs/tiny"),
+    (Path("runs/tiny"), "runs/tiny"),
+    ("/runs/tiny/", "/runs/tiny"),
+    ("~/tiny", str(Path.home() / "tiny")),
+    ("gs://bucket/runs/tiny", "gs://bucket/runs/tiny"),
+    ("gs://bucket/runs//tiny/", "gs://bucket/runs/tiny"),
+    ("gs://bucket/~/tiny", "gs://bucket/~/tiny"),
+    ("gs://bucket", "gs://bucket"),
+]
+
+
+def test_a_path_is_what_a_person_means(bucket):
+    for given, meant in MEANT:
+        found = locations.locate(given)
+        assert str(found) == str(locations.locate(found)) == meant
+        assert locations.is_local(found) == (not meant.startswith("gs://"))
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,9 @@ def test_a_place_that_is_no_workdir_is_told(bucket, text, given, told):
             train(config_for(text), given)
 
 
-def test_what_a_bucket_needs_is_told(bucket, monkeypatch):
-    locations._reach.cache_clear()
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(UserError, match="pip install gcsfs"):
-        locations.locate("gs://bucket/run")
-
-
-def test_a_bucket_is_asked_for_once_and_again_where_it_was_not_there(bucket):
+def test_a_bucket_is_asked_for_once_and_again_where_it_was_not_there(
+    bucket, monkeypatch
+):
     locations._reach.cache_clear()
     before = Client.asked
     for _ in range(3):
@@ -222,6 +217,10 @@ def test_a_bucket_is_asked_for_once_and_again_where_it_was_not_there(bucket):
         with pytest.raises(UserError):
             locations.locate("gs://nobody/run")
     assert Client.asked == before + 3
+    locations._reach.cache_clear()
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(UserError, match="pip install gcsfs"):
+        locations.locate("gs://bucket/run")
 
 
 @pytest.fixture(params=["disk", "bucket"])
@@ -294,16 +293,8 @@ def test_nothing_is_lost_wherever_the_machine_is_gone(bucket, tmp_path, lives):
     assert contents(bucket) == before
     atomic.keep_earlier(*both)
     assert contents(bucket) == before
-    assert not any(file.exists() for file in both)
-
-
-def test_earlier_files_move_together_wherever_they_are(place):
-    for name in ("a.json", "b.de"):
-        atomic.write_atomically(place / name, name.encode())
-    atomic.write_atomically(place / "b.1.de", b"older")
-    atomic.keep_earlier(place / "a.json", place / "b.de", place / "none.txt")
-    there = {file.name: file.read_bytes() for file in place.iterdir()}
-    assert there == {"a.2.json": b"a.json", "b.2.de": b"b.de", "b.1.de": b"older"}
+    there = {f.name for place in both for f in place.parent.iterdir()}
+    assert there == {"a.1.json", "a.2.json", "a.2.de"}
 
 
 def test_a_checkpoint_that_is_not_yet_whole_is_none(place):

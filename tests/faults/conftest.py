@@ -1,12 +1,12 @@
-"""What the tests of faults share: runs as processes, and a run to damage."""
+"""A run to damage, and one that nothing happened to."""
 
 import shutil
 
 import pytest
 
-from tests.faults.processes import RUN, Process, flags
-from tests.faults.stopped_run import go_on
-from tests.small_run import made_once
+from tests.children import Children
+from tests.faults.damage import RUN, go_on
+from tests.small_run import flags_for, made_once
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +19,8 @@ def stopped(text, compiled_once, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(stopped, text, tmp_path_factory):
-    """What becomes of it when it is left alone."""
-    workdir = tmp_path_factory.mktemp("whole") / "work"
-    shutil.copytree(stopped, workdir)
+    """The same run, continued without damage."""
+    workdir = shutil.copytree(stopped, tmp_path_factory.mktemp("whole") / "work")
     go_on(workdir, text)
     return workdir
 
@@ -29,8 +28,7 @@ def whole(stopped, text, tmp_path_factory):
 @pytest.fixture
 def workdir(stopped, tmp_path):
     """A copy of the stopped run, to be damaged."""
-    shutil.copytree(stopped, tmp_path / "work")
-    return tmp_path / "work"
+    return shutil.copytree(stopped, tmp_path / "work")
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +47,10 @@ def short(text, shared):
 
 @pytest.fixture(scope="session")
 def undisturbed(short, shared):
-    """A run, as a process, that nothing happened to."""
+    """A run in a process of its own that nothing happened to."""
 
     def run(folder):
-        process = Process(*flags(short, folder / "work", **RUN))
-        assert process.end() == 0, process.told
+        with Children(folder / "logs") as process:
+            process.start(*flags_for(short, folder / "work", **RUN)).ends(0)
 
     return made_once(shared / "undisturbed", run) / "work"

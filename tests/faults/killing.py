@@ -1,142 +1,144 @@
-"""Kills training runs, starts them again, and asks what came of them.
+"""Kills training runs at moments that are seen from outside, in what they write."""
 
-    python -m tests.faults.killing --kills=50 --seed=0 [--signal=KILL|TERM|mixed]
-
-A run is killed and started again with the same command until it ends by itself. What it
-leaves has to be what an undisturbed run leaves. There are as many runs as are needed
-for the kills, and a kill takes about six seconds.
-"""
-
-import argparse
-import collections
-import itertools
+import os
 import random
+import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-import jax
+from t2t_jax.tools.verify.child_runs import ChildRuns
 
-from t2t_jax.run.differences import COMPARED, workdir_differences
-from tests.faults.moments import ALL, MOMENTS, Moment
-from tests.faults.runs import Place, Run
-
-SIGNALS = {
-    "KILL": [signal.SIGKILL],
-    "TERM": [signal.SIGTERM],
-    "mixed": [signal.SIGKILL, signal.SIGTERM],
+EVAL_EVERY = 15  # steps
+A_MOMENT = 0.02  # seconds: as long as a few files take to be written
+FIELDS = {
+    "model": {"norm": "pre"},
+    # Metrics are gathered across saves and evaluations. Lines of dev are trained on, so
+    # that their BLEU rises within the few steps, and a best checkpoint is replaced.
+    "train": {"log_every": 11, "eval_every": EVAL_EVERY, "save_every": 5, "warmup": 10}
+    | {"peak_learning_rate": 0.02},
+    "decode": {"average": 3},
 }
-PATIENCE = 5  # runs in which a moment may fail to come
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A run that came to its end, and how it differs from an undisturbed one."""
-
-    run: Run
-    differences: dict[str, list[str]]
-
-    def __str__(self) -> str:
-        told = [str(life) for life in self.run.lives]
-        for thing, names in self.differences.items():
-            if names:
-                more = f" and {len(names) - 1} more" if names[1:] else ""
-                told.append(f"{thing.upper()}: {names[0]}{more}")
-        return "\n  ".join([f"{self.run.name}:", *told])
-
-    def is_equal(self) -> bool:
-        return not any(self.differences.values())
-
-    def kills(self, moment: Moment | None = None) -> int:
-        """How often the run was killed, at this moment or at all."""
-        deaths = [life.moment for life in self.run.lives if life.signal]
-        return deaths.count(moment.name) if moment else len(deaths)
+def runs_in(folder: Path) -> ChildRuns:
+    """Runs that can be killed."""
+    runs = ChildRuns(folder, translate=True)
+    for section, values in FIELDS.items():
+        runs.fields[section] |= values
+    runs.fields["train"]["steps"] = 60
+    return runs
 
 
-def undisturbed(place: Place, twice: bool = True) -> tuple[Run, Trial | None]:
-    """A run that nobody disturbs, and another, which finds everything compiled.
+def _entries(folder: Path) -> list[os.DirEntry]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
 
-    It is told apart from the first as killed runs are: what two undisturbed runs do not
-    have in common, no kill has changed. Where few are killed, there may be none.
+
+def _being_written(kind: str) -> Callable[[ChildRuns, Path], Iterable]:
+    def see(runs, workdir):
+        for entry in _entries(workdir / "checkpoints" / kind):
+            if "orbax-checkpoint-tmp" in entry.name:
+                # By its inode it is not one that a killed process left behind.
+                yield entry.name, entry.inode()
+
+    return see
+
+
+def _states(runs, workdir):
+    found = [entry.name for entry in _entries(workdir / "checkpoints/state")]
+    return {int(name) for name in found if name.isdigit()}
+
+
+def _evaluations(runs, workdir):
+    """An evaluation begins while the state of its step is still being written."""
+    steps = (e.name.partition(".")[0] for e in _entries(workdir / "checkpoints/state"))
+    return {step for step in steps if step.isdigit() and int(step) % EVAL_EVERY == 0}
+
+
+def _metrics(runs, workdir):
+    found = _entries(workdir)
+    return [e.stat().st_size for e in found if e.name == "metrics.jsonl"]
+
+
+def _preparations(runs, workdir):
+    kinds = _entries(runs.folder / "cache")
+    parts = [part for kind in kinds for part in _entries(kind)]
+    return [part.name for part in parts if part.name.startswith(".writing-")]
+
+
+class Moment(NamedTuple):
+    """A run is killed up to `within` seconds after something new is seen of it.
+
+    Attributes:
+      see: what is there now; new is what was not there before.
+      pass_by: up to so many new things are let pass, so that a run advances.
     """
-    whole, again = (Run(place, name) for name in ("whole", "again"))
-    whole.live()
-    if not twice:
-        return whole, None
-    place.usual_seconds = again.live().seconds
-    return whole, Trial(again, workdir_differences(whole.workdir, again.workdir))
+
+    see: Callable[[ChildRuns, Path], Iterable[Hashable]]
+    within: float = A_MOMENT
+    pass_by: int = 0
 
 
-def killed(
-    whole: Run,
-    moments: Sequence[Moment],
-    kills: int,
-    signals: Sequence[signal.Signals],
-    chance: random.Random,
-) -> Iterator[Trial]:
-    """Runs that are killed `kills` times together, at each of the moments in turn.
+MOMENTS = {
+    "any time": Moment(lambda *_: [time.monotonic()], within=8.0),
+    # The first of all states: the first metrics are gathered from before it and after.
+    "first state written": Moment(_states),
+    "parameters being written": Moment(_being_written("parameters"), pass_by=2),
+    "state being written": Moment(_being_written("state"), pass_by=2),
+    "state written": Moment(_states, pass_by=2),
+    "best being written": Moment(_being_written("best")),
+    "metrics written": Moment(_metrics, pass_by=4),
+    "evaluation": Moment(_evaluations, within=0.4),
+    "text being prepared": Moment(_preparations, within=0.4),
+    "end and scoring": Moment(
+        lambda runs, workdir: _states(runs, workdir) & {runs.fields["train"]["steps"]},
+        within=1.0,
+    ),
+}
+
+
+def kill(runs, name, moment, chance, signum=signal.SIGKILL) -> bool:
+    """Trains, and kills the run at a moment; False if it came to its end before."""
+    if MOMENTS[moment].see is _preparations:
+        shutil.rmtree(runs.folder / "cache", ignore_errors=True)
+    see, within, pass_by = MOMENTS[moment]
+    workdir = runs.folder / name
+    seen = set(see(runs, workdir))
+    left = chance.randint(0, pass_by)
+
+    def reached():
+        nonlocal left
+        new = set(see(runs, workdir)) - seen
+        seen.update(new)
+        left -= len(new)
+        if left < 0:
+            time.sleep(chance.uniform(0, within))
+        return left < 0
+
+    status = runs.life(name, reached, signum)
+    assert status in (0, -signum, 128 + signum), (runs.folder, name, status)
+    return status != 0
+
+
+def killed_at(runs, moments, kills, seed, signals=(signal.SIGKILL,)):
+    """Runs that are killed at each of the moments in turn, and their workdirs.
 
     A moment that does not come before a run has ended is waited for in the next.
-
-    Raises:
-      RuntimeError: one does not come in several runs, each from its start.
     """
-    turn, left, in_vain = collections.deque(moments), kills, 0
-    for number in itertools.count():
-        run = Run(whole.place, f"killed{number}")
-        while left:
-            if run.die(turn[0], chance.choice(signals), chance).signal is None:
-                break
-            turn.rotate(-1)
+    chance, workdirs, left, in_vain = random.Random(seed), [], kills, 0
+    while left:
+        assert in_vain < 5, f"{moments[-left % len(moments)]!r} does not come"
+        name, before = f"killed{len(workdirs)}", left
+        while left and kill(
+            runs, name, moments[-left % len(moments)], chance, chance.choice(signals)
+        ):
             left -= 1
-        else:
-            run.live()
-        yield Trial(run, workdir_differences(whole.workdir, run.workdir))
-        if not left:
-            return
-        in_vain = in_vain + 1 if len(run.lives) == 1 else 0
-        if in_vain == PATIENCE:
-            raise RuntimeError(f"{turn[0].name!r} does not come")
-
-
-def table(trials: Sequence[Trial]) -> str:
-    """Markdown: of the runs killed at a moment, how many equal an undisturbed one."""
-    rows = [["killed at", "kills", *COMPARED], ["---", *["--:"] * (1 + len(COMPARED))]]
-    for name, moment in [*MOMENTS.items(), ("all", None)]:
-        hit = [trial for trial in trials if trial.kills(moment)]
-        kills = sum(trial.kills(moment) for trial in hit)
-        equal = [sum(not trial.differences[t] for trial in hit) for t in COMPARED]
-        rows.append([name, str(kills), *(f"{n}/{len(hit)}" for n in equal)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--signal", choices=SIGNALS, default="KILL")
-    parser.add_argument("--keep", type=Path, help="a new folder, to look at the runs")
-    options = parser.parse_args()
-    print(f"seed {options.seed}, {options.kills} kills by {options.signal}")
-    jax.config.update("jax_platforms", "cpu")
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        place = Place(options.keep or Path(temporary) / "runs")
-        whole, again = undisturbed(place)
-        alone = Run(place, "compiled alone", compiled=False)
-        alone.live()
-        differences = workdir_differences(whole.workdir, alone.workdir)
-        for trial in again, Trial(alone, differences):
-            print(f"undisturbed, {trial}", flush=True)
-        chance, trials = random.Random(options.seed), []
-        for trial in killed(whole, ALL, options.kills, SIGNALS[options.signal], chance):
-            trials.append(trial)
-            print(trial, flush=True)
-    print(f"\n{table(trials)}\n\n{(time.monotonic() - started) / 60:.1f} minutes")
-
-
-if __name__ == "__main__":
-    main()
+        in_vain = 0 if left < before else in_vain + 1
+        workdirs.append(runs.finished(name))
+    return workdirs

@@ -1,5 +1,6 @@
 """Places that may not be written, text that changes, other machines, odd clocks."""
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -16,19 +17,15 @@ from t2t_jax.evaluation import dev_answers
 from t2t_jax.evaluation.scores import read_answers, score_set, scores_and_answers
 from t2t_jax.training import loop
 from tests.faults.disks import read_only
-from tests.faults.processes import outcome
-from tests.small_run import config_for, files
+from tests.small_run import assert_same_run, config_for, files
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
-
-MINUTE = 60  # seconds
 
 
 @pytest.fixture
 def finished(trained, tmp_path):
     """A finished run, to do harm to."""
-    shutil.copytree(trained[0], tmp_path / "work")
-    return tmp_path / "work"
+    return shutil.copytree(trained[0], tmp_path / "work")
 
 
 def test_a_workdir_that_may_only_be_read_translates_and_prints_scores(
@@ -46,14 +43,11 @@ def test_a_workdir_that_may_only_be_read_translates_and_prints_scores(
         scores, answers = scores_and_answers(translator, dev, finished)
         warning = "warning: scores of dev will not be stored: "
         assert f"{warning}{finished} cannot be written" in capsys.readouterr().err
-        with pytest.raises(UserError) as error:
+        with pytest.raises(UserError, match="Training needs a writable folder"):
             train(config_for(text, train={"steps": 13}), finished)
         assert files(finished) == before
     assert scores == score_set(translator, dev, finished)
     assert answers == read_answers(scores, dev, finished)
-    told = str(error.value)
-    assert told.startswith(f"{finished} cannot be written: [Errno ")
-    assert told.endswith("Training needs a writable folder; translating only reads")
 
 
 def prepared(text):
@@ -69,26 +63,15 @@ def test_a_cache_folder_that_cannot_be_written_is_told(
     place = tmp_path / "place"
     if kind == "no folder":
         place.write_text("a file")
-        harm = None
     else:
         place.mkdir()
-        harm = read_only(place)
     monkeypatch.setenv("T2T_JAX_CACHE", str(place / "cache"))
-
-    def refused():
-        with pytest.raises(UserError) as error:
-            train(config_for(text), tmp_path / "work")
-        assert not (tmp_path / "work").exists()
-        assert not [p for p in place.rglob("*") if p.is_file()]
-        return str(error.value)
-
-    if harm:
-        with harm:
-            told = refused()
-    else:
-        told = refused()
-    assert told.startswith(f"{place}/cache cannot be written: ")
-    assert "T2T_JAX_CACHE" in told
+    harm = contextlib.nullcontext() if kind == "no folder" else read_only(place)
+    told = f"^{place}/cache cannot be written: .*T2T_JAX_CACHE"
+    with harm, pytest.raises(UserError, match=told):
+        train(config_for(text), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    assert not [p for p in place.rglob("*") if p.is_file()]
 
 
 def test_prepared_text_that_is_there_may_be_read_only(text, tmp_path, monkeypatch):
@@ -107,13 +90,9 @@ def test_a_run_does_not_go_on_with_another_text(text, tmp_path, finished, name, 
     lines = file.read_text(encoding="utf-8").splitlines()
     file.write_text("\n".join([*lines[:-1], "Das ist neu."]) + "\n", encoding="utf-8")
     before = files(finished)
-    with pytest.raises(UserError) as error:
+    wanted = f"the {told} text of {finished} is not what it was .* put the text back"
+    with pytest.raises(UserError, match=wanted):
         train(config_for(folder, train={"steps": 13}), finished)
-    assert str(error.value) == (
-        f"the {told} text of {finished} is not what it was when the run began, or "
-        "another version of t2t_jax prepared it, so the run cannot continue; put the "
-        "text back, or give another --workdir"
-    )
     assert files(finished) == before
 
 
@@ -143,12 +122,9 @@ def test_another_machine_is_told_and_the_same_is_not(
 
 def test_a_clock_that_jumps_changes_nothing(trained, text, tmp_path, monkeypatch):
     """By a minute: Orbax gives up a save that seems to take many."""
-    jumps = itertools.cycle([0, MINUTE, -MINUTE])
+    jumps = itertools.cycle([0, 60, -60])
     true_time = time.time
     monkeypatch.setattr(time, "time", lambda: true_time() + next(jumps))
     train(config_for(text, train={"minutes": 20.0}), tmp_path / "work")
-    whole, found = outcome(trained[0]), outcome(tmp_path / "work")
-    for end in whole, found:  # its passport has the config
-        scores = end["scores/test.json"] = json.loads(end["scores/test.json"])
-        del scores["checksum"], scores["config"]["train"]["minutes"]
-    assert {name: whole[name] for name in found} == found
+    # The config, which the scores hold too, has another limit.
+    assert_same_run(trained[0], tmp_path / "work", "config", "scores")

@@ -2,9 +2,6 @@
 
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -13,15 +10,17 @@ from t2t_jax import train
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
+from t2t_jax.training.metrics_log import read_log
 from t2t_jax.training.stopping import SIGNALS, Interrupted
 from t2t_jax.workdir import Workdir
-from tests.faults.processes import RUN, Process, flags, metrics, outcome
-from tests.small_run import ROOT, config_for
+from tests.faults.damage import RUN
+from tests.small_run import assert_same_run, config_for, flags_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "signals_as_ever")
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 SLOW_TO_SAVE = """
+from t2t_jax.io import sealed
 def seal(*_, **__):
     say("sealing")
     time.sleep(999)
@@ -45,60 +44,58 @@ def states(workdir):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_interrupted_everywhere_is_one_run(undisturbed, short, tmp_path):
-    workdir, prepared = tmp_path / "work", tmp_path / "prepared"
+def test_a_run_that_is_interrupted_everywhere_is_one_run(
+    undisturbed, short, tmp_path, start
+):
+    workdir = tmp_path / "work"
+    command = flags_for(short, workdir, **RUN)
 
-    def start(**options):
-        given = flags(short, workdir, **RUN)
-        return Process(*given, T2T_JAX_CACHE=str(prepared), **options)
+    def begin(**given):
+        return start(1, *command, T2T_JAX_CACHE=str(tmp_path / "prepared"), **given)
 
-    preparing = start().until("training the tokenizer").send(INT)
-    assert preparing.end() == 130
-    assert preparing.told.endswith("SIGINT: stopped; everything written is complete\n")
+    stopped = "SIGINT: stopped; everything written is complete\n"
+    preparing = begin().until("training the tokenizer").send(INT).ends(130)
+    assert preparing.err().endswith(stopped)
     assert not workdir.exists()
 
     # Before the loop, or in its first step, which it then saves.
-    beginning = start().until("training  ").send(TERM)
-    assert beginning.end() == 143
+    begin().until("training  ").send(TERM).ends(143)
     assert states(workdir) in ([], [1])
     shutil.rmtree(workdir / "checkpoints", ignore_errors=True)
 
-    saving = start(patch=SLOW_TO_SAVE).until("sealing").send(INT)
+    saving = begin(patch=SLOW_TO_SAVE).until("sealing").send(INT)
     saving.until("SIGINT: finishing this step and saving; again stops at once")
-    assert saving.send(INT).end() == -INT  # killed, not merely ended
+    saving.send(INT).ends(-INT)  # killed, not merely ended
     assert states(workdir) == []
 
-    training = start().until("the first step took").send(TERM)
-    assert training.end() == 143
+    training = begin().until("the first step took").send(TERM).ends(143)
     (step,) = states(workdir)
     assert step < 20
-    assert training.told.endswith(
-        "\nSIGTERM: finishing this step and saving; again stops at once\n"
+    assert training.err().endswith(
         f"SIGTERM: stopped after step {step}, which is saved; run the same "
         "command again to continue\n"
     )
     assert not (workdir / ".lock").exists()
 
-    evaluating = start(patch=TELLS_OF_EVALUATION).until("evaluating").send(INT)
-    assert evaluating.end() == 130
-    assert f"continuing after step {step}" in evaluating.told
-    assert "SIGINT: stopped after step 20, which is saved" in evaluating.told
+    evaluating = begin(patch=TELLS_OF_EVALUATION).until("evaluating").send(INT)
+    evaluating.ends(130)
+    assert f"continuing after step {step}" in evaluating.err()
+    assert "SIGINT: stopped after step 20, which is saved" in evaluating.err()
     assert states(workdir)[-1] == 20
-    assert not [entry for entry in metrics(workdir) if entry["kind"] == "dev"]
+    assert not read_log(workdir / "metrics.jsonl").metrics("dev")
 
     # As nohup and a shell's & start it: a signal that is ignored stays so.
-    ignoring = start(before=["sh", "-c", 'trap "" INT; exec "$@"', "sh"])
+    ignoring = begin(before=["sh", "-c", 'trap "" INT; exec "$@"', "sh"])
     ignoring.until("step 24/40").send(INT)
-    assert ignoring.until("scoring with").send(TERM).end() == 143
-    assert "SIGINT" not in ignoring.told
+    ignoring.until("scoring with").send(TERM).ends(143)
+    assert "SIGINT" not in ignoring.err()
     assert not list((workdir / "scores").glob("*.json"))
 
-    scoring = start().until("scoring with").send(INT)
-    assert scoring.end() == 130
-    assert scoring.told.endswith("SIGINT: stopped; everything written is complete\n")
+    scoring = begin().until("scoring with").send(INT).ends(130)
+    assert scoring.err().endswith(stopped)
 
-    assert start().end() == 0
-    assert outcome(workdir) == outcome(undisturbed)
+    begin().ends(0)
+    assert_same_run(undisturbed, workdir)
 
 
 def test_a_signal_is_a_keyboard_interrupt_in_python(
@@ -131,7 +128,8 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
         assert states(workdir)[-1] == at
     scores = train(config_for(text), workdir)
     assert scores["test"]["checkpoints"] == [8, 12]  # not 10, which a signal saved
-    assert outcome(workdir) == outcome(trained[0])
+    # Of states also the one before is kept, which is that of the interruption.
+    assert_same_run(trained[0], workdir, "state", "names")
 
 
 def test_in_another_thread_nothing_is_installed(text, tmp_path, monkeypatch):
@@ -151,45 +149,29 @@ def test_in_another_thread_nothing_is_installed(text, tmp_path, monkeypatch):
 
 
 COUNTING = """
-import signal, sys, time, jax
+import signal
+from t2t_jax.parallel import rendezvous
 from t2t_jax.training.stopping import Interruption
-number, port = sys.argv[1:]
-jax.distributed.initialize(f"localhost:{port}", 2, int(number))
+where, count, number = (flag.partition("=")[2] for flag in sys.argv[-3:])
+rendezvous.initialize(where, int(count), int(number))
 before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
 with Interruption() as interruption:
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
     step = 1
     while not interruption.came(step) and step < 400:
         if step == 3:
-            print("counting", flush=True)
+            print("counting", file=sys.stderr)
         step += 1
         time.sleep(0.05)
 print(step, interruption.ended("ended"), flush=True)
+sys.exit()
 """
 
 
-def test_all_processes_of_a_run_stop_after_the_same_step():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", COUNTING, number, port],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for number in "01"
-    ]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == "counting\n"
-        processes[1].send_signal(TERM)
-        told = [process.communicate(timeout=500)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert told[0] == told[1]
-    assert told[0].endswith("SIGTERM: ended\n")
-    assert 3 < int(told[0].split()[0]) < 400
+def test_all_processes_of_a_run_stop_after_the_same_step(start):
+    both = start(2, patch=COUNTING).until("counting").until("counting", 1)
+    both.send(TERM, 1).ends(0, 0)
+    assert both.out(0).splitlines()[-1] == both.out(1).splitlines()[-1]
+    step, _, told = both.out(0).splitlines()[-1].partition(" ")
+    assert told.endswith("SIGTERM: ended")
+    assert 3 < int(step) < 400

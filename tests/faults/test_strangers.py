@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.config import Config, from_config_dict
+from t2t_jax.config import from_config_dict
 from t2t_jax.io import atomic
 from tests.small_run import ROOT
 
@@ -58,7 +58,7 @@ def theirs(trained, tmp_path):
 
 def test_loading_runs_no_code_and_writes_nothing(theirs):
     before = {p: p.stat().st_mtime_ns for p in theirs.rglob("*")}
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-P", "-c", LOAD, str(theirs)],
         env=environment,
@@ -77,7 +77,7 @@ def test_the_compilation_cache_is_not_in_the_workdir(trained):
 
 
 def rewritten(folder, **sections):
-    """Changes a config as somebody does who also mends its hash."""
+    """Changes a config as somebody does who also corrects its hash."""
     file = folder / "config.json"
     content = atomic.read_checked_json(file)
     for name, values in sections.items():
@@ -85,20 +85,20 @@ def rewritten(folder, **sections):
     file.write_bytes(atomic.checked_json(content))
 
 
-@pytest.mark.parametrize(
-    "name", ["../../x", "/etc/passwd", "..", "", "a/b", "de\n", ".ssh", "a b", "\x00"]
-)
+BAD_NAMES = ("../../x", "/etc/passwd", "..", "", "a/b", "de\n", ".ssh", "a b", "\x00")
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_language_cannot_lead_out_of_the_workdir(theirs, side, name):
-    rewritten(theirs, data={side: name})
-    with pytest.raises(UserError, match=f"config.data.{side}="):
-        Translator.load(theirs)
+def test_a_language_cannot_lead_out_of_the_workdir(theirs, side):
+    for name in BAD_NAMES:
+        rewritten(theirs, data={side: name})
+        with pytest.raises(UserError, match=f"config.data.{side}="):
+            Translator.load(theirs)
 
 
-@pytest.mark.parametrize("name", ["de", "zh-Hans", "lc.norm.tok.de", "pt_BR", "中文"])
-def test_an_ordinary_ending_is_one(name):
-    config = from_config_dict({"data": {"target": name}})
-    assert config.data.target == name
+def test_ordinary_endings_are_languages():
+    for name in ("de", "zh-Hans", "lc.norm.tok.de", "pt_BR", "中文"):
+        assert from_config_dict({"data": {"target": name}}).data.target == name
 
 
 def test_places_that_a_config_names_are_not_looked_at_to_translate(theirs):
@@ -107,32 +107,20 @@ def test_places_that_a_config_names_are_not_looked_at_to_translate(theirs):
     assert Translator.load(theirs).translate([""])[0].text == ""
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"null",
-        b"[]",
-        b"[[1, 2]]",
-        b"{}",
-        b'{"check": 1}',
-        b'{"check": {}}',
-        b"\xff\xfe\x00",
-        b"!!python/object/apply:os.system ['touch ran']",
-        b'{"model": {"layers": ' + b"9" * 5000 + b"}}",
-    ],
-)
-def test_what_is_no_config_is_told(theirs, content):
-    (theirs / "config.json").write_bytes(content)
-    with pytest.raises(UserError, match="config.json is not a config"):
-        Translator.load(theirs)
+NO_CONFIGS = [
+    *(b"", b"null", b"[]", b"[[1, 2]]", b"{}", b'{"check": 1}', b'{"check": {}}'),
+    *(b"\xff\xfe\x00", b"!!python/object/apply:os.system ['touch ran']"),
+    b'{"model": {"layers": ' + b"9" * 5000 + b"}}",
+]
 
 
-def test_a_config_that_was_changed_by_hand_is_told(theirs):
+def test_what_is_no_config_is_told(theirs):
     file = theirs / "config.json"
-    file.write_text(file.read_text().replace('"alpha": 0.6', '"alpha": 0.7'))
-    with pytest.raises(UserError, match="is not a config .* was changed after"):
-        Translator.load(theirs)
+    changed = file.read_bytes().replace(b'"alpha": 0.6', b'"alpha": 0.7')
+    for content in (*NO_CONFIGS, changed):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match="config.json is not a config"):
+            Translator.load(theirs)
 
 
 def test_prepared_text_of_another_folder_cannot_be_asked_for(theirs, tmp_path):
@@ -141,7 +129,3 @@ def test_prepared_text_of_another_folder_cannot_be_asked_for(theirs, tmp_path):
     for key in ("../../x", "/etc", "", "A" * 24, "0" * 23):
         with pytest.raises(UserError, match="is not in"):
             find_prepared({"arrays": key, "weights": [1.0]})
-
-
-def test_the_defaults_are_languages():
-    assert (Config().data.source, Config().data.target) == ("en", "de")

@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -20,24 +18,19 @@ from t2t_jax.io import atomic as product_files
 from t2t_jax.tasks.task import Task
 from t2t_jax.training import loop
 from t2t_jax.workdir import Workdir
-from tests.faults.processes import checkpoints
-from tests.small_run import ROOT, config_for, files
+from tests.small_run import assert_same_run, config_for, files
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 PLAIN = {"data": {"dev": "", "test": ""}}  # trains as ever, and that is all
 HOLDING = """
-import sys, time
 from t2t_jax.workdir import Workdir
 with Workdir(sys.argv[1]).hold():
-    print("held", flush=True)
+    say("held")
     time.sleep(999)
 """
-
-
-def trained_parts(workdir):
-    """What does not depend on evaluations."""
-    return {n: c for n, c in checkpoints(workdir).items() if not n.startswith("best")}
+# What depends on evaluations, which `PLAIN` has not, and on the config.
+EVALUATED = ("best", "metrics", "scores", "translations", "config", "names")
 
 
 def without_tensorboard(workdir):
@@ -79,21 +72,16 @@ def test_a_second_run_is_refused_and_the_first_undisturbed(
     (told,) = refused
     holder = f"process {os.getpid()} on {socket.gethostname()}, since 20"
     assert told.startswith(f"{workdir} is in use by {holder}")
-    assert told.endswith(". Wait for it or stop it, or give another --workdir")
-    assert trained_parts(workdir) == trained_parts(trained[0])
+    assert_same_run(trained[0], workdir, *EVALUATED)
     assert not (workdir / ".lock").exists()
 
 
-def test_the_lock_of_a_process_that_was_killed_is_none(tmp_path):
-    command = [sys.executable, "-c", HOLDING, str(tmp_path / "work")]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    with process.stdout:
-        assert process.stdout.readline() == "held\n"
-        refused = pytest.raises(UserError, match=f"in use by process {process.pid} on")
-        with refused, Workdir(tmp_path / "work").hold():
+def test_the_lock_of_a_process_that_was_killed_is_none(tmp_path, start):
+    process = start(1, tmp_path / "work", patch=HOLDING).until("held")
+    with pytest.raises(UserError, match=r"in use by process \d+ on"):  # noqa: SIM117
+        with Workdir(tmp_path / "work").hold():
             pass
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    process.send(signal.SIGKILL).ends(-signal.SIGKILL)
     assert (tmp_path / "work/.lock").exists()
     with Workdir(tmp_path / "work").hold() as check:
         check()
@@ -115,37 +103,29 @@ def test_a_run_whose_workdir_was_taken_over_writes_nothing_more(
         then.append(without_tensorboard(workdir))
 
     before_step(step, take_over)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"no longer this run's: .* by {TAKEN}"):
         train(config_for(text, **PLAIN), workdir)
-    assert str(error.value) == (
-        f"{workdir} is no longer this run's: it was taken over by {TAKEN}. This run "
-        "ends here and writes nothing more"
-    )
     assert without_tensorboard(workdir) == then[0]
-    assert saved in checkpoints(workdir)
+    assert (workdir / "checkpoints" / saved / "manifest.json").exists()
 
 
-def test_a_workdir_that_is_renamed_under_a_run_goes_on_under_its_new_name(
-    trained, text, tmp_path, before_step
+@pytest.mark.parametrize("what", ["renamed", "deleted"])
+def test_a_run_whose_workdir_is_gone_ends_and_makes_no_new_one(
+    trained, text, tmp_path, before_step, what
 ):
     workdir, renamed = tmp_path / "work", tmp_path / "renamed"
-    before_step(7, lambda: workdir.rename(renamed))
+
+    def take_away():
+        workdir.rename(renamed) if what == "renamed" else shutil.rmtree(workdir)
+
+    before_step(7, take_away)
     with pytest.raises(UserError, match="its .lock was removed"):
         train(config_for(text, **PLAIN), workdir)
     assert not workdir.exists()
-    before_step(1, lambda: None)
-    train(config_for(text, **PLAIN), renamed)
-    assert trained_parts(renamed) == trained_parts(trained[0])
-
-
-def test_a_workdir_that_is_deleted_under_a_run_stays_deleted(
-    text, tmp_path, before_step
-):
-    workdir = tmp_path / "work"
-    before_step(7, lambda: shutil.rmtree(workdir))
-    with pytest.raises(UserError, match="its .lock was removed"):
-        train(config_for(text, **PLAIN), workdir)
-    assert not workdir.exists()
+    if what == "renamed":
+        before_step(1, lambda: None)
+        train(config_for(text, **PLAIN), renamed)
+        assert_same_run(trained[0], renamed, *EVALUATED)
 
 
 @pytest.fixture

@@ -34,9 +34,10 @@ def main(words):
     print(f"process {i} complains", file=sys.stderr, flush=True)
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     print(f"process {i} has GPUs {gpus}", file=sys.stderr, flush=True)
+    numbers = [os.getpid()]
     if "child" in given:
-        subprocess.Popen(["sleep", "63.25"])
-    (workdir / f"ready-{i}").write_text(f"{os.getpid()} {os.getppid()}")
+        numbers.append(subprocess.Popen(["sleep", "63.25"]).pid)
+    (workdir / f"ready-{i}").write_text(" ".join(map(str, numbers)))
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "exit2":

@@ -3,18 +3,16 @@
 The schemas are ours, after the documented fields; no cluster has seen the manifests.
 """
 
-import copy
 import importlib
 import json
 import math
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from jax._src.clusters import k8s_cluster
-
-yaml = pytest.importorskip("yaml")
-jsonschema = pytest.importorskip("jsonschema")
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / "launch" / "kubernetes"
@@ -45,44 +43,12 @@ def job_of(jobset):
 
 
 @pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
-def test_every_field_is_one_of_the_api(name):
-    for document in documents(name).values():
-        check(document)
-
-
-@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
-def test_what_is_offered_in_comments_is_of_the_api_too(name):
+def test_every_field_is_one_of_the_api_also_those_offered_in_comments(name):
     text = (FOLDER / name).read_text()
-    found = list(yaml.safe_load_all(uncommented(text)))
-    assert found != list(yaml.safe_load_all(text))
-    for document in found:
+    plain, offered = ([*yaml.safe_load_all(each)] for each in (text, uncommented(text)))
+    assert plain != offered
+    for document in plain + offered:
         check(document)
-
-
-def places(value, path=()):
-    """The paths of all dicts inside."""
-    if isinstance(value, dict):
-        yield path
-    if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, inner in items:
-            yield from places(inner, (*path, key))
-
-
-@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
-def test_a_misspelt_field_is_found_wherever_it_stands(name):
-    free = {"nodeSelector", "limits", "annotations"}  # any key may stand there
-    for document in documents(name).values():
-        for path in places(document):
-            if path and path[-1] in free:
-                continue
-            changed = copy.deepcopy(document)
-            inner = changed
-            for key in path:
-                inner = inner[key]
-            inner["mispelt"] = "1"
-            with pytest.raises(jsonschema.ValidationError):
-                check(changed)
 
 
 @pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])

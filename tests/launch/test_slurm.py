@@ -147,16 +147,6 @@ def test_asked_by_a_person_to_stop_it_saves_and_is_not_requeued(environment, mee
     assert "back into the queue" not in told
 
 
-def test_the_training_itself_runs_on_two_tasks_and_tells_it_once(environment, tmp_path):
-    workdir = tmp_path / "work"
-    words = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
-    words += ["--config.train.steps=20", "--config.data.test="]
-    status, told = submit(environment, tmp_path, [f"--chdir={ROOT}"], *words)
-    assert status == 0, told
-    assert told.count("finished: 20 of 20 steps are trained") == 1
-    assert (workdir / "checkpoints" / "parameters" / "20").is_dir()
-
-
 def wait_for(log, *texts, seconds=60):
     end = time.monotonic() + seconds
     while True:

@@ -137,6 +137,14 @@ def test_a_queued_tpu_is_asked_for_once(cloud):
     assert cloud.calls()[-1] == deleted
 
 
+@pytest.fixture
+def created(cloud):
+    """The cloud with a TPU on which the package is installed."""
+    cloud("create", ZONE)
+    cloud("install", ZONE)
+    return cloud
+
+
 def test_training_is_started_once_followed_and_stopped_with_a_save(cloud):
     cloud("create", ZONE)
     run = "run", ZONE, WORKDIR, "--config=configs/big.py", "--config.x=a 'b"
@@ -169,16 +177,14 @@ def test_training_is_started_once_followed_and_stopped_with_a_save(cloud):
     assert cloud("status", ZONE).count(": ended with status 2") == 2
 
 
-def test_a_training_that_is_saving_is_not_asked_again(cloud):
-    cloud.says("slow")
-    cloud("create", ZONE)
-    cloud("install", ZONE)
-    cloud("run", ZONE, WORKDIR)
-    cloud.wait_for(cloud.training)
-    first = cloud.start("stop", ZONE)
-    saved = lambda: list(cloud.folder.glob("worker-*/t2t_jax/gs:/*/*/saved-0"))  # noqa: E731
-    cloud.wait_for(saved)
-    cloud("stop", ZONE)
+def test_a_training_that_is_saving_is_not_asked_again(created):
+    created.says("slow")
+    created("run", ZONE, WORKDIR)
+    created.wait_for(created.training)
+    first = created.start("stop", ZONE)
+    saved = lambda: list(created.folder.glob("worker-*/t2t_jax/gs:/*/*/saved-0"))  # noqa: E731
+    created.wait_for(saved)
+    created("stop", ZONE)
     first.communicate(timeout=30)
     assert [path.read_text() for path in saved()] == ["saved\n", "saved\n"]
 
@@ -203,6 +209,9 @@ def test_watch_recreates_after_a_preemption_and_ends_with_the_training(cloud):
     assert asked == [*once, "queued-resources delete", *once]
 
 
+WATCH = ("watch", ZONE, WORKDIR, "--every=0.1")
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [
@@ -210,22 +219,16 @@ def test_watch_recreates_after_a_preemption_and_ends_with_the_training(cloud):
         ("kill", "the training failed 2 times"),
     ],
 )
-def test_watch_gives_up_what_a_restart_does_not_mend(cloud, what, told):
-    cloud.says(what)
-    cloud("create", ZONE)
-    cloud("install", ZONE)
-    watch = "watch", ZONE, WORKDIR, "--every=0.1", "--restarts=1"
-    assert told in cloud(*watch, status=1)
+def test_watch_gives_up_what_a_restart_does_not_mend(created, what, told):
+    created.says(what)
+    assert told in created(*WATCH, "--restarts=1", status=1)
 
 
-def test_watch_does_not_restart_what_was_stopped_by_hand(cloud):
-    cloud("create", ZONE)
-    cloud("install", ZONE)
-    cloud("run", ZONE, WORKDIR)
-    cloud.wait_for(cloud.training)
-    cloud("stop", ZONE)
-    watch = "watch", ZONE, WORKDIR, "--every=0.1"
-    assert "it was stopped by hand" in cloud(*watch, status=1)
+def test_watch_does_not_restart_what_was_stopped_by_hand(created):
+    created("run", ZONE, WORKDIR)
+    created.wait_for(created.training)
+    created("stop", ZONE)
+    assert "it was stopped by hand" in created(*WATCH, status=1)
 
 
 def test_an_answer_that_is_no_state_changes_nothing(cloud):
@@ -248,21 +251,22 @@ def test_a_dry_run_prints_what_would_be_asked_and_asks_nothing(cloud):
     assert cloud.calls() == []
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ([], "got '' as the command"),
-        (["begin", ZONE], "got 'begin' as the command"),
-        (["create"], "no --zone"),
-        (["create", "--zone", "z"], "got --zone; wanted --zone=VALUE"),
-        (["create", ZONE, "--tpye=v4-8"], "got --tpye=v4-8, which create does not"),
-        (["create", ZONE, "--type=v9-8"], "--type=v9-8 is not known here"),
-        (["run", ZONE], "no --workdir"),
-        (["watch", ZONE, "--workdir=here"], "is lost with the TPU; wanted gs://"),
-    ],
-)
-def test_wrong_usage_says_what_was_got_and_wanted(cloud, words, told):
-    out = cloud(*words, status=2)
-    assert told in out
-    assert "usage: bash launch/tpu_vm.sh COMMAND" in out
+# Words after `bash launch/tpu_vm.sh`, and what is said of them.
+REFUSED = [
+    ("", "got '' as the command"),
+    (f"begin {ZONE}", "got 'begin' as the command"),
+    ("create", "no --zone"),
+    ("create --zone z", "got --zone; wanted --zone=VALUE"),
+    (f"create {ZONE} --tpye=v4-8", "got --tpye=v4-8, which create does not"),
+    (f"create {ZONE} --type=v9-8", "--type=v9-8 is not known here"),
+    (f"run {ZONE}", "no --workdir"),
+    (f"watch {ZONE} --workdir=here", "is lost with the TPU; wanted gs://"),
+]
+
+
+def test_wrong_usage_says_what_was_got_and_wanted(cloud):
+    for words, told in REFUSED:
+        out = cloud(*words.split(), status=2)
+        assert told in out
+        assert "usage: bash launch/tpu_vm.sh COMMAND" in out
     assert cloud.calls() == []

@@ -55,55 +55,81 @@ def error(function: Callable) -> str:
     return ""
 
 
-def whole(text: str, numbers: list[int]) -> list[bool]:
-    """If what each of the others sent of a large text has come, whole."""
-    there = processes.exchange("large", text + str(processes.index()))
-    return [it == text + str(i) for i, it in zip(numbers, there, strict=True)]
+def exchanged(me: int) -> dict:
+    """What this process learns from the others -> what it should learn."""
+    numbers, host = processes.exchange("numbers", me), socket.gethostname()
+    large = "ä\u2028" * processes.PART
+    there = processes.exchange("large", large + str(me))
+    items, bad = [(1, "a"), (0, ""), [], (me, "b")], UserError("after an item")
 
+    def bad_items():
+        yield 0
+        raise bad
 
-def found() -> dict:
-    """What this process learns from the others, step by step as they do."""
-    me, seen = processes.index(), {"host": socket.gethostname()}
-    seen["numbers"] = processes.exchange("numbers", me)
-    seen["again"] = [processes.exchange("again", [me, turn]) for turn in range(3)]
-    seen["large"] = whole("ä\u2028" * processes.PART, seen["numbers"])
-    seen["small"] = processes.exchange("small", None if me else "")
-
-    seen["first"] = processes.from_first("first", lambda: {"made": me})
-    seen["bytes"] = processes.bytes_from_first("bytes", lambda: bytes([me, 255])).hex()
-    seen["no bytes"] = processes.bytes_from_first("no bytes", lambda: None)
-    seen["none"] = processes.arrays_from_first("none", lambda: None, ())
-    items = [(1, "a"), (0, ""), [], (me, "b")]
-    seen["items"] = [*processes.stream_from_first("items", lambda: items)]
-    seen["no items"] = [*processes.stream_from_first("no items", lambda: [])]
-
-    def bad_items(good: int = 0):
-        yield from range(good)
-        raise UserError(f"after {good} items")
+    def raise_bad():
+        raise bad
 
     def only_one(number: int):
         with processes.fail_together("only one"):
             if me == number:
                 raise UserError(f"of {number} alone")
 
+    def stream(name, made):
+        return [*processes.stream_from_first(name, made)]
+
     processes.check_same("the same", {"a": [1, 0.1]}, "")
-    seen["errors"] = {
-        "first": error(lambda: only_one(0)),
-        "another": error(lambda: only_one(1)),
-        "made": error(lambda: processes.from_first("bad", lambda: next(bad_items()))),
-        "item": error(
-            lambda: [*processes.stream_from_first("bad items", lambda: bad_items(2))]
+    return {
+        "numbers": (numbers, [0, 1]),
+        "again": (
+            [processes.exchange("again", [me, turn]) for turn in range(3)],
+            [[[0, turn], [1, turn]] for turn in range(3)],
         ),
-        "not the same": error(lambda: processes.check_same("it", me, "mend it")),
+        "large": (there == [large + "0", large + "1"], True),
+        "small": (processes.exchange("small", None if me else ""), ["", None]),
+        "first": (processes.from_first("first", lambda: {"made": me}), {"made": 0}),
+        "bytes": (
+            processes.bytes_from_first("bytes", lambda: bytes([me, 255])),
+            b"\0\xff",
+        ),
+        "no bytes": (processes.bytes_from_first("no bytes", lambda: None), None),
+        "none": (processes.arrays_from_first("none", lambda: None, ()), None),
+        "items": (stream("items", lambda: items), [[1, "a"], [0, ""], [], [0, "b"]]),
+        "no items": (stream("no items", lambda: []), []),
+        "error of the first": (error(lambda: only_one(0)), "of 0 alone [True]"),
+        "error of another": (
+            error(lambda: only_one(1)),
+            (f"process 1 on {host}: " if not me else "") + "of 1 alone [True]",
+        ),
+        "error when made": (
+            error(lambda: processes.from_first("bad", raise_bad)),
+            "after an item [True]",
+        ),
+        "error of an item": (
+            error(lambda: stream("bad items", bad_items)),
+            "after an item [True]",
+        ),
+        "not the same": (
+            error(lambda: processes.check_same("it", me, "mend it")),
+            f"it of process 1 on {host} is not that of process 0 on {host}; mend it "
+            "[True]",
+        ),
+        "after them": (processes.exchange("numbers", me), [0, 1]),
     }
-    seen["after them"] = processes.exchange("numbers", me)
-    seen["arrays"] = {
-        f"{name}, {where}": [bits(x), bits(placed(x, where))]
-        for name, x in arrays().items()
-        for where in ("divided", "whole", "NumPy's")
-        if where != "divided" or x.shape in ((8,), (0,))
+
+
+def found() -> dict:
+    """What did not arrive as it was sent, and how many arrays were sent."""
+    seen = exchanged(processes.index())
+    for name, x in arrays().items():
+        for where in ("divided", "whole", "NumPy's"):
+            if where != "divided" or x.shape in ((8,), (0,)):
+                seen[f"{name}, {where}"] = bits(placed(x, where)), bits(x)
+    # As JSON: what comes from another process has lists for tuples.
+    told = {n: [json.dumps(x, default=str) for x in pair] for n, pair in seen.items()}
+    return {
+        "wrong": {name: pair for name, pair in told.items() if pair[0] != pair[1]},
+        "arrays": len(seen),
     }
-    return seen
 
 
 def placed(x: np.ndarray, where: str) -> np.ndarray:

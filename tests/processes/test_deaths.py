@@ -5,9 +5,7 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,63 +13,45 @@ import pytest
 from t2t_jax.io import sealed
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
-from tests.faults.processes import flags
-from tests.processes.group import PLAIN
-from tests.small_run import ROOT
+from tests.processes.conftest import PLAIN
+from tests.small_run import ROOT, flags_for
 
 SECONDS = 60  # in which the others have to end; JAX knows of a death after 30
 
 
-def child(launcher, number):
-    """The process of this number that local.py has started."""
+def process_of(workdir, number):
+    """The process of this number that local.sh has started, and no other run."""
     for place in Path("/proc").glob("[0-9]*"):
         try:
             words = (place / "cmdline").read_bytes().split(b"\0")
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has just ended
             continue
-        if f"--process_id={number}".encode() in words and parent == launcher.pid:
+        if {f"--process_id={number}".encode(), f"--workdir={workdir}".encode()} <= {
+            *words
+        }:
             return int(place.name)
     raise AssertionError(f"no process {number}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 0])
-def test_a_process_that_is_killed_ends_all(text, processes_cache, tmp_path, number):
-    workdir, log = tmp_path / "work", tmp_path / "log"
+def test_a_process_that_is_killed_ends_all(text, tmp_path, start, number):
+    workdir = tmp_path / "work"
     long = PLAIN | {"train": PLAIN["train"] | {"steps": 100_000, "eval_every": 100_000}}
-    environment = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "TMPDIR": str(tmp_path),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": "4",
-        "JAX_COMPILATION_CACHE_DIR": str(processes_cache / "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "T2T_JAX_CACHE": str(processes_cache / "prepared"),
-    }
-    with log.open("wb") as stderr:
-        launcher = subprocess.Popen(
-            ["bash", "launch/local.sh", "2", *flags(text, workdir, **long)],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-    try:
-        end = time.monotonic() + 120
-        while not re.search(r"^step 2\d/", log.read_text(), re.M):
-            assert launcher.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
-        pid = child(launcher, number)
-        os.kill(pid, signal.SIGKILL)
-        status = launcher.wait(SECONDS)
-    finally:
-        launcher.terminate()
-        launcher.wait(30)
-    told = log.read_text()
-    assert status == 128 + signal.SIGKILL
+    flags = flags_for(text, workdir, **long)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    launcher = start(0).run(
+        ["bash", f"{ROOT}/launch/local.sh", "2", *flags],
+        PATH=path,
+        TMPDIR=str(tmp_path),
+        JAX_NUM_CPU_DEVICES="4",
+    )
+    launcher.until(lambda: re.search(r"^step 2\d/", launcher.err(), re.M))
+    pid = process_of(workdir, number)
+    os.kill(pid, signal.SIGKILL)
+    statuses = launcher.end(SECONDS)
+    told = launcher.err()
+    assert statuses == [128 + signal.SIGKILL], told
     killed = f"process {number} (pid {pid}) was killed by SIGKILL"
     assert f"local: {killed}; the others have 60 s to end" in told
     assert f"local: the run failed: {killed}" in told
@@ -85,16 +65,6 @@ def test_a_process_that_is_killed_ends_all(text, processes_cache, tmp_path, numb
     assert not any(sealed.damage(folder / str(step)) for step in steps)
 
     short = PLAIN | {"train": PLAIN["train"] | {"steps": steps[-1] + 1}}
-    assert shutil.copytree(workdir, tmp_path / "copy")
-    command = [sys.executable, "-m", "t2t_jax.main"]
-    again = subprocess.run(
-        [*command, *flags(text, tmp_path / "copy", **short)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr
-    assert f"continuing after step {steps[-1]:,}" in again.stderr
+    shutil.copytree(workdir, tmp_path / "copy")
+    again = start(1, *flags_for(text, tmp_path / "copy", **short), devices=4).ends(0)
+    assert f"continuing after step {steps[-1]:,}" in again.err()

@@ -1,6 +1,5 @@
 """What `verify` makes of checks: results, exit status, table, JSON, page."""
 
-import datetime
 import json
 import types
 
@@ -14,7 +13,6 @@ from t2t_jax.tools.verify.check import (
     Measured,
     Unavailable,
     all_equal,
-    all_held,
     at_most,
     chosen,
     left_out,
@@ -59,14 +57,6 @@ def test_checks_that_fail_do_not_keep_others_from_running(results):
     assert [r.name for r in results if r.measured is None] == ["absent"]
     assert "ValueError: odd" in results[3].error
     assert results[3].measured.figure == "ValueError: odd"
-
-
-def test_all_held_needs_something_that_was_checked(results):
-    assert all_held(results[:2])
-    assert all_held([results[0], results[-1]])
-    assert not all_held(results)
-    assert not all_held(results[-1:])
-    assert not all_held([])
 
 
 def test_an_error_that_is_not_a_number_is_not_held():
@@ -121,8 +111,9 @@ def test_the_table_says_what_held_and_what_was_not_checked(results):
     assert "Traceback" in text
 
 
-def test_json_holds_every_number(results):
-    found = json.loads(json.dumps(verify.as_json(results, MACHINE)))
+def test_json_holds_every_number_and_is_all_on_standard_output(command, capsys):
+    assert command({n: c for n, c in CHECKS.items() if n != "dear"}, json=True) == 1
+    found = json.loads(capsys.readouterr().out)
     assert found["machine"] == MACHINE
     assert not found["held"]
     assert found["checks"]["good"]["numbers"] == {"measured": 1.0, "bound": 2.0}
@@ -131,15 +122,6 @@ def test_json_holds_every_number(results):
         **{"checked": False, "reason": "there is no GPU"},
     }
     assert found["checks"]["raises"]["numbers"]["error"] == "ValueError: odd\nand long"
-
-
-def test_a_page_is_a_section_of_markdown(results):
-    text = verify.page(results, MACHINE, "the command", datetime.date(2026, 1, 2))
-    assert text.startswith("## Verified on 1 x cpu, 2026-01-02\n")
-    assert "| XLA_FLAGS | a\\|b |" in text  # a bar would end the cell
-    assert "| bad | three is small | 3 | <= 2 | NOT HELD | 0.0 |" in text
-    assert "- absent: there is no GPU" in text
-    assert text.endswith("\n")
 
 
 # ------------------------------------------------------------------------- the command
@@ -175,24 +157,26 @@ def test_the_exit_status_says_all_or_not(command, capsys):
     assert "takes hours" in capsys.readouterr().out
 
 
-def test_json_is_all_that_stands_on_standard_output(command, capsys):
-    assert command(GOOD, json=True) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [*found["checks"]] == [*GOOD]
-    assert found["held"]
-
-
-def test_a_listing_runs_nothing(command, capsys):
+def test_a_listing_names_all_and_runs_nothing(command, capsys):
     assert command(list=True) == 0
     out = capsys.readouterr().out
     assert "  dear    takes hours (--full)" in out
     assert "NOT HELD" not in out
+    assert command(SHIPPED, list=True) == 0
+    out = capsys.readouterr().out
+    for name, check in SHIPPED.items():
+        assert f"  {name} " in out
+        assert check.promise in out
 
 
 def test_a_page_is_written_and_never_over_another(command, tmp_path, capsys):
     file = tmp_path / "page.md"
     assert command(output=str(file)) == 1  # also if a promise is broken
-    assert "## Verified on 1 x cpu" in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("## Verified on 1 x cpu, 20")
+    assert "| XLA_FLAGS | a\\|b |" in text  # a bar would end the cell
+    assert "| bad | three is small | 3 | <= 2 | NOT HELD | 0.0 |" in text
+    assert "- absent: there is no GPU" in text
     for output, wrong in (
         (file, "exists"),
         (tmp_path / "page.txt", "ends in .md"),
@@ -202,21 +186,6 @@ def test_a_page_is_written_and_never_over_another(command, tmp_path, capsys):
             command(output=str(output))
     with pytest.raises(UserError, match="exclude each other"):
         command(quick=True, full=True)
-
-
-def test_a_typo_is_answered_with_the_nearest(commands):
-    done = commands("verify", "--only=lines,resum")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--only=resum: no such check; did you mean 'resume'?" in done.stderr
-
-
-def test_all_shipped_checks_are_listed(commands):
-    done = commands("verify", "--list")
-    assert done.returncode == 0
-    for name, check in SHIPPED.items():
-        assert name.isidentifier()
-        assert f"  {name} " in done.stdout
-        assert check.promise in done.stdout
 
 
 @pytest.mark.slow

@@ -89,12 +89,6 @@ def test_an_accelerator_measures_the_presets(name, monkeypatch):
         assert getattr(config.data, field) == getattr(preset.data, field)
 
 
-def test_a_rate_is_flops_over_the_fastest_product(monkeypatch):
-    monkeypatch.setattr(chips, "fastest", lambda *_: 0.5)
-    assert chips.matrix_rate("float32", 10, 1) == 4_000
-    assert chips.memory_rate(400) == 1_600
-
-
 def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
     result = speed.step(context, "base")
     assert result.held is None

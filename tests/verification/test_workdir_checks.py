@@ -15,6 +15,7 @@ from t2t_jax.io import atomic
 from t2t_jax.tools.verify import workdir_files, workdir_results
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.workdir import Workdir
+from tests.faults.damage import largest
 from tests.small_run import files
 
 QUICK = {
@@ -77,26 +78,18 @@ def test_without_a_workdir_they_say_so():
 # ---------------------------------------------------------------------------- damage
 
 
-def largest_file(folder):
-    return max(
-        (f for f in Path(folder).rglob("*") if f.is_file()),
-        key=lambda f: f.stat().st_size,
-    )
-
-
-def flip(file):
-    """Flips one bit in the middle of a file."""
+def flip_middle(file):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
 
 
 def flip_state(run):
-    flip(largest_file(run.path / "checkpoints/state/12"))
+    flip_middle(largest(Path(run.path / "checkpoints/state/12")))
 
 
 def flip_parameters(run):
-    flip(largest_file(run.path / "checkpoints/parameters/12"))
+    flip_middle(largest(Path(run.path / "checkpoints/parameters/12")))
 
 
 def lose_a_manifest(run):
@@ -104,7 +97,7 @@ def lose_a_manifest(run):
 
 
 def flip_tokenizer(run):
-    flip(run / "tokenizer.model")
+    flip_middle(run / "tokenizer.model")
 
 
 def edit_config(run):
@@ -131,72 +124,79 @@ def rewrite_scores(run, **changes):
     file.write_bytes(atomic.checked_json(stored | changes))
 
 
-def edit_a_score_and_its_checksum(run):
-    rewrite_scores(run, chrf=99.0)
+def change_log(change):
+    """A damage that changes the lines of the log."""
+
+    def damage(run):
+        file = run / "metrics.jsonl"
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(change(lines)))
+
+    return damage
 
 
-def swap_logged_steps(run):
-    file = run / "metrics.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join([lines[1], lines[0], *lines[2:]]))
+def change_entries(kind, name, change):
+    """A damage of the log that changes a number in each entry of a kind."""
+
+    def changed(line):
+        entry = json.loads(line)
+        if kind in ("", entry["kind"]):
+            entry[name] = change(entry[name])
+        return json.dumps(entry) + "\n"
+
+    return change_log(lambda lines: map(changed, lines))
 
 
-def lose_a_logged_step(run):
-    file = run / "metrics.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[1:]))
+# A damage of a finished run -> the check that catches it, those that cannot judge.
+DAMAGES = {
+    "a bit of the state": (flip_state, "checkpoints", set()),
+    "a bit of the parameters": (flip_parameters, "checkpoints", set()),
+    "no manifest": (lose_a_manifest, "checkpoints", set()),
+    "a bit of the tokenizer": (flip_tokenizer, "tokenizer", {"scores"}),
+    "another config": (edit_config, "tokenizer", {"metrics", "scores"}),
+    "another translation": (edit_a_translation, "scores", set()),
+    "another score": (edit_a_score, "scores", set()),
+    "another score and its checksum": (
+        lambda run: rewrite_scores(run, chrf=99.0),
+        "scores",
+        set(),
+    ),
+    "swapped steps": (
+        change_log(lambda lines: [lines[1], lines[0], *lines[2:]]),
+        "metrics",
+        set(),
+    ),
+    "a lost step": (change_log(lambda lines: lines[1:]), "metrics", set()),
+    "a broken line": (
+        change_log(lambda lines: [*lines, lines[-1].replace('"kind"', "kind")]),
+        "metrics",
+        set(),
+    ),
+    "a raised score": (
+        change_entries("dev", "bleu", lambda bleu: bleu + 1),
+        "metrics",
+        set(),
+    ),
+}
+# The checks that compile do not judge what these have damaged.
+NOT_TRANSLATED = (flip_tokenizer, edit_config, edit_a_translation, edit_a_score)
 
 
-def break_a_logged_line(run):
-    file = run / "metrics.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join([*lines, lines[-1].replace('"kind"', "kind")]))
-
-
-def raise_a_logged_score(run):
-    file = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    for line in lines:
-        if line["kind"] == "dev":
-            line["bleu"] += 1
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-@pytest.mark.parametrize(
-    ("damage", "caught_by", "not_judged"),
-    [
-        (flip_state, "checkpoints", set()),
-        (flip_parameters, "checkpoints", set()),
-        (lose_a_manifest, "checkpoints", set()),
-        (flip_tokenizer, "tokenizer", {"scores"}),
-        (edit_config, "tokenizer", {"metrics", "scores"}),
-        (edit_a_translation, "scores", set()),
-        (edit_a_score, "scores", set()),
-        (edit_a_score_and_its_checksum, "scores", set()),
-        (swap_logged_steps, "metrics", set()),
-        (lose_a_logged_step, "metrics", set()),
-        (break_a_logged_line, "metrics", set()),
-        (raise_a_logged_score, "metrics", set()),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_each_damage_is_caught_by_one_check(copy, damage, caught_by, not_judged):
+@pytest.mark.parametrize("what", DAMAGES)
+def test_each_damage_is_caught_by_one_check(copy, what):
+    damage, caught_by, not_judged = DAMAGES[what]
     damage(copy)
     assert judged(copy) == ({caught_by}, not_judged)
-    # The others that need what is damaged do not judge it.
-    if damage in (flip_tokenizer, edit_config, edit_a_translation, edit_a_score):
+    if damage in NOT_TRANSLATED:
         assert outcome(copy, workdir_results.translations) == UNAVAILABLE
 
 
-def test_a_line_that_is_being_written_is_no_damage(copy):
+def test_what_a_killed_run_leaves_is_no_damage(copy):
     with open(copy / "metrics.jsonl", "a") as file:
         file.write('{"step": 13, "ki')
-    assert judged(copy) == (set(), set())
-
-
-def test_a_checkpoint_that_a_killed_run_left_is_no_damage(copy):
     (copy / "checkpoints/parameters/12/manifest.json").unlink()
-    assert outcome(copy, workdir_files.checkpoints) is True
+    of_a_run = ("checkpoints", "metrics")
+    assert judged(copy, {name: QUICK[name] for name in of_a_run}) == (set(), set())
 
 
 def replaced_line(run, line):
@@ -209,11 +209,24 @@ def replaced_line(run, line):
 
 
 @pytest.mark.usefixtures("compiled_once")
-def test_a_translation_that_the_model_did_not_make(copy):
-    replaced_line(copy, "Das sagt das Modell nicht.")
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (
+            lambda run: replaced_line(run, "Das sagt das Modell nicht."),
+            "Das sagt das Modell nicht.",
+        ),
+        (  # it was the average of 8 and 12
+            lambda run: rewrite_scores(run, checkpoints=[8]),
+            "the parameters are not those that translated it",
+        ),
+    ],
+)
+def test_a_translation_that_the_model_did_not_make(copy, damage, told):
+    damage(copy)
     result = workdir_results.translations(Context(None, str(copy)))
     assert result.held is False
-    assert "Das sagt das Modell nicht." in result.details[0]
+    assert told in result.details[0]
 
 
 @pytest.mark.usefixtures("compiled_once")
@@ -228,18 +241,6 @@ def test_other_machines_may_round_otherwise_but_not_in_many_lines(copy):
 
 
 @pytest.mark.usefixtures("compiled_once")
-def test_parameters_that_were_replaced_are_not_those_that_were_scored(copy):
-    rewrite_scores(copy, checkpoints=[8])  # it was the average of 8 and 12
-    result = workdir_results.translations(Context(None, str(copy)))
-    assert result.held is False
-    assert "the parameters are not those that translated it" in result.details[0]
-
-
-@pytest.mark.usefixtures("compiled_once")
 def test_a_loss_far_from_the_log_is_not_held(copy):
-    file = copy / "metrics.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    for line in lines:
-        line["loss"] /= 2
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change_entries("", "loss", lambda loss: loss / 2)(copy)
     assert outcome(copy, workdir_files.trains) is False

@@ -11,8 +11,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import jax
 
@@ -64,27 +65,111 @@ def config_flags(fields: Mapping[str, Mapping[str, object]]) -> list[str]:
     ]
 
 
+class Processes:
+    """Commands that run at once; the end of a `with` kills those that have not ended.
+
+    Args:
+      log: the start of the names of its logs: process N writes to `log.N.out` and
+        `log.N.err`, behind what is there.
+    """
+
+    def __init__(self, log: Path):
+        self._log = log
+        self._popen: list[subprocess.Popen] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._popen:
+            process.kill()
+            process.wait()
+
+    def start(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        stdin: Path | None = None,
+    ) -> None:
+        """Starts one more command in a folder; `stdin` is a file that it reads."""
+        number = len(self._popen)
+        with (
+            open(stdin or os.devnull, "rb") as read,
+            self._file(number, "out").open("ab") as out,
+            self._file(number, "err").open("ab") as err,
+        ):
+            self._popen.append(
+                subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdin=read,
+                    stdout=out,
+                    stderr=err,
+                )
+            )
+
+    def out(self, number: int = 0) -> str:
+        """What a process has written to standard output."""
+        return self._file(number, "out").read_text(encoding="utf-8")
+
+    def err(self, number: int = 0) -> str:
+        """What a process has written to standard error."""
+        return self._file(number, "err").read_text(encoding="utf-8", errors="replace")
+
+    def until(self, reached: Callable[[], object], number: int = 0) -> bool:
+        """Waits for something to come true; False if a process ends before it does."""
+        end = time.monotonic() + LONG
+        while not reached():
+            if self._popen[number].poll() is not None or time.monotonic() > end:
+                return bool(reached())
+            time.sleep(0.001)
+        return True
+
+    def send(self, signum: signal.Signals, number: int = 0) -> None:
+        """Sends a signal to a process."""
+        self._popen[number].send_signal(signum)
+
+    def end(self, seconds: float = LONG) -> list[int]:
+        """Waits for all, kills who takes longer, and returns the exit statuses."""
+        end = time.monotonic() + seconds
+        for process in self._popen:
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return [process.returncode for process in self._popen]
+
+    def _file(self, number: int, stream: str) -> Path:
+        return self._log.with_name(f"{self._log.name}.{number}.{stream}")
+
+
 class ChildRuns:
     """Runs on one text, each in a workdir of its own, and what they share.
 
     Args:
       folder: for the text, the workdirs and the logs.
       translate: True also evaluates by translating, and scores a test set.
+
+    Attributes:
+      fields: of the config, by section.
     """
 
     def __init__(self, folder: Path, translate: bool = False):
         self.folder = folder
-        self._fields = {name: dict(values) for name, values in FIELDS.items()}
-        self._fields["data"] |= {"dir": folder / "text", "test": ""}
+        self.fields = {name: dict(values) for name, values in FIELDS.items()}
+        self.fields["data"] |= {"dir": folder / "text", "test": ""}
         if translate:
-            self._fields["train"]["dev_lines"] = 8
-            self._fields["data"]["test"] = "test"
+            self.fields["train"]["dev_lines"] = 8
+            self.fields["data"]["test"] = "test"
         write_text(folder / "text")
 
     def command(self, workdir: Path) -> list[str]:
         """Returns what a user would type."""
         command = [sys.executable, "-m", "t2t_jax.main", "--config=tiny"]
-        return [*command, f"--workdir={workdir}", *config_flags(self._fields)]
+        return [*command, f"--workdir={workdir}", *config_flags(self.fields)]
 
     def finished(self, name: str) -> Path:
         """Trains to the end, and returns the workdir."""
@@ -103,13 +188,27 @@ class ChildRuns:
         """
         workdir, deaths = self.folder / name, []
         for step in steps:
-            with self._started([self.command(workdir)], name) as (process,):
-                if not _wait_for(workdir / f"checkpoints/state/{step}", process):
-                    break  # it ended, or failed: the next life says which
-                process.send_signal(signal.SIGKILL)
-                if process.wait() == -signal.SIGKILL:
-                    deaths.append(step)
+            status = self.life(name, (workdir / f"checkpoints/state/{step}").exists)
+            if status != -signal.SIGKILL:
+                break  # it ended, or failed: the next life says which
+            deaths.append(step)
         return self.finished(name), deaths
+
+    def life(
+        self,
+        name: str,
+        reached: Callable[[], object],
+        signum: signal.Signals = signal.SIGKILL,
+    ) -> int:
+        """Trains until something is reached, and then sends the process a signal.
+
+        Returns:
+          The exit status.
+        """
+        with self._started([self.command(self.folder / name)], name) as process:
+            if process.until(reached):
+                process.send(signum)
+            return process.end()[0]
 
     def group(
         self, name: str, environments: Sequence[dict[str, str]]
@@ -127,15 +226,8 @@ class ChildRuns:
           The workdir, and True if the group was started twice.
         """
         workdir, count = self.folder / name, len(environments)
-        where = f"--coordinator_address=127.0.0.1:{free_port()}"
         commands = [
-            [
-                *self.command(workdir),
-                where,
-                f"--num_processes={count}",
-                f"--process_id={i}",
-            ]
-            for i in range(count)
+            [*self.command(workdir), *flags] for flags in rendezvous_flags(count)
         ]
         outcomes = self.start(commands, name, environments)
         late = any(status and TIME_LIMIT in log for status, log in outcomes)
@@ -147,45 +239,20 @@ class ChildRuns:
     def start(self, commands, name: str, environments=None) -> list[tuple[int, str]]:
         """Runs commands at once; returns the exit status and the log of each."""
         with self._started(commands, name, environments) as processes:
-            end = time.monotonic() + LONG
-            for process in processes:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # it is killed
-                    process.wait(max(0.1, end - time.monotonic()))
-        logs = [self._log(name, i) for i in range(len(commands))]
-        return [
-            (process.returncode, log.read_text(encoding="utf-8", errors="replace"))
-            for process, log in zip(processes, logs, strict=True)
-        ]
+            return [(s, processes.err(i)) for i, s in enumerate(processes.end())]
 
-    @contextlib.contextmanager
-    def _started(self, commands, name: str, environments=None):
-        """Processes, which are killed if they have not ended by the end."""
-        processes = []
-        try:
+    def _started(self, commands, name: str, environments=None) -> Processes:
+        """Starts commands; all are killed if they cannot be."""
+        with contextlib.ExitStack() as stack:
+            processes = stack.enter_context(Processes(self.folder / name))
             for i, command in enumerate(commands):
                 environment = child_environment(self.folder / "cache")
                 environment |= (environments or [{}] * len(commands))[i]
                 # On a cluster, a single process must not wait for others.
                 alone = ["--num_processes=1"] if len(commands) == 1 else []
-                with self._log(name, i).open("ab") as log:
-                    processes.append(
-                        subprocess.Popen(
-                            [*command, *alone],
-                            cwd=self.folder,
-                            env=environment,
-                            stdin=subprocess.DEVNULL,
-                            stdout=log,
-                            stderr=log,
-                        )
-                    )
-            yield processes
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-
-    def _log(self, name: str, number: int) -> Path:
-        return self.folder / f"{name}.{number}.log"
+                processes.start([*command, *alone], self.folder, environment)
+            stack.pop_all()
+        return processes
 
 
 def child_runs(context: Context) -> ChildRuns:
@@ -264,14 +331,12 @@ def _check_ended(outcomes: Sequence[tuple[int, str]]) -> None:
             raise RuntimeError(f"process {number} ended with status {status}:\n{end}")
 
 
-def _wait_for(path: Path, process: subprocess.Popen) -> bool:
-    """Waits until a path exists; False if the process ends before."""
-    end = time.monotonic() + LONG
-    while not path.exists():
-        if process.poll() is not None or time.monotonic() > end:
-            return False
-        time.sleep(0.001)
-    return True
+def rendezvous_flags(count: int) -> list[list[str]]:
+    """The flags by which each of some processes of this machine finds the others."""
+    where = f"--coordinator_address=127.0.0.1:{free_port()}"
+    return [
+        [where, f"--num_processes={count}", f"--process_id={i}"] for i in range(count)
+    ]
 
 
 def free_port() -> int:
