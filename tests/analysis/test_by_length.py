@@ -60,9 +60,7 @@ def test_a_group_is_scored_as_a_test_set():
     assert (scores["bleu"], scores["chrf"]) == (wanted["bleu"], wanted["chrf"])
     assert scores["perplexity"] == pytest.approx(math.exp((2 + 2 + 20) / 15))
     assert scores["pieces"] == 14
-
-
-def test_the_ratio_is_of_all_pieces_together():
+    # The ratio is of all pieces together.
     lines = [line(3)._replace(output_pieces=20), line(3)._replace(reference_pieces=35)]
     assert scores_of(lines, "de")["ratio"] == 25 / 40
 
@@ -87,15 +85,12 @@ def test_a_single_group_has_the_scores_of_the_set(trained):
     assert len([*(workdir / "scores").iterdir()]) == 1
 
 
-def test_a_set_that_is_not_there_is_refused(tmp_path):
+def test_what_cannot_be_scored_is_refused(tmp_path):
     context = Context(tmp_path, from_config_dict(config_for(tmp_path)), {})
     with pytest.raises(UserError, match="no set 'tests'.*did you mean 'test'"):
         by_length(context, sets=["tests"])
     with pytest.raises(UserError, match="trains no model"):
         by_length(context._replace(config=None))
-
-
-def test_references_that_the_search_cannot_write_are_refused():
     check_room([5, 2], [5, 9], extra=7)
     with pytest.raises(UserError, match=r"extra_length=6.* 7 tokens.*=7 or more"):
         check_room([5, 2], [5, 9], extra=6)

@@ -1,6 +1,5 @@
 """Attention heads: what they attend to, and the model without them."""
 
-import dataclasses
 import json
 
 import jax
@@ -44,28 +43,31 @@ def test_all_heads_are_listed(ablation):
     ]
 
 
-@pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
-def test_a_removed_head_is_one_that_reads_no_values(ablation, attention):
+def with_parameters(parameters):
     whole = translator()
-    stack, module = {"cross": ("decoder", "cross")}.get(
-        attention, (attention, "attention")
-    )
-    removed = without_heads(whole.parameters, [Head(attention, 0, 1)])
-    # Another way to the same function: the head's values are 0, and so is what it adds.
-    blind = jax.tree.map(np.array, whole.parameters)
-    blind[stack][0][module]["value"][:, 1] = 0.0
-    losses = [loss(parameters) for parameters in (whole.parameters, removed, blind)]
-    np.testing.assert_allclose(losses[1], losses[2], rtol=1e-5)
-    assert abs(losses[0] - losses[1]) > 1e-3
-    assert ablation.loss([Head(attention, 0, 1)]) == pytest.approx(losses[1], rel=1e-5)
+    return type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
 
 
 def loss(parameters):
     """Nats per piece, of a translator made of these parameters."""
-    whole = translator()
-    made = type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
-    scores = made.score(PAIRS)
+    scores = with_parameters(parameters).score(PAIRS)
     return -sum(s.log_prob for s in scores) / sum(len(s.pieces) for s in scores)
+
+
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
+def test_a_removed_head_is_one_that_reads_no_values(ablation, attention):
+    whole = translator().parameters
+    stack, module = {"cross": ("decoder", "cross")}.get(
+        attention, (attention, "attention")
+    )
+    removed = without_heads(whole, [Head(attention, 0, 1)])
+    # Another way to the same function: the head's values are 0, and so is what it adds.
+    blind = jax.tree.map(np.array, whole)
+    blind[stack][0][module]["value"][:, 1] = 0.0
+    losses = [loss(parameters) for parameters in (whole, removed, blind)]
+    np.testing.assert_allclose(losses[1], losses[2], rtol=1e-5)
+    assert abs(losses[0] - losses[1]) > 1e-3
+    assert ablation.loss([Head(attention, 0, 1)]) == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_removal_changes_nothing_else_and_not_the_original():
@@ -82,13 +84,8 @@ def test_removal_changes_nothing_else_and_not_the_original():
     jax.tree.map(np.testing.assert_array_equal, once, before)
 
 
-def test_without_all_heads_attention_adds_nothing(ablation):
-    parameters = without_heads(translator().parameters, ablation.heads)
-    for name in ("attention", "cross"):
-        assert not np.any(parameters["decoder"][0][name]["out"])
-    # Without cross-attention the source makes no difference.
-    whole = translator()
-    cut = type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
+def test_without_all_heads_the_source_makes_no_difference(ablation):
+    cut = with_parameters(without_heads(translator().parameters, ablation.heads))
     one, other = cut.score([("a dog", "ein Hund"), ("the cat", "ein Hund")])
     assert one.log_prob == pytest.approx(other.log_prob, rel=1e-6)
 
@@ -101,9 +98,7 @@ def test_the_parameters_of_other_models_have_no_heads():
 
 def test_nothing_is_lost_without_a_head_that_does_nothing(ablation):
     parameters = without_heads(translator().parameters, [Head("cross", 0, 0)])
-    whole = translator()
-    cut = type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
-    idle = Ablation(cut, PAIRS, PAIRS)
+    idle = Ablation(with_parameters(parameters), PAIRS, PAIRS)
     lost = idle.lost([Head("cross", 0, 0)])
     assert (lost["bleu_lost"], lost["loss_lost"], lost["p_value"]) == (0, 0, 1)
     assert not lost["distinguishable"]
@@ -164,7 +159,7 @@ def test_uniform_attention_has_all_the_entropy():
         ("itself", True, range(8)),
         ("end", False, [7] * 7 + [0]),
         ("start", True, [0] * 7),
-        ("same piece", False, [3, 1, 2, 0, 4, 5, 6, 7]),
+        ("same token", False, [3, 1, 2, 0, 4, 5, 6, 7]),
         ("punctuation", False, [6, 6, 6, 2, 2, 2, 2, 2]),
     ],
 )
@@ -174,8 +169,8 @@ def test_planted_self_attention_is_recognized(kind, causal, columns):
     found = described(sentence)
     assert found[f"share_if_any.{kind}"] == pytest.approx(1)
     assert found["entropy"] == pytest.approx(0)
-    if kind == "same piece":  # two queries of eight; the others attend to themselves
-        assert found["share.same piece"] == pytest.approx(2 / 8)
+    if kind == "same token":  # two queries of eight; the others attend to themselves
+        assert found["share.same token"] == pytest.approx(2 / 8)
     else:
         assert kind_of(found) == kind
 
@@ -214,11 +209,6 @@ def test_heads_without_a_large_share_are_broad_or_mixed():
     assert patterns.kind_of({"next": 0.31, "end": 0.1}, 0.8) == "next"
 
 
-def test_marks_are_words_of_their_own():
-    assert patterns.word_numbers(SOURCE) == [0, 1, 2, 3, 4, 4, 5, -1]
-    assert patterns.words(SOURCE) == ["the", "cat", ",", "the", "dog", "."]
-
-
 def test_words_are_aligned_by_what_occurs_with_them():
     lines = [
         ("a red house", "ein rotes Haus"),
@@ -241,13 +231,8 @@ def test_words_are_aligned_by_what_occurs_with_them():
 
 def test_maps_become_sentences_of_the_three_attentions():
     s, t = len(SOURCE), len(TARGET)
-    maps = AttentionMaps(
-        SOURCE,
-        TARGET,
-        np.zeros((2, 3, s, s)),
-        np.zeros((2, 3, t, t)),
-        np.zeros((2, 3, t, s)),
-    )
+    weights = [np.zeros((2, 3, *size)) for size in ((s, s), (t, t), (t, s))]
+    maps = AttentionMaps(SOURCE, TARGET, *weights)
     found = patterns.sentences_of([maps], [(SOURCE, TARGET)])
     assert found["decoder"][0].keys_t.tolist() == [*range(1, t + 1)]
     # The decoder reads <s> and the target, shifted: its comma is at key 3.
@@ -263,14 +248,12 @@ def test_maps_become_sentences_of_the_three_attentions():
 def results(tmp_path_factory):
     """Made-up results of two heads in each attention."""
     lost = {"bleu": 20.0, "loss_lost": 0.1, "loss_error": 0.01, "p_value": 0.001}
-    lost |= {"loss_distinguishable": True}
+    lost |= {"loss_distinguishable": True, "kind": "mixed", "peak": 0.5}
+    lost |= {"entropy": 1.0, "relative_entropy": 0.5, "share": {"end": 0.1}}
     heads = [
-        {
-            **lost,
-            **{"attention": attention, "layer": 0, "head": head, "kind": "mixed"},
-            **{"entropy": 1.0, "relative_entropy": 0.5, "share": {"end": 0.1}},
-            **{"peak": 0.5, "bleu_lost": 3.0 * head, "distinguishable": head > 0},
-        }
+        lost
+        | {"attention": attention, "layer": 0, "head": head}
+        | {"bleu_lost": 3.0 * head, "distinguishable": head > 0}
         for attention in ("encoder", "decoder", "cross")
         for head in (0, 1)
     ]
@@ -301,10 +284,3 @@ def test_the_plot_has_a_cell_for_each_head(results):
     for ax in axes:
         assert [text.get_text() for text in ax.texts] == ["mixed\n0.0", "mixed\n3.0"]
         assert [text.get_weight() for text in ax.texts] == ["normal", "bold"]
-
-
-def test_without_results_nothing_is_shown(results):
-    row = dataclasses.replace(results.rows[0].row, seeds=1)
-    nothing = read_results([row], results.rows[0].runs[0].path / "none")
-    assert report(nothing) == ""
-    assert plot(nothing) is None

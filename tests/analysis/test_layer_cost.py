@@ -86,6 +86,8 @@ def test_paths_between_the_ends(layer, options, length, expected):
 def test_layers_that_do_not_connect_the_ends_are_refused():
     with pytest.raises(UserError, match="no stack of layer='convolution'"):
         layer_cost.path_lengths(None, "convolution", [4], 16, {"conv_kernel": 1})
+    with pytest.raises(UserError, match="layer='atention'.*attention"):
+        layer_cost.path_lengths(None, "atention", [4])
 
 
 def test_one_layer_is_measured():
@@ -118,8 +120,3 @@ def test_a_sweep_is_fitted_on_its_larger_halves(monkeypatch):
     assert found["time_d_low"] == pytest.approx(1)  # its interval has no width
     assert "memory_n" not in found  # the compiler did not say
     assert found["sequential"] == 32
-
-
-def test_an_unknown_layer_is_refused():
-    with pytest.raises(UserError, match="layer='atention'.*attention"):
-        layer_cost.path_lengths(None, "atention", [4])

@@ -34,6 +34,9 @@ def test_exact_losses_give_the_constants_back():
 def test_intervals_hold_the_constants_and_a_new_run(noisy):
     for name, interval in noisy.constants().items():
         assert interval.low < getattr(LAW, name) < interval.high
+    exponents = noisy.exponents()  # of the frontier
+    assert sum(e.value for e in exponents.values()) == pytest.approx(1)
+    assert exponents["parameters"].low < 0.6 / 1.1 < exponents["parameters"].high
     predicted = noisy.predict(2e6, 2.4e6)
     assert predicted.identified
     assert predicted.low < LAW.loss(2e6, 2.4e6) < predicted.high
@@ -57,12 +60,6 @@ def test_the_optimum_is_the_best_split_of_the_compute():
     more_n, more_d = LAW.optimum(1e14, 3.0)
     assert np.log(more_n / n) / np.log(100) == pytest.approx(0.6 / 1.1)
     assert np.log(more_d / d) / np.log(100) == pytest.approx(0.5 / 1.1)
-
-
-def test_the_exponents_of_the_frontier_sum_to_one(noisy):
-    exponents = noisy.exponents()
-    assert sum(e.value for e in exponents.values()) == pytest.approx(1)
-    assert exponents["parameters"].low < 0.6 / 1.1 < exponents["parameters"].high
 
 
 @pytest.mark.parametrize(
@@ -106,10 +103,6 @@ def test_the_prediction_is_made_of_the_grid_alone(tmp_path, monkeypatch):
     assert found["flops_per_product"]["value"] == pytest.approx(3.0)
     assert found["runs"] == 12
     json.dumps(found)  # as it is stored
-
-
-def test_an_unfinished_grid_is_refused(tmp_path):
-    needs = grid_on_disk(tmp_path, made_up())
     (tmp_path / "run3" / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match=r"run3 has no dev\.loss"):
-        predict_loss(Context(tmp_path, None, needs), parameters=10**6, steps=100)
+        predict_loss(context, parameters=10**6, steps=100)

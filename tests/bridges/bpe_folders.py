@@ -72,9 +72,11 @@ def fsmt(folder: Path, **settings) -> dict:
     codes, pieces = learned()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "merges.txt").write_text("".join(f"{c} 9\n" for c in codes) + "cut off")
+    config = {"langs": ["en", "de"], "tie_word_embeddings": False}
     for side, own in (("src", pieces), ("tgt", pieces[::-1])):
         ids = {piece: i for i, piece in enumerate([*SPECIAL, *own])}
         (folder / f"vocab-{side}.json").write_text(json.dumps(ids))
-    settings = {"langs": ["en", "de"], **settings}
+        config[f"{side}_vocab_size"] = len(ids)
+    settings = {"langs": ["en", "de"], "do_lower_case": False, **settings}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return {"langs": ["en", "de"]}
+    return config

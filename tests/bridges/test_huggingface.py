@@ -2,8 +2,6 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -22,8 +20,8 @@ from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import Workdir
+from tests.bridges import bpe_folders, published_tokenizers
 from tests.bridges.exported import needs, random_like
-from tests.bridges.published_shapes import LANGUAGES, SHAPES, TOKENIZERS
 from tests.decoding.small_translator import vocabulary
 
 SIZES = {
@@ -42,28 +40,33 @@ HALF = {"sinusoid_layout": "half"}
 FAIRSEQ_POSITIONS = HALF | {"sinusoid_spacing": "tensor2tensor", "position_offset": 2}
 FSMT_HEAD = "model.decoder.output_projection.weight"
 
-# Shape -> fields of its config.json besides, and the fields of ours that follow.
+TOKENIZERS = published_tokenizers.FOLDERS | {"fsmt": bpe_folders.fsmt}
+LANGUAGES = {"marian": ("en", "deu"), "pegasus": ("", ""), "fsmt": ("", "")}
+LANGUAGES |= published_tokenizers.LANGUAGES
+# Shape -> the class, options of its tokenizer, fields of its config.json besides, and
+# the fields of ours that follow.
+MARIAN = {"output_bias": True, "options": HALF}
+PRE = {"norm": "pre", "options": FAIRSEQ_POSITIONS}
 CASES = {
     "opus-mt": (
-        {"scale_embedding": True, "activation_function": "swish"},
-        {"feed_forward": "silu", "output_bias": True, "options": HALF},
+        *("marian", {}, {"scale_embedding": True, "activation_function": "swish"}),
+        MARIAN | {"feed_forward": "silu"},
     ),
     "tc-big-separate": (
-        {"scale_embedding": True},
-        {"tied": "target", "output_bias": True, "options": HALF},
+        *("marian", {"separate": True}, {"scale_embedding": True}),
+        MARIAN | {"tied": "target"},
     ),
     "untied": (
-        {"tie_word_embeddings": False},
-        {"tied": "none", "embedding_scale": False, "output_bias": True}
-        | {"options": HALF},
+        *("marian", {}, {"tie_word_embeddings": False}),
+        MARIAN | {"tied": "none", "embedding_scale": False},
     ),
-    "nllb": ({}, {"norm": "pre", "options": FAIRSEQ_POSITIONS}),
+    "m2m100": ("m2m100", {}, {}, PRE),
+    "nllb": ("nllb", {}, {}, PRE),
     "pegasus": (
-        {"activation_function": "gelu"},
-        {"norm": "pre", "feed_forward": "gelu", "embedding_scale": False}
-        | {"output_bias": True, "options": HALF},
+        *("pegasus", {}, {"activation_function": "gelu"}),
+        MARIAN | {"norm": "pre", "feed_forward": "gelu", "embedding_scale": False},
     ),
-    "fsmt": ({}, {"tied": "none", "options": FAIRSEQ_POSITIONS}),
+    "fsmt": ("fsmt", {}, {}, {"tied": "none", "options": FAIRSEQ_POSITIONS}),
 }
 
 
@@ -81,8 +84,7 @@ def put(folder, name, fields):
 
 def write(shape, folder, **fields):
     """Writes a folder with our random parameters; returns them and their config."""
-    kind, options, *_ = SHAPES[shape]
-    more, ours = CASES[shape]
+    kind, options, more, ours = CASES[shape]
     described = TOKENIZERS[kind](folder, **options)
     model_type = "m2m_100" if kind in ("nllb", "m2m100") else kind
     config = SIZES | {"model_type": model_type} | described | more | fields
@@ -97,7 +99,8 @@ def write(shape, folder, **fields):
     parameters = random_like(known_build(model, *sizes).shapes)
     head = FSMT_HEAD if kind == "fsmt" else huggingface.HEAD
     rules = huggingface.weight_rules(model, head)
-    write_safetensors(folder / "model.safetensors", weights.write(rules, parameters))
+    tensors = weights.write(rules, parameters)
+    write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
     return model, parameters
 
 
@@ -112,7 +115,7 @@ def write_with_own_tokenizer(folder, **fields):
 
 
 def read(shape, folder, **request):
-    kind = SHAPES[shape][0]
+    kind, *_ = CASES[shape]
     source, target = LANGUAGES[kind]
     if kind == "marian":
         target = "deu"
@@ -141,42 +144,33 @@ def test_reading_undoes_writing(shape, tmp_path):
     found = read(shape, tmp_path)
     assert found.config.model == model
     assert found.vocabulary.joint == (shape not in ("tc-big-separate", "fsmt"))
-    if SHAPES[shape][0] == "marian":  # padding is no token of Marian's own
+    if CASES[shape][0] == "marian":  # padding is no token of Marian's own
         bias = parameters["embedding"]["output_bias"].copy()
         bias[found.vocabulary.pad] = huggingface.SILENT
         embedding = parameters["embedding"] | {"output_bias": bias}
         parameters = parameters | {"embedding": embedding}
     assert jax.tree.all(jax.tree.map(np.array_equal, parameters, found.parameters))
     assert not found.notes
-
-
-def test_the_peer_gets_how_translations_begin(tmp_path):
-    write("nllb", tmp_path)
-    found = read("nllb", tmp_path)
-    peer = found.peer
-    assert found.vocabulary.piece(peer["forced_bos"]) == "deu_Latn"
-    assert (peer["start"], peer["eos"], peer["pad"]) == (2, 2, 1)
-    assert 1 in peer["never"]
-    assert 2 not in peer["never"]
+    if shape == "nllb":
+        peer = found.peer
+        assert found.vocabulary.piece(peer["forced_bos"]) == "deu_Latn"
+        assert (peer["start"], peer["eos"], peer["pad"]) == (2, 2, 1)
+        assert [token in peer["never"] for token in (1, 2)] == [True, False]
 
 
 def test_tied_copies_may_be_stored_but_must_be_equal(tmp_path):
     write("opus-mt", tmp_path)
     shared = huggingface.SHARED
     copies = [huggingface.SOURCE, huggingface.TARGET, huggingface.HEAD]
-
-    def copied(tensors):
-        for name in copies:
-            tensors[name] = tensors[shared]
-
     plain = read("opus-mt", tmp_path).parameters
-    change(tmp_path, copied)
-    again = read("opus-mt", tmp_path).parameters
-    assert jax.tree.all(jax.tree.map(np.array_equal, plain, again))
-    # Any one of them is enough.
-    change(tmp_path, lambda tensors: [tensors.pop(n) for n in (shared, *copies[1:])])
-    again = read("opus-mt", tmp_path).parameters
-    assert jax.tree.all(jax.tree.map(np.array_equal, plain, again))
+    for function in (
+        lambda tensors: tensors.update(dict.fromkeys(copies, tensors[shared])),
+        # Any one of them is enough.
+        lambda tensors: [tensors.pop(name) for name in (shared, *copies[1:])],
+    ):
+        change(tmp_path, function)
+        again = read("opus-mt", tmp_path).parameters
+        assert jax.tree.all(jax.tree.map(np.array_equal, plain, again))
     change(tmp_path, lambda tensors: tensors.update({shared: tensors[copies[0]] + 1}))
     refused(f"{shared} and {copies[0]} differ", "opus-mt", tmp_path)
 
@@ -203,17 +197,14 @@ def test_stored_positions_are_compared_with_ours(shape, spacing, padding, tmp_pa
     name = "model.decoder.embed_positions.weight"
 
     def store(spacing):
-        def add(tensors):
-            tensors[name] = sinusoids(34, 8, "half", spacing)
-            if padding is not None:
-                tensors[name][padding] = 0
+        table = sinusoids(34, 8, "half", spacing)
+        if padding is not None:
+            table[padding] = 0
+        change(tmp_path, lambda tensors: tensors.update({name: table}))
 
-        return add
-
-    change(tmp_path, store(spacing))
+    store(spacing)
     read(shape, tmp_path)
-    other = {"paper": "tensor2tensor", "tensor2tensor": "paper"}[spacing]
-    change(tmp_path, store(other))
+    store({"paper": "tensor2tensor", "tensor2tensor": "paper"}[spacing])
     refused(f"{name} is not the table of sinusoids", shape, tmp_path)
 
 
@@ -355,19 +346,19 @@ def test_the_user_cannot_contradict_the_model(tmp_path):
     refused(message, "opus-mt", tmp_path, model={"heads": 4})
 
 
-# torch and transformers may not share a process with TensorFlow.
 def original(shape, folder):
-    command = "-m", "tests.bridges.published_shapes", str(folder), shape
-    subprocess.run([sys.executable, *command], check=True)
-    return Request(folder / shape, *LANGUAGES[SHAPES[shape][0]])
+    write(shape, folder)
+    return Request(folder, *LANGUAGES[CASES[shape][0]])
 
 
 @needs("torch", "transformers")
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CASES)
 def test_it_computes_what_the_original_does(shape, tmp_path, quick_compiler):
-    importing.import_model(original(shape, tmp_path), Workdir(tmp_path / "w"))
+    (tmp_path / "model").mkdir()
+    request = original(shape, tmp_path / "model")
+    importing.import_model(request, Workdir(tmp_path / "w"))
     facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
-    assert facts["logits"]["difference"] <= 1e-4
+    assert facts["logits"]["difference"] <= 1e-4 * max(1, facts["logits"]["largest"])
     assert facts["greedy"]["equal"] + facts["greedy"]["ties"] == 100
 
 
@@ -394,10 +385,11 @@ def test_leaving_a_part_out_is_visible(tmp_path, quick_compiler):
         rows = [theirs[f"logits_{i}"] for i in range(len(ours))]
         return np.abs(np.array(ours) - np.array(rows))[..., kept].max()
 
-    assert difference() <= 1e-4
+    least = difference()
+    assert least <= 1e-3
     for without in ("query_bias", "out_bias", "value_bias", "output_bias"):
         assert difference(without) > 0.1, without
-    assert difference("key_bias") <= 1e-4  # it cancels in the softmax
+    assert difference("key_bias") <= 2 * least + 1e-4  # it cancels in the softmax
     assert difference(feed_forward="relu") > 0.1
     for options in (
         {"sinusoid_layout": "interleaved"},

@@ -119,12 +119,13 @@ def test_greedy_search_begins_with_forced_tokens_and_respects_limits(peer, tmp_p
 def test_what_cannot_be_exported_is_refused(tmp_path):
     one = translator().with_options(beam=2)
     (member,) = one.members
-    one.members = (member._replace(model=member.model._replace(generates=False)),)
-    with pytest.raises(UserError, match="config.model.kind='transformer' does not gen"):
-        to_stablehlo.write(one, tmp_path, {})
-    one.members = (member._replace(model=member.model._replace(has_source=False)),)
-    with pytest.raises(UserError, match="'transformer' has no source"):
-        to_stablehlo.write(one, tmp_path, {})
+    for change, message in (
+        ({"generates": False}, "config.model.kind='transformer' does not gen"),
+        ({"has_source": False}, "'transformer' has no source"),
+    ):
+        one.members = (member._replace(model=member.model._replace(**change)),)
+        with pytest.raises(UserError, match=message):
+            to_stablehlo.write(one, tmp_path, {})
     with pytest.raises(UserError, match="config.decode.beam=0"):
         to_stablehlo.write(translator(), tmp_path, {"beam": 0})
     assert not [*tmp_path.iterdir()]

@@ -12,26 +12,12 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
+from tests.bridges.exported import random_like
 
-CONFIG = ModelConfig(
-    layers=1,
-    decoder_layers=2,
-    width=8,
-    heads=2,
-    hidden=12,
-    attention_bias=True,
-    output_bias=True,
-)
+SIZES = {"layers": 1, "decoder_layers": 2, "width": 8, "heads": 2, "hidden": 12}
+CONFIG = ModelConfig(**SIZES, attention_bias=True, output_bias=True)
 PIECES = 11
 MODEL = build(CONFIG, PIECES)
-
-
-def parameters(seed=0, model=MODEL):
-    """Random everywhere: biases and norms, too."""
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(
-        lambda x: rng.normal(size=x.shape).astype(np.float32), model.shapes
-    )
 
 
 def rules(packed=False):
@@ -51,7 +37,7 @@ def rules(packed=False):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_is_written_is_read_back(packed):
-    ours = parameters()
+    ours = random_like(MODEL.shapes)
     theirs = weights.write(rules(packed), ours)
     back = weights.read(rules(packed), theirs, MODEL, "a file")
     jax.tree.map(np.testing.assert_array_equal, back, ours)
@@ -59,7 +45,7 @@ def test_what_is_written_is_read_back(packed):
 
 def test_the_forms_are_those_of_pytorch():
     """y = x W^T + b there is what our einsum computes here."""
-    ours = parameters()
+    ours = random_like(MODEL.shapes)
     theirs = weights.write(rules(packed=True), ours)
     attention = ours["encoder"][0]["attention"]
     x_d = np.random.default_rng(1).normal(size=CONFIG.width)
@@ -73,12 +59,6 @@ def test_the_forms_are_those_of_pytorch():
     assert inner.shape == (CONFIG.hidden, CONFIG.width)
 
 
-def damaged(change):
-    theirs = weights.write(rules(), parameters())
-    change(theirs)
-    return theirs
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -89,18 +69,20 @@ def damaged(change):
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(change, message):
+    theirs = weights.write(rules(), random_like(MODEL.shapes))
+    change(theirs)
     with pytest.raises(UserError, match=message):
-        weights.read(rules(), damaged(change), MODEL, "a file")
+        weights.read(rules(), theirs, MODEL, "a file")
 
 
 def test_a_parameter_without_a_place_is_refused():
     with pytest.raises(UserError, match=r"no place for embedding\.output_bias"):
-        weights.write(rules()[:-1], parameters())
+        weights.write(rules()[:-1], random_like(MODEL.shapes))
 
 
 def test_added_biases_are_zero_and_all_else_stays():
     plain = dataclasses.replace(CONFIG, attention_bias=False, output_bias=False)
-    ours = parameters(model=build(plain, PIECES))
+    ours = random_like(build(plain, PIECES).shapes)
     config, more = weights.with_biases(plain, ours, "attention_bias", "output_bias")
     assert config == CONFIG
     flat, before = weights.flatten(more), weights.flatten(ours)

@@ -5,6 +5,9 @@ import re
 
 import numpy as np
 
+HOSTILE = (
+    "</script><img src=x onerror=\"document.title='broken'\"><!-- {{script}} \u2028'\"&"
+)
 ISOLATES = re.compile("[\u2066-\u2069]")
 
 
@@ -67,6 +70,11 @@ class Opened:
 def plain(text):
     """A text without the marks that keep its direction to itself."""
     return ISOLATES.sub("", text)
+
+
+def reading_of(payload, sentence=0, model=0, reading=0):
+    """A reading of a made-up payload."""
+    return payload.content["sentences"][sentence]["of"][model]["readings"][reading]
 
 
 def values_of(payload, reference):

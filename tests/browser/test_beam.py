@@ -144,8 +144,7 @@ def test_following_a_hypothesis_hides_the_others(opened, view, payload):
     while at >= 0:
         family.add(at)
         at = nodes[at]["parent"]
-    found = view.locator("[data-node]").all()
-    shown = {int(node.get_attribute("data-node")) for node in found}
+    shown = ids(view)
     assert n in shown
     assert len(shown) < before
     # More of the family: descendants, and those who took their places.
@@ -155,33 +154,28 @@ def test_following_a_hypothesis_hides_the_others(opened, view, payload):
     assert view.locator("[data-node]").count() == before
 
 
+def ids(view):
+    shown = view.locator("[data-node]").all()
+    return {int(node.get_attribute("data-node")) for node in shown}
+
+
 def test_what_never_entered_the_beam_can_be_hidden(view, payload):
     nodes = search_of(payload)["nodes"]
-    leaves = view.locator("[data-control=leaves]")
     outside = {n for n, node in enumerate(nodes) if node["row"] is None}
-    shown = view.locator("[data-node]")
-
-    def ids():
-        return {int(node.get_attribute("data-node")) for node in shown.all()}
-
-    assert ids() & outside
-    leaves.uncheck()
-    assert not ids() & outside
+    assert ids(view) & outside
+    view.locator("[data-control=leaves]").uncheck()
+    assert not ids(view) & outside
 
 
 def test_the_finished_hypotheses_and_why_it_stopped(view, payload):
     search = search_of(payload)
-    nodes = search["nodes"]
-    rows = view.locator("[data-finished]")
-    found = [int(row.get_attribute("data-finished")) for row in rows.all()]
+    rows = view.locator("[data-finished]").all()
+    found = [int(row.get_attribute("data-finished")) for row in rows]
     assert found[: len(search["finished"])] == search["finished"]
-    for row, n in zip(rows.all(), found, strict=True):
-        shown = {
-            name: row.locator(f"[data-field={name}]").inner_text()
-            for name in ("log-prob", "score")
-        }
-        assert is_shown(shown["log-prob"], nodes[n]["log_prob"], 4)
-        assert is_shown(shown["score"], nodes[n]["score"], 4)
+    for row, n in zip(rows, found, strict=True):
+        for name in ("log-prob", "score"):
+            text = row.locator(f"[data-field={name}]").inner_text()
+            assert is_shown(text, search["nodes"][n][name.replace("-", "_")], 4)
     summary = view.locator("[data-part=summary]").inner_text()
     assert plain(summary).endswith(search["stopped"]["why"])
     assert f"after step {search['stopped']['step']}" in summary
@@ -191,17 +185,15 @@ def test_where_the_reference_left_the_beam(view, payload):
     search = search_of(payload)
     reference, part = search["reference"], view.locator("[data-part=reference]")
     assert part.get_attribute("data-verdict") == reference["verdict"]
-    texts = {
-        name: part.locator(f"[data-field={name}]").inner_text()
-        for name in ("score", "best-score", "log-prob", "step", "rank", "margin", "why")
-    }
-    assert is_shown(texts["score"], reference["score"], 4)
-    assert is_shown(texts["best-score"], reference["best_score"], 4)
-    assert is_shown(texts["log-prob"], reference["log_prob"], 4)
-    assert texts["step"] == str(reference["step"])
-    assert texts["rank"] == str(reference["rank"])
-    assert is_shown(texts["margin"], reference["margin"])
-    assert texts["why"] == reference["why"]
+
+    def shown(name):
+        return part.locator(f"[data-field={name}]").inner_text()
+
+    for name in ("score", "best-score", "log-prob"):
+        assert is_shown(shown(name), reference[name.replace("-", "_")], 4)
+    assert is_shown(shown("margin"), reference["margin"])
+    for name in ("step", "rank", "why"):
+        assert shown(name) == str(reference[name])
     part.locator("[data-control=reference]").click()
     check_details(view, search["nodes"], reference["nodes"][-1])
 
@@ -213,3 +205,31 @@ def test_all_hypotheses_as_text(opened, view, payload):
     shown = sorted((row[0], row[2], row[-1]) for row in rows)
     wanted = sorted((str(n["step"]), n["piece"], n["why"]) for n in nodes)
     assert shown == wanted
+
+
+def focused(opened):
+    return int(opened.page.locator("#beam .focused").get_attribute("data-node"))
+
+
+def test_only_what_is_in_sight_of_a_long_search_is_drawn(open_page):
+    long = made_up_payload(target_pieces=200)
+    opened, search = open_page(page(long), width=360), search_of(long)
+    view = opened.view("beam")
+    assert opened.overflow() <= 0
+    for key, node in (("End", search["best"][-1]), ("Home", 0)):
+        view.locator("[data-part=tree]").press(key)
+        assert focused(opened) == node
+        drawn = view.locator("[data-part=tree] [data-node]").count()
+        assert 0 < drawn < len(search["nodes"]) / 10
+
+
+def test_the_lens_moves_the_tree(opened, payload):
+    opened.view("beam")
+    view = opened.view("layers")
+    view.locator("td[data-layer='1'][data-position='0']").click()
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.keyboard.press("ArrowDown")
+    where = view.locator("[data-part=lens-detail] [data-layer]")
+    assert where.get_attribute("data-layer") == "0"
+    assert where.get_attribute("data-position") == "1"
+    assert focused(opened) == search_of(payload)["best"][2]

@@ -5,11 +5,10 @@ import pytest
 from t2t_jax.metrics import measures
 from t2t_jax.tools.compare.compare import System, compare
 from t2t_jax.tools.compare.summary import page
-from tests.browser.looking import plain, value
+from tests.browser.looking import HOSTILE, plain, value
 from tests.comparison.made_up_systems import made_up
 
 pytestmark = pytest.mark.browser
-HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><b> {{script}} '\"&"
 
 
 @pytest.fixture(scope="module")

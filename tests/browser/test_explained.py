@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.tools.explain.explain import explain
-from tests.browser.looking import is_percent, is_shown, plain, value
+from tests.browser.looking import is_percent, is_shown, plain
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.browser
@@ -44,32 +44,6 @@ def test_the_translation_with_its_probabilities(opened, explained):
             assert rank == str(of.rank[t])
             assert is_shown(entropy, of.entropy[t], 2)
     assert opened.page.title() == "<i>title"
-
-
-def test_attention_of_a_head_and_the_mean_of_all(opened, explained):
-    cross = np.asarray(explained.readings[0].maps.cross)
-    view = opened.view("attention")
-    frame, note = view.locator(".heatmap"), view.locator(".cell-note")
-    view.locator("[data-map]").wait_for()
-    for wanted, press in (
-        (cross.mean((0, 1)), None),
-        (cross[0, 1], view.locator(".head-map").nth(1)),
-    ):
-        if press:
-            press.click()
-            view.locator(
-                "[data-map='Layer 1, head 2 of the cross attention']"
-            ).wait_for()
-        frame.press("Home")
-        for key in len(wanted) * ["ArrowUp"]:
-            frame.press(key)
-        for row in wanted[:4]:
-            frame.press("Home")
-            for weight in row:
-                shown = value(plain(note.text_content()).rpartition(": ")[2])
-                assert abs(shown - weight) < 1 / 500 + 0.005 * weight  # in 255 steps
-                frame.press("ArrowRight")
-            frame.press("ArrowDown")
 
 
 def test_the_tree_ends_in_the_translation(opened, explained):

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from t2t_jax.tools.pages.page import page
-from tests.browser.looking import is_percent, is_shown, plain, value, values_of
+from tests.browser.looking import (
+    is_percent,
+    is_shown,
+    plain,
+    reading_of,
+    value,
+    values_of,
+)
 from tests.viewing.made_up import made_up_payload
 
 pytestmark = pytest.mark.browser
@@ -27,10 +34,6 @@ def payload():
 @pytest.fixture
 def opened(open_page, payload):
     return open_page(page(payload))
-
-
-def reading_of(payload):
-    return payload.content["sentences"][0]["of"][0]["readings"][0]
 
 
 def press(view, group, name):
@@ -151,9 +154,9 @@ def test_rollout_and_its_warning(opened, payload):
     for kind in KINDS:
         press(view, "attention", kind.title())
         press(view, "map", "Rollout (approximate)")
-        wanted = values_of(payload, reading_of(payload)["rollout"][kind])
+        rollout = values_of(payload, reading_of(payload)["rollout"][kind])
         title = f"Rollout (approximate) of the {KINDS[kind]}"
-        agree(shown_map(opened, view, title, *wanted.shape), wanted)
+        agree(shown_map(opened, view, title, *rollout.shape), rollout)
         assert "It is approximate" in view.locator(".attention-map").inner_text()
 
 
@@ -231,10 +234,7 @@ def test_the_lens_at_every_layer(opened, payload):
                 assert is_percent(tr.locator("td").inner_text(), p)
             said = view.locator(".lens-chart").get_attribute("aria-label").split("; ")
             for n, text in enumerate(said):
-                name, p, rank = (
-                    re.match(r"(layer \d): |(.*)", text)
-                    and re.match(r"(layer \d) (\S+), rank (\d+)", text).groups()
-                )
+                name, p, rank = re.match(r"(layer \d) (\S+), rank (\d+)", text).groups()
                 assert name == f"layer {n + 1}"
                 assert is_percent(p, lens["probability"][n][t])
                 assert int(rank) == lens["rank"][n][t]

@@ -3,13 +3,10 @@
 import pytest
 
 from t2t_jax.tools.pages.page import page
-from tests.browser.looking import plain
+from tests.browser.looking import HOSTILE, plain, reading_of
 from tests.viewing.made_up import made_up_payload
 
 pytestmark = pytest.mark.browser
-HOSTILE = (
-    "</script><img src=x onerror=\"document.title='broken'\"><!-- {{script}} \u2028'\"&"
-)
 
 
 def every_view(opened):
@@ -61,14 +58,13 @@ def test_text_is_never_read_as_html(open_page):
 @pytest.mark.parametrize("script", ["japanese", "arabic", "emoji"])
 def test_pieces_of_other_scripts(open_page, script):
     payload = made_up_payload(script=script, target_pieces=6)
-    reading = payload.content["sentences"][0]["of"][0]["readings"][0]
     opened = open_page(page(payload))
     for view in every_view(opened):
         assert view.inner_text()
     line = opened.view("translation").locator(".reading")
     # Signs are what the sentence does not contain: </s>, a lone space, parts of bytes.
     shown = "".join(line.locator("[data-t]:not(.sign)").all_text_contents())
-    assert plain(shown) == reading["text"].replace(" ", "")
+    assert plain(shown) == reading_of(payload)["text"].replace(" ", "")
     direction = line.evaluate("line => getComputedStyle(line).direction")
     assert direction == ("rtl" if script == "arabic" else "ltr")
     # The keys move as the text runs on the screen.

@@ -5,14 +5,10 @@ import math
 import pytest
 
 from t2t_jax.tools.pages.page import page
-from tests.browser.looking import is_percent, is_shown, plain
+from tests.browser.looking import is_percent, is_shown, plain, reading_of
 from tests.viewing.made_up import made_up_payload
 
 pytestmark = pytest.mark.browser
-
-
-def reading_of(payload, sentence=0, model=0, reading=0):
-    return payload.content["sentences"][sentence]["of"][model]["readings"][reading]
 
 
 def check_piece(view, reading, t):
@@ -53,6 +49,14 @@ def test_every_piece_by_pointer_and_by_keyboard(open_page):
     for t in range(1, last + 1):
         line.press("ArrowRight")
         check_piece(view, reading, t)
+    rows = opened.rows(view.locator("details.numbers"))
+    assert len(rows) == last + 1
+    for t, (piece, p, log_prob, rank, entropy, _) in enumerate(rows):
+        assert piece == f"{t + 1} {reading['pieces'][t]}"
+        assert is_percent(p, math.exp(reading["log_probs"][t]))
+        assert is_shown(log_prob, reading["log_probs"][t])
+        assert rank == str(reading["rank"][t])
+        assert is_shown(entropy, reading["entropy"][t])
     named = line.get_attribute("aria-activedescendant")
     assert view.locator(f"#{named}").get_attribute("data-t") == str(last)
 
@@ -87,19 +91,6 @@ def test_an_alternative_and_the_way_back(open_page):
             card.get_by_role("button", name="Back").press("Enter")
             assert not view.locator(".continuation").count()
             assert button.first.evaluate("b => b === document.activeElement")
-
-
-def test_the_numbers_as_text_are_the_arrays(open_page):
-    payload = made_up_payload(target_pieces=9)
-    opened, reading = open_page(page(payload)), reading_of(payload)
-    rows = opened.rows(opened.view("translation").locator("details.numbers"))
-    assert len(rows) == 9
-    for t, (piece, p, log_prob, rank, entropy, _) in enumerate(rows):
-        assert piece == f"{t + 1} {reading['pieces'][t]}"
-        assert is_percent(p, math.exp(reading["log_probs"][t]))
-        assert is_shown(log_prob, reading["log_probs"][t])
-        assert rank == str(reading["rank"][t])
-        assert is_shown(entropy, reading["entropy"][t])
 
 
 def test_sentences_and_readings_are_chosen_by_pointer_and_keys(open_page):
@@ -161,19 +152,6 @@ def test_two_models_stand_side_by_side(open_page):
     assert "average of steps 500, 525" in passport
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_light_and_dark(open_page, dark):
-    opened = open_page(page(made_up_payload()), dark=dark)
-
-    def background():
-        return opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-    light, black = "rgb(255, 255, 255)", "rgb(20, 23, 27)"
-    assert background() == (black if dark else light)
-    opened.page.locator(".tools button").first.click()
-    assert background() == (light if dark else black)
-
-
 @pytest.mark.parametrize("width", [360, 800])
 @pytest.mark.parametrize(
     "options",
@@ -186,11 +164,7 @@ def test_nothing_is_wider_than_the_screen(open_page, width, options):
         for column in range(options.get("models", 1)):
             assert opened.view(section.get_attribute("id"), column).inner_text()
     assert opened.overflow() == 0
-
-
-def test_what_a_model_lacks_is_said(open_page):
-    opened = open_page(page(made_up_payload(missing=True)))
-    for name in ("attention", "layers", "attribution"):
-        text = opened.view(name).inner_text()
-        assert "An LSTM has no attention of this kind." in text
-    opened.view("translation").locator(".reading").press("End")
+    for name in ("attention", "layers", "attribution") if "missing" in options else ():
+        assert (
+            "An LSTM has no attention of this kind." in opened.view(name).inner_text()
+        )

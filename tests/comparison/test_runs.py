@@ -17,7 +17,6 @@ from t2t_jax.tools.compare.runs import (
     OpenedRun,
     compare_runs,
     main_report,
-    thinned,
 )
 from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.workdir import Workdir
@@ -27,12 +26,6 @@ from t2t_jax.workdir import Workdir
 def copy(trained, tmp_path):
     """A copy of a run, to be changed."""
     return shutil.copytree(trained[0], tmp_path / "copy")
-
-
-def change_config(workdir, section, **values):
-    config = read_checked_json(workdir / "config.json")
-    config[section].update(values)
-    (workdir / "config.json").write_bytes(checked_json(config))
 
 
 def opened(*workdirs):
@@ -54,7 +47,9 @@ def test_a_run_and_its_copy_part_nowhere(trained, copy, capsys):
 
 
 def test_each_difference_is_found_where_it_is(trained, copy, capsys):
-    change_config(copy, "train", seed=7)
+    config = read_checked_json(copy / "config.json")
+    config["train"]["seed"] = 7
+    (copy / "config.json").write_bytes(checked_json(config))
     log = [json.loads(line) for line in (copy / "metrics.jsonl").open()]
     at_9 = next(e for e in log if (e["step"], e["kind"]) == (9, "train"))
     at_9["gradient_norm"] = np.nextafter(at_9["gradient_norm"], 1e9)
@@ -95,7 +90,7 @@ def test_both_ways_to_the_first_other_batch_agree(trained, copy):
     assert runs.first_other_position(a, b, 12) == 6
     assert runs.first_other_batch(a, b, 12) == 6
     assert batch_of_step(copy, 6)[0] == Position(0, 9)
-    # Beyond the steps that both have there is nothing to compare.
+    # Steps that both have are compared, and no later ones.
     assert runs.first_other_position(a, b, 5) is None
     assert runs.first_other_batch(a, b, 5) is None
 
@@ -140,8 +135,6 @@ def test_two_workdirs_are_wanted(count):
 
 
 def test_a_table_has_the_first_and_the_last_step():
-    steps = [*range(1, 101)]
-    shown = thinned(steps)
+    shown = runs.thinned([*range(1, 101)])
     assert (len(shown), shown[0], shown[-1]) == (12, 1, 100)
-    assert shown == sorted(set(shown))
-    assert thinned(steps[:5]) == steps[:5]
+    assert runs.thinned([1, 2, 5]) == [1, 2, 5]

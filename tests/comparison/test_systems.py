@@ -46,10 +46,10 @@ def run(text, monkeypatch, capsys):
 def files(text, tmp_path):
     """The references, and a file that is wrong in its first two lines."""
     lines = (text / "test.de").read_text().splitlines()
-    (tmp_path / "good.de").write_text("".join(f"{line}\n" for line in lines))
-    worse = ["Unsinn", "", *lines[2:]]
-    (tmp_path / "worse.de").write_text("".join(f"{line}\n" for line in worse))
-    return tmp_path / "good.de", tmp_path / "worse.de"
+    paths = tmp_path / "good.de", tmp_path / "worse.de"
+    for path, of_path in zip(paths, (lines, ["Unsinn", "", *lines[2:]]), strict=True):
+        path.write_text("".join(f"{line}\n" for line in of_path))
+    return paths
 
 
 # ------------------------------------------------------------------------------- names
@@ -132,21 +132,16 @@ def test_workdirs_reuse_what_is_scored_and_store_what_is_not(
     assert "work and good.de, compared" in page.read_text()
     with pytest.raises(UserError, match="a workdir knows its languages"):
         run(workdir, files[0], direction="en-de")
+    # A file is looked at before anything is translated.
+    short = tmp_path / "short.de"
+    short.write_text("one line\n")
+    with pytest.raises(UserError, match=r"short.de has 1 lines, but .* has 10"):
+        run(workdir, short, checkpoint="last")
+    assert contents(workdir) == before
     # Another checkpoint is translated, and stored as evaluate stores it.
     (found,) = run(workdir, f"{workdir}@last", json=True)
     assert [s["name"] for s in found["systems"]] == ["work", "work@last"]
     assert "scores/test.1.json" in contents(workdir)
-
-
-def test_a_text_file_is_looked_at_before_anything_is_translated(
-    run, trained, files, tmp_path
-):
-    workdir = shutil.copytree(trained[0], tmp_path / "work")
-    files[0].write_text("one line\n")
-    before = contents(workdir)
-    with pytest.raises(UserError, match=r"good.de has 1 lines, but .* has 10"):
-        run(workdir, files[0], checkpoint="last")
-    assert contents(workdir) == before
 
 
 # ------------------------------------------------------------------------------- COMET
@@ -159,16 +154,15 @@ def test_comet_scores_with_a_local_model_where_it_is_installed(tmp_path, monkeyp
     with pytest.raises(UserError, match="not installed: pip install unbabel-comet"):
         Comet(str(tmp_path))
 
-    class Model:
-        def predict(self, rows, batch_size):
-            scores = [
-                len(row["mt"]) / (1 + len(row["src"] + row["ref"])) for row in rows
-            ]
-            return types.SimpleNamespace(scores=scores)
+    def predict(rows, batch_size):
+        lengths = [len(r["mt"]) / (1 + len(r["src"] + r["ref"])) for r in rows]
+        return types.SimpleNamespace(scores=lengths)
 
     loaded = []
     module = types.ModuleType("comet")
-    module.load_from_checkpoint = lambda file: loaded.append(file) or Model()
+    module.load_from_checkpoint = lambda file: (
+        loaded.append(file) or types.SimpleNamespace(predict=predict)
+    )
     monkeypatch.setitem(sys.modules, "comet", module)
     comet = Comet(str(tmp_path))
     assert loaded == [str(model)]
@@ -180,7 +174,7 @@ def test_comet_scores_with_a_local_model_where_it_is_installed(tmp_path, monkeyp
             texts.sources, systems[1].lines, texts.references, strict=True
         )
     ]
-    wanted = np.mean(Model().predict(rows, 1).scores)
+    wanted = np.mean(predict(rows, 1).scores)
     assert total["title"] == "COMET"
     assert total["systems"][1]["score"] == pytest.approx(wanted)
     (tmp_path / "other.ckpt").touch()

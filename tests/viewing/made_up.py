@@ -1,15 +1,10 @@
-"""A complete payload of an explanation page, made of random but plausible numbers.
+"""A complete payload of an explanation page, made of random but plausible numbers."""
 
-python -m tests.viewing.made_up OUT.html [--source_pieces=12] [--models=2] ...
-"""
-
-import argparse
 import math
-from pathlib import Path
 
 import numpy as np
 
-from t2t_jax.tools.pages.page import Payload, page
+from t2t_jax.tools.pages.page import Payload
 from tests.viewing.made_up_search import made_up_search, penalised
 
 
@@ -71,16 +66,17 @@ def made_up_payload(
 
 
 def _model(index):
+    passport = {
+        "checkpoints": "average of steps 500, 525",
+        "layers": str(2 + 4 * index),
+        "search": "beam 4, alpha 0.6, penalty gnmt",
+        "code": "2.3.0, commit 0f1e2d3",
+    }
     return {
         "name": f"runs/{['tiny', 'base'][index]}",
         "kind": "transformer",
         "direction": ["en", "de"],
-        "passport": [
-            ["checkpoints", "average of steps 500, 525"],
-            ["layers", str(2 + 4 * index)],
-            ["search", "beam 4, alpha 0.6, penalty gnmt"],
-            ["code", "2.3.0, commit 0f1e2d3"],
-        ],
+        "passport": [*map(list, passport.items())],
     }
 
 
@@ -180,11 +176,8 @@ class _Maker:
         total = reading["log_probs"][:t].sum() + log_prob - 0.2 * len(rest)
         return {
             **{"position": t, "piece": piece, "text": _text(pieces), "pieces": pieces},
-            **{
-                "log_prob": total,
-                "score": penalised(total, len(pieces)),
-                "ended": True,
-            },
+            **{"log_prob": total, "score": penalised(total, len(pieces))},
+            "ended": True,
         }
 
     def attention(self, reading):
@@ -193,15 +186,11 @@ class _Maker:
         return {which: self.heads_of(which, *size) for which, size in sizes.items()}
 
     def heads_of(self, which, queries, keys):
-        weights = np.stack(
-            [
-                [
-                    self.weights(queries, keys, which == "decoder", shift=h - 1)
-                    for h in range(self.heads)
-                ]
-                for _ in range(self.layers)
-            ]
-        )
+        maps = [
+            self.weights(queries, keys, which == "decoder", shift=h % self.heads - 1)
+            for h in range(self.layers * self.heads)
+        ]
+        weights = np.reshape(maps, (self.layers, self.heads, queries, keys))
         of = {"weights": self.payload.add(weights, scale=1 / 255)}
         logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
         of["entropy"] = -(weights * logs).sum(-1).mean(-1)
@@ -224,14 +213,10 @@ class _Maker:
 
     def rollout(self, reading):
         s, t = self.source, len(reading["pieces"])
-        maps = {
-            "encoder": (s, s, False),
-            "decoder": (t, t, True),
-            "cross": (t, s, False),
-        }
+        maps = {"encoder": (s, s), "decoder": (t, t, True), "cross": (t, s)}
         return {
-            k: self.payload.add(self.weights(*v), scale=1 / 255)
-            for k, v in maps.items()
+            which: self.payload.add(self.weights(*size), scale=1 / 255)
+            for which, size in maps.items()
         }
 
     def alignment(self, reading):
@@ -249,39 +234,33 @@ class _Maker:
         }
 
     def lens(self, reading):
-        top, chosen, ranks = [], [], []
-        for layer in range(self.layers):
-            last = layer == self.layers - 1
-            p = np.exp(reading["log_probs"]) * (1 if last else 0.3)
-            rank = [
-                r if last else 1 + int(self.rng.integers(6)) for r in reading["rank"]
-            ]
-            rows = zip(reading["alternatives"], p, strict=True)
-            top.append([[[a[0], math.exp(a[1])] for a in row[:5]] for row, _ in rows])
-            chosen.append(p)
-            ranks.append(rank)
-        names = [f"layer {layer + 1}" for layer in range(self.layers)]
-        return {"names": names, "top": top, "probability": chosen, "rank": ranks}
+        found = {"names": [], "top": [], "probability": [], "rank": []}
+        for layer in range(1, self.layers + 1):
+            last, chosen = layer == self.layers, np.exp(reading["log_probs"])
+            guessed = self.rng.integers(1, 7, len(chosen)).tolist()
+            found["names"].append(f"layer {layer}")
+            found["probability"].append(chosen if last else 0.3 * chosen)
+            found["rank"].append(reading["rank"] if last else guessed)
+            rows = reading["alternatives"]
+            found["top"].append(
+                [[[a[0], math.exp(a[1])] for a in row[:5]] for row in rows]
+            )
+        return found
 
     def attribution(self, reading):
         t = len(reading["pieces"])
-        positions = list(range(t))
         past = np.tri(t, t, -1)
 
         def add(keys, mask=1):
             values = self.rng.normal(size=(t, keys)) * self.weights(t, keys) * mask
             return self.payload.add(values, signed=True, by_row=True)
 
+        rows = zip(reading["alternatives"], reading["pieces"], strict=True)
         return {
-            "positions": positions,
+            "positions": [*range(t)],
             **{"source": add(self.source), "target": add(t, past)},
             "totals": self.rng.normal(size=t) + 4,
-            "rivals": [
-                next(a[0] for a in row if a[0] != p)
-                for row, p in zip(
-                    reading["alternatives"], reading["pieces"], strict=True
-                )
-            ],
+            "rivals": [next(a[0] for a in row if a[0] != p) for row, p in rows],
             **{"source_contrast": add(self.source), "target_contrast": add(t, past)},
         }
 
@@ -298,22 +277,3 @@ def _text(pieces):
             continue
         text, raw = text + raw.decode(errors="replace") + piece, b""
     return text.replace("▁", " ").strip()
-
-
-def main() -> None:
-    """Writes a page of made-up data."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
-    for name in ("source_pieces", "target_pieces", "layers", "heads"):
-        parser.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
-    for name in ("models", "readings", "sentences", "seed"):
-        parser.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
-    parser.add_argument("--script", choices=TEXTS, default=argparse.SUPPRESS)
-    parser.add_argument("--missing", action="store_true")
-    options = vars(parser.parse_args())
-    out = options.pop("out")
-    out.write_text(page(made_up_payload(**options)), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -41,14 +41,12 @@ class _Tree:
         self.beam, self.best, self.finished = [0], [0], []
 
     def node(self, parent, step, row, piece, log_prob):
+        score = penalised(log_prob, step) if step else 0.0
         return {
             **{"parent": parent, "step": step, "row": row, "piece": piece},
-            **{
-                "log_prob": log_prob,
-                "score": penalised(log_prob, step) if step else 0.0,
-            },
-            **{"fate": "alive", "by": None, "margin": None, "rank": None},
-            **{"why": "It has a child in the beam.", "flags": ""},
+            **{"log_prob": log_prob, "score": score, "fate": "alive", "by": None},
+            **{"margin": None, "rank": None, "flags": ""},
+            "why": "It has a child in the beam.",
         }
 
     def grow(self, step):
@@ -91,37 +89,23 @@ class _Tree:
         parents |= {self.nodes[n]["parent"] for n in self.finished}
         for index, node in enumerate(self.nodes):
             if node["piece"] == EOS:
-                self.fate(
-                    index,
-                    "ended",
-                    "It took the end of the sentence; its score is final.",
-                )
+                self.fate(index, "ended", "It took the end of the sentence.")
             elif index not in parents:
                 self.outrank(index)
         self.finished.sort(key=lambda n: -self.nodes[n]["score"])
         self.finished.remove(self.best[-1])
         for n in self.finished[1:]:
-            self.fate(
-                n, "lost", "It ended, but two finished hypotheses have better scores."
-            )
+            self.fate(n, "lost", "It ended, but two finished ones have better scores.")
         self.finished = [self.best[-1], *self.finished[:1]]
         for rank, n in enumerate(self.finished, 1):
             self.nodes[n]["rank"] = rank
         for place, n in enumerate(self.beam):
-            self.fate(
-                n,
-                "limit" if place == 1 else "stopped",
-                "It was unfinished when the search stopped.",
-            )
+            fate = "limit" if place == 1 else "stopped"
+            self.fate(n, fate, "It was unfinished when the search stopped.")
         outranked = [i for i, n in enumerate(self.nodes) if n["fate"] == "outranked"]
-        for n, fate in zip(
-            outranked[:: max(1, len(outranked) // 4)],
-            ("forbidden", "phrase"),
-            strict=False,
-        ):
-            self.fate(
-                n, fate, "A rule of the search forbade its only likely continuation."
-            )
+        some = outranked[:: max(1, len(outranked) // 4)]
+        for n, fate in zip(some, ("forbidden", "phrase"), strict=False):
+            self.fate(n, fate, "A rule of the search forbade its continuation.")
 
     def fate(self, index, fate, why):
         self.nodes[index] |= {"fate": fate, "why": why, "by": None, "margin": None}
@@ -140,30 +124,19 @@ class _Tree:
         by = min(rivals, key=lambda i: self.nodes[i]["score"])
         margin = abs(self.nodes[by]["score"] - node["score"])
         text = f"Outranked by {self.nodes[by]['piece']!r} by {margin:.3f}."
-        node |= {
-            "fate": "outranked",
-            "by": by,
-            "margin": margin,
-            "rank": BEAM + 1,
-            "why": text,
-        }
+        node |= {"fate": "outranked", "by": by, "margin": margin, "why": text}
+        node["rank"] = BEAM + 1
 
 
 def _reference(tree, target):
-    at = next(
-        t for t, p in enumerate(target["pieces"]) if p != tree.reading["pieces"][t]
-    )
+    pieces = tree.reading["pieces"]
+    at = next(t for t, piece in enumerate(target["pieces"]) if piece != pieces[t])
     for n in tree.best[: at + 1]:
         tree.nodes[n]["flags"] += "r"
     return {
-        **{
-            "text": target["text"],
-            "nodes": tree.best[: at + 1],
-            "step": at + 1,
-            "rank": 7,
-        },
-        **{"margin": 0.42, "log_prob": target["log_prob"], "score": target["score"]},
+        **{"text": target["text"], "nodes": tree.best[: at + 1], "step": at + 1},
+        **{"rank": 7, "margin": 0.42, "verdict": "model error"},
+        **{"log_prob": target["log_prob"], "score": target["score"]},
         "best_score": tree.reading["score"],
-        "verdict": "model error",
         "why": "The model gives the search's translation the better score.",
     }

@@ -79,10 +79,10 @@ def test_half_a_line_is_waited_for_and_a_damaged_one_reported(tmp_path, capsys):
 
 
 def test_old_logs_have_no_tokens(tmp_path):
-    old = train(10, 3.0)
-    del old["tokens"]
-    before = write_run(tmp_path / "old", [old])
-    new = write_run(tmp_path / "new", [train(10, 3.0)])
+    lines = [train(10, 3.0)]
+    new = write_run(tmp_path / "new", lines)
+    del lines[0]["tokens"]
+    before = write_run(tmp_path / "old", lines)
     assert read_run(before).axes == ["steps", "hours"]
     assert [*run_plots.plot_data([before, new])["axes"]] == ["steps", "hours"]
     with pytest.raises(UserError, match=r"the log of .*old has no tokens"):
@@ -172,7 +172,6 @@ def test_the_page_carries_the_numbers(eventful, tmp_path):
 
 
 def test_the_figure_draws_every_curve(eventful):
-    pytest.importorskip("matplotlib")
     figure = run_plots.figure(eventful, smooth=3)
     loss, bleu = figure.axes[:2]
     drawn = {tuple(line.get_ydata()) for line in loss.get_lines()}
@@ -200,11 +199,14 @@ def test_an_earlier_file_is_kept(tmp_path, capsys):
     assert "plot.2.html" in capsys.readouterr().err
 
 
-def test_outputs_that_cannot_be(tmp_path):
-    for name, message in {
-        "plot.jpg": r"want a name that ends in \.html",
-        "plot": r"want a name that ends in \.html",
-        "no/plot.png": "no is not an existing folder",
-    }.items():
-        with pytest.raises(UserError, match=message):
-            command._check_output(tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("plot.jpg", r"want a name that ends in \.html"),
+        ("plot", r"want a name that ends in \.html"),
+        ("no/plot.png", "no is not an existing folder"),
+    ],
+)
+def test_outputs_that_cannot_be(tmp_path, name, message):
+    with pytest.raises(UserError, match=message):
+        command._check_output(tmp_path / name)
