@@ -114,7 +114,7 @@ def test_a_folder_of_several_files(tmp_path):
     index.write_text(json.dumps({"weight_map": files | {"c": "2.safetensors"}}))
     refused(tmp_path, "2.safetensors does not hold.*differ in c")
     index.write_text(json.dumps({"weight_map": {"a": "../1.safetensors"}}))
-    refused(tmp_path, "files beside it")
+    refused(tmp_path, "files next to it")
 
 
 def test_npz(tmp_path):
