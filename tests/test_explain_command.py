@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+import shlex
 
 import pytest
 
@@ -49,39 +50,33 @@ def test_a_page_with_two_workdirs_side_by_side(trained, commands, tmp_path):
     assert target["text"] == "Die Katze"
 
 
+REFUSED = [  # with --workdir=nowhere, if none is given
+    ("{page}", "want either a sentence in quotes or --input=FILE"),
+    ("{page} line --input={in}", "one of them"),
+    ("{page} The cat", "'cat' is not a flag; flags are written --name=value; put a S"),
+    ("{page} 'a line' 'a line'", "got 2 times SENTENCE, want one"),
+    ("line", "--output is missing; give it as --output=VALUE"),
+    ("line --output=page.png", "ends in .html"),
+    ("line --output=no/folder/page.html", "is not an existing folder"),
+    ("{page} --input={in} --target=x", "want --targets=FILE"),
+    ("{page} line --targets={in}", "goes with --input"),
+    ("{page} --input=nothing", "there is no such file"),
+    ("{page} --input={empty}", "is empty"),
+    ("{page} --input={latin}", "byte 4 (0xe9) is not UTF-8"),
+    ("{page} line --workdir=a,b,c", "names 3 workdirs"),
+    ("{page} line", "nowhere"),
+]
+
+
 def test_mistakes_are_named_before_anything_is_loaded(commands, tmp_path):
-    page, lines = f"--output={tmp_path / 'page.html'}", tmp_path / "lines"
-    lines.write_text("a\nb\n")
-    (tmp_path / "empty").write_text("")
-    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
-    workdir = "--workdir=nowhere"
-    for arguments, message in (
-        ([workdir, page], "want either a sentence in quotes or --input=FILE"),
-        ([workdir, page, LINE, f"--input={lines}"], "one of them"),
-        (
-            [workdir, page, "The", "cat"],
-            "'cat' is not a flag; flags are written --name=value; put a S",
-        ),
-        (
-            [workdir, page, LINE, LINE],
-            "got 2 times SENTENCE, want one; several go into",
-        ),
-        ([workdir, LINE], "--output is missing; give it as --output=VALUE"),
-        ([workdir, LINE, "--output=page.png"], "ends in .html"),
-        ([workdir, LINE, "--output=no/folder/page.html"], "is not an existing folder"),
-        ([workdir, page, f"--input={lines}", "--target=x"], "want --targets=FILE"),
-        ([workdir, page, LINE, f"--targets={lines}"], "goes with --input"),
-        ([workdir, page, "--input=nothing"], "there is no such file"),
-        ([workdir, page, f"--input={tmp_path / 'empty'}"], "is empty"),
-        (
-            [workdir, page, f"--input={tmp_path / 'latin'}"],
-            "byte 4 (0xe9) is not UTF-8",
-        ),
-        (["--workdir=a,b,c", page, LINE], "names 3 workdirs"),
-        ([workdir, page, LINE], "nowhere"),
-    ):
+    places = {"page": f"--output={tmp_path / 'page.html'}"}
+    for name, content in (("in", b"a\nb\n"), ("empty", b""), ("latin", b"caf\xe9\n")):
+        places[name] = tmp_path / name
+        places[name].write_bytes(content)
+    for words, message in REFUSED:
+        arguments = ["--workdir=nowhere", *shlex.split(words.format(**places))]
         done = commands("explain", *arguments)
-        assert done.returncode == 2, done.stdout
-        assert message in done.stderr
+        assert done.returncode == 2, words
+        assert message in done.stderr, words
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "page.html").exists()

@@ -1,15 +1,11 @@
 """One line in, one line out, in order, whatever is in it; warnings name the line."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax import Translator
-from tests.small_run import ROOT, copy_with
+from tests.small_run import copy_with
 
 NASTY = {
     "words": "the cat " * 5_000,
@@ -43,40 +39,30 @@ def translator(workdir):
     return Translator.load(workdir)
 
 
-def test_the_command_gives_a_line_for_a_line(workdir, translator):
+def test_the_command_gives_a_line_for_a_line(workdir, translator, commands):
     lines = [line for nasty in NASTY.values() for line in (nasty, "The cat sleeps.")]
-    done = subprocess.run(
-        [sys.executable, "-m", "t2t_jax", "translate", f"--workdir={workdir}"],
-        input="".join(f"{line}\n" for line in lines).encode(),
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    output = done.stdout.decode("utf-8").split("\n")
+    source = "".join(f"{line}\n" for line in lines).encode()
+    code, output, told = commands("translate", f"--workdir={workdir}", source=source)
+    assert code == 0, told
+    output = output.split("\n")
     assert output.pop() == ""
     assert len(output) == len(lines)
-    assert set(output[1::2]) == {translator.translate(["The cat sleeps."])[0].text}
+    assert {*output[1::2]} == {translator.translate(["The cat sleeps."])[0].text}
     assert all(len(line.splitlines()) <= 1 for line in output)
-    told = done.stderr.decode()
-    cut = [line for line in told.splitlines() if "only the first 63" in line]
-    assert len(cut) == 1
+    (cut,) = [line for line in told.splitlines() if "only the first 63" in line]
     # The others need no cut; the spaces are no work.
     assert [*NASTY][:3] == ["words", "emoji", "one word"]
-    assert cut[0].startswith(f"warning: 3 of {len(lines)} lines have ")
-    assert cut[0].endswith(": lines 1, 3, 5")
-    numbers = {name: 1 + 2 * n for n, name in enumerate(NASTY)}
+    assert cut.startswith(f"warning: 3 of {len(lines)} lines have ")
+    assert cut.endswith(": lines 1, 3, 5")
+    answers = dict(zip(NASTY, output[::2], strict=True))
     for name in ("spaces", "white space of all kinds", "zero width", "empty"):
-        assert not output[numbers[name] - 1], name
-    assert not output[numbers["invisible controls"] - 1]
+        assert not answers[name], name
+    assert not answers["invisible controls"]
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.text(max_size=20), max_size=5))
+@settings(max_examples=20)
+@given(lines=st.lists(st.text(max_size=20), max_size=5))
 def test_any_text_gives_a_line_for_a_line(translator, lines):
     translations = [str(found) for found in translator.translate(lines)]
     assert len(translations) == len(lines)
     assert all(len(line.splitlines()) <= 1 for line in translations)
-    alone = [translator.translate([line])[0].text for line in lines]
-    assert translations == alone

@@ -35,8 +35,7 @@ PROGRAM = textwrap.dedent(
         def sample(self, lines, first_line, **options):
             print(first_line, len(lines), options)
             found = [Hypothesis(line.upper(), 0.0, 0.0, True) for line in lines]
-            pairs = zip(lines, found, strict=True)
-            return [Translation(line, (best,)) for line, best in pairs]
+            return [Translation(line, (best,)) for line, best in zip(lines, found)]
 
     translate.Translator.load = lambda *_: Upper()
     define_ideas_flag()
@@ -56,11 +55,8 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
             *("--sample", "--top_k=10", "--seed=5", "--batch_size=3"),
             *("--noise=swap@1", "--noise_seed=2", "--tag=<bt>"),
         ],
-        cwd=ROOT,
-        text=True,
+        **{"cwd": ROOT, "text": True, "capture_output": True, "check": False},
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     asked = done.stdout.splitlines()
@@ -76,13 +72,15 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
     assert list(mix.pairs()) == wanted
     assert mix.weight == 0.5
     record = read_checked_json(tmp_path / "bt.json")
-    made_from = record["made_from"]
-    assert record["workdir"] == "DE"
-    assert record["input"] == f"{tmp_path}/mono"
-    assert made_from["checkpoints"] == [[7]]
-    assert made_from["parameters_sha256"] == ["abc"]
-    assert (made_from["top_k"], made_from["seed"]) == (10, 5)
-    assert made_from["t2t_jax"] == __version__
+    assert (record["workdir"], record["input"]) == ("DE", f"{tmp_path}/mono")
+    wanted = {
+        "checkpoints": [[7]],
+        "parameters_sha256": ["abc"],
+        "top_k": 10,
+        "seed": 5,
+    }
+    assert wanted.items() <= record["made_from"].items()
+    assert record["made_from"]["t2t_jax"] == __version__
     data = {"source": "en", "target": "de", "dir": str(tmp_path), "train": "bt@0.5"}
     for symbols, wanted in (
         ("", "symbols='<bt>'"),

@@ -260,23 +260,6 @@ def test_a_translator_chooses_and_says_so():
     assert "choose" not in plain.decode_options()
 
 
-def test_a_choice_is_made_once_and_anew_for_other_options(monkeypatch):
-    loaded = []
-    model = types.SimpleNamespace(config=config_of("language_model"))
-    monkeypatch.setattr(
-        choosing, "CHECKS", dict.fromkeys(choosing.MODELS, lambda *_: None)
-    )
-    one = translator()
-    monkeypatch.setattr(Searcher, "load", lambda place: loaded.append(place) or model)
-    ours = one.with_choice("rerank:lm=here", lm_weight=2.0)
-    wider = ours.with_options(beam=9)
-    assert wider.choice is ours.choice
-    assert ours.choice.options.lm_weight == 2
-    assert loaded == ["here"]
-    assert wider.with_choice("rerank", lm="there").choice is not ours.choice
-    assert loaded == ["here", "there"]
-
-
 def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
     choice = with_models("rerank:length=0.5", monkeypatch)
     window = {"window": 64, "stride": 32}

@@ -6,8 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.decoding import batch_decoding, programs
-from t2t_jax.decoding.batch_decoding import STRIDE, room_for
 from t2t_jax.decoding.batches import groups
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.search.rules import Rules, concatenate_rules
@@ -64,77 +62,24 @@ WAYS = {
     "align": lambda n: on(n).align(pairs()),
     "attention": lambda n: on(n).attention(LINES[0], "ein Hund"),
 }
-SLOW = [
-    "sample",
-    "rules",
-    "ensemble",
-    "score of an ensemble",
-]  # compiling is what takes long here
-
-
-@functools.cache
-def alone(way: str):
-    return WAYS[way](1)
-
-
-def weights(maps) -> list[np.ndarray]:
-    return [maps.encoder, maps.decoder, maps.cross]
+# Compiling is what takes long here.
+SLOW = ["sample", "rules", "ensemble", "score of an ensemble"]
 
 
 @pytest.mark.parametrize(
     ("way", "devices"),
-    [
-        *(pytest.param(way, 3, marks=pytest.mark.slow) for way in WAYS),
-        *((way, 8) for way in WAYS if way not in SLOW),
-        *(pytest.param(way, 8, marks=pytest.mark.slow) for way in SLOW),
-    ],
+    [pytest.param(way, 3, marks=pytest.mark.slow) for way in WAYS]
+    + [(way, 8) for way in WAYS if way not in SLOW]
+    + [pytest.param(way, 8, marks=pytest.mark.slow) for way in SLOW],
 )
 def test_results_do_not_depend_on_the_number_of_devices(way, devices):
-    got, want = WAYS[way](devices), alone(way)
+    got, want = WAYS[way](devices), WAYS[way](1)
     if way == "attention":
         got, want = (
-            [*map(np.ndarray.tolist, x)] for x in (weights(got), weights(want))
+            [x.tolist() for x in (maps.encoder, maps.decoder, maps.cross)]
+            for maps in (got, want)
         )
     assert got == want
-
-
-@pytest.mark.slow
-def test_each_device_has_a_block_of_one_program(monkeypatch):
-    compiled_programs = {
-        name: getattr(programs, name) for name in ("begin_search", "advance_search")
-    }
-    compiled_programs["grow_caches"] = programs.grow_caches
-    outputs, devices = {name: [] for name in compiled_programs}, 3
-
-    def recorded(name):
-        def call(*arrays, **options):
-            outputs[name].append(compiled_programs[name](*arrays, **options))
-            # The state is given away; what was found is not.
-            return outputs[name][-1]
-
-        return call
-
-    for name in compiled_programs:
-        owner = batch_decoding if name == "grow_caches" else programs
-        monkeypatch.setattr(owner, name, recorded(name))
-    before = {name: f._cache_size() for name, f in compiled_programs.items()}
-    on(devices).translate(LINES, beam=1, alpha=0.3)
-    on(devices).translate([LINES[0], LINES[11]], beam=1, alpha=0.3)
-    sizes = {
-        bucket: {room_for(p, bucket + 5) for p in range(STRIDE, bucket + 5 + STRIDE, 8)}
-        for bucket in (32, 64)
-    }
-    for name, compiled in compiled_programs.items():
-        made = compiled._cache_size() - before[name]
-        most = 2 if name == "begin_search" else sum(map(len, sizes.values()))
-        assert 0 < made <= most, f"not one program for each shape: {name}"
-    # 74 lines are ten blocks, thus four groups; 5 are one; then one and one.
-    assert len(outputs["begin_search"]) == 4 + 1 + 1 + 1
-    for advanced in outputs["advance_search"]:
-        for leaf in jax.tree.leaves([advanced.stopped_b, advanced.result]):
-            assert leaf.sharding.device_set == {*jax.local_devices()[:devices]}
-            assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {8}
-            assert len(leaf) == 8 * devices
 
 
 def test_parameters_are_placed_once():
@@ -143,13 +88,15 @@ def test_parameters_are_placed_once():
         assert leaf.sharding.is_fully_replicated
         assert leaf.sharding.device_set == {*jax.local_devices()}
     again = Translator.ensemble([one, one.with_options(beam=2)])
-    for member in again.members:
-        jax.tree.map(same_buffer, member.parameters, one.parameters)
-
-
-def same_buffer(x: jax.Array, y: jax.Array) -> None:
-    for shard, other in zip(x.addressable_shards, y.addressable_shards, strict=True):
-        assert shard.data.unsafe_buffer_pointer() == other.data.unsafe_buffer_pointer()
+    places = [
+        [
+            shard.data.unsafe_buffer_pointer()
+            for leaf in jax.tree.leaves(parameters)
+            for shard in leaf.addressable_shards
+        ]
+        for parameters in (one.parameters, *(m.parameters for m in again.members))
+    ]
+    assert places[0] == places[1] == places[2]
 
 
 def test_parameters_may_come_from_a_training_state():
@@ -187,18 +134,14 @@ def test_the_lines_of_a_block_do_not_depend_on_the_blocks_beside_it(blocks):
 def test_rules_are_joined_to_tables_of_one_size():
     def of(states: int, phrases: int, closer: int) -> Rules:
         ones = np.ones((states, 5), np.int32)
-        return Rules(
-            np.full((4, 6), 2),
-            np.full((4, phrases), 3),
-            *(ones, ones > 0, ones[:closer] > 0, ones[:, 0]),
-        )
+        prefix_bt, start_bc = np.full((4, 6), 2), np.full((4, phrases), 3)
+        return Rules(prefix_bt, start_bc, ones, ones > 0, ones[:closer] > 0, ones[:, 0])
 
     whole = concatenate_rules([of(2, 1, 0), None, of(4, 2, 4)])
     shapes = [leaf.shape for leaf in whole]
     assert shapes == [(12, 6), (12, 2), (12, 5), (12, 5), (12, 5), (12,)]
     first, free, last = (
-        Rules(*parts)
-        for parts in zip(*(np.split(leaf, 3) for leaf in whole), strict=True)
+        Rules(*(leaf[row : row + 4] for leaf in whole)) for row in (0, 4, 8)
     )
     assert all(map(np.array_equal, last, of(4, 2, 4)))
     assert (free.prefix_bt == -1).all()

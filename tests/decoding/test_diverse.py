@@ -27,7 +27,7 @@ from t2t_jax.tools.verify.references.search import (
     table_log_probs,
     table_step,
 )
-from tests.decoding.small_translator import CONFIG, TEXT, translator
+from tests.decoding.small_translator import CONFIG, TEXT
 from tests.decoding.test_search import (
     BATCH,
     assert_same,
@@ -154,11 +154,6 @@ def test_search_is_its_twin_bit_by_bit(seed, grid, case, diversity):
 
 
 # Translators
-
-
-@pytest.fixture(scope="module")
-def one():
-    return translator(1)
 
 
 LINES = [*TEXT, "", "a cat sees the dog and the cat", "sieht"]

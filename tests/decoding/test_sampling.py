@@ -310,18 +310,14 @@ def test_rows_that_are_over_cannot_harm():
     [
         ({"temperature": 0.0}, "temperature=0.0; want"),
         ({"temperature": float("nan")}, "temperature=nan; want"),
-        ({"temperature": float("inf")}, "temperature=inf; want"),
         ({"top_k": -1}, "top_k=-1; want"),
         ({"top_p": 0.0}, "top_p=0.0; want"),
-        ({"top_p": 1.5}, "top_p=1.5; want"),
         ({"top_p": float("nan")}, "top_p=nan; want"),
         ({"epsilon": -0.1}, "epsilon=-0.1; want"),
         ({"epsilon": 1.0}, "epsilon=1.0; want"),
         ({"alpha": -0.1}, "alpha is -0.1"),
         ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
-        ({"step": lambda c, t, p: (jnp.zeros((2, 5)), c)}, r"shape \(2, 5\)"),
         ({"rng_bn": keys(0, 3, 4)}, r"rng_bn has shape \(3, 4\)"),
-        ({"rng_bn": keys(0, 2)}, r"rng_bn has shape \(2,\)"),
         ({"rng_bn": jax.random.key_data(keys(0, 2, 4))}, "rng_bn has shape"),
     ],
 )

@@ -21,7 +21,6 @@ from t2t_jax.tools.verify.references.search import (
     SPECIAL,
     STATES,
     A,
-    B,
     Options,
     as_hypotheses,
     exact_table,
@@ -279,21 +278,6 @@ def test_equal_extensions_rank_by_beam_row_then_by_token():
     # alpha 3: longer is better (up to the 8 tokens that the limit allows).
     found = search_one(step, 8, 8, beam=4, nbest=2, alpha=3.0)
     assert outputs(found) == [[3] * 7 + [EOS], [3] * 6 + [EOS]]
-
-
-def test_of_equal_finished_hypotheses_the_earlier_found_is_first():
-    # EOS, A and B are equally likely, and after a letter EOS is certain: three outputs
-    # of one log-probability, and alpha 0 makes the scores equal too.
-    first_v = jnp.array([-np.inf, -np.inf, 0, 0, 0])
-    then_v = jnp.array([-np.inf, -np.inf, 0, -np.inf, -np.inf])
-
-    def step(cache, token_bn, position):
-        logits_v = jnp.where(position == 0, first_v, then_v)
-        return jnp.broadcast_to(logits_v, (*token_bn.shape, 5)), cache
-
-    found = search_one(step, 4, beam=3, nbest=3, alpha=0.0)
-    assert outputs(found) == [[EOS], [A, EOS], [B, EOS]]
-    assert len(set(found.score_bn.tolist())) == 1
 
 
 def test_limits_are_clipped_to_what_fits():

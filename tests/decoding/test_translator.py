@@ -1,36 +1,18 @@
 """A translator on any text: one line in, one line out, each by itself."""
 
-import dataclasses
 import logging
 
 import jax
 import pytest
 
-from t2t_jax.config import Config, DecodeConfig, ModelConfig, TrainConfig
-from t2t_jax.data.tokenizers.training import train_tokenizer
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.translator import Translator
+from t2t_jax.config import Config, DecodeConfig, TrainConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.model import build
 from t2t_jax.search import beam
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
+from tests.decoding.small_translator import TEXT
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
-
-TEXT = ["the cat sees the dog", "a dog sleeps", "die Katze sieht den Hund", "ein Hund"]
-CONFIG = Config(
-    model=ModelConfig(layers=1, width=16, heads=2, hidden=16),
-    decode=DecodeConfig(beam=3, extra_length=5, max_source=64, batch_tokens=256),
-)
-
-
-@pytest.fixture(scope="module")
-def translator():
-    vocabulary = Vocabulary(train_tokenizer(TEXT * 20, 290))
-    model = build(CONFIG.model, len(vocabulary))
-    parameters = jax.tree.map(lambda x: 4 * x, model.init(jax.random.key(1)))
-    return Translator(CONFIG, vocabulary, model, parameters, [7])
 
 
 NASTY = [
@@ -46,68 +28,53 @@ NASTY = [
 ]
 
 
-def test_one_line_in_one_line_out_in_order(translator):
-    translations = [str(found) for found in translator.translate(NASTY)]
+def test_one_line_in_one_line_out_in_order(one):
+    translations = [str(found) for found in one.translate(NASTY)]
     assert len(translations) == len(NASTY)
     assert not any("\n" in line for line in translations)
     assert translations[0] == translations[7]
     assert translations[1] == translations[2] == ""
-
-
-def test_a_line_does_not_depend_on_the_lines_beside_it(translator):
-    alone = [translator.translate([line], nbest=3)[0] for line in NASTY]
-    assert translator.translate(NASTY, nbest=3) == alone
-    backwards = translator.translate(NASTY[::-1] * 9, nbest=3)[: len(NASTY)]
-    assert backwards[::-1] == alone
-
-
-def test_hypotheses_are_ranked_and_the_best_is_the_translation(translator):
-    for line, found in zip(
-        TEXT, translator.translate(TEXT, beam=4, nbest=4), strict=True
-    ):
-        found = found.hypotheses
-        assert [h.score for h in found if h.ended] == sorted(
-            (h.score for h in found if h.ended), reverse=True
-        )
-        assert all(h.log_prob <= 0 for h in found)
-        assert translator.translate([line], beam=4)[0].best == found[0]
-
-
-def test_fewer_hypotheses_than_asked_for_are_fewer(translator):
-    config = dataclasses.replace(
-        CONFIG, decode=dataclasses.replace(CONFIG.decode, extra_length=1)
+    assert one.translate([]) == []
+    assert repr(one) == (
+        "Translator(en -> de, Vocabulary(290 pieces), "
+        f"{one.model.count():,} parameters of steps 7)"
     )
-    short = Translator(
-        config, translator.vocabulary, translator.model, translator.parameters
-    )
+    with pytest.raises(UserError, match="takes a list of lines"):
+        one.translate("the cat")
+
+
+def test_hypotheses_are_ranked_and_the_best_is_the_translation(one):
+    for found in one.translate(TEXT, beam=4, nbest=4):
+        scores = [(h.ended, h.score) for h in found.hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert all(h.log_prob <= 0 for h in found.hypotheses)
+        assert one.translate([found.source], beam=4)[0].best == found.best
+    # Fewer than asked for are fewer.
+    short = one.with_options(extra_length=1)
     found = short.translate(["a"], beam=4, nbest=4, warn=False)[0].hypotheses
     assert 1 <= len(found) <= 4
     assert all(h.score > float("-inf") for h in found)
 
 
-def test_a_line_too_long_is_cut_with_a_warning_that_names_it(translator, caplog):
+def test_a_line_too_long_is_cut_with_a_warning_that_names_it(one, caplog):
     lines = ["the cat", "x" * 500, "a dog"]
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        whole = translator.translate(lines, first_line=11)
-    cut = [
-        r.getMessage() for r in caplog.records if "only the first 63" in r.getMessage()
-    ]
-    assert len(cut) == 1
-    assert cut[0].startswith("line 12 has 50")
+        whole = one.translate(lines, first_line=11)
+    (cut,) = [r for r in caplog.messages if "only the first 63" in r]
+    assert cut.startswith("line 12 has 50")
     assert len(whole) == 3
     caplog.clear()
-    translator.translate(lines, warn=False)
+    one.translate(lines, warn=False)
     assert not caplog.records
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        translator.translate(lines * 7, first_line=11, batch_size=2)
-    cut = [r.getMessage() for r in caplog.records if "only the first" in r.getMessage()]
-    assert cut == [
+        one.translate(lines * 7, first_line=11, batch_size=2)
+    assert [r for r in caplog.messages if "only the first" in r] == [
         "7 of 21 lines have more than 63 tokens; only the first 63 are read "
         "(config.decode.max_source=64): lines 12, 15, 18, 21, 24, ..."
     ]
 
 
-def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypatch):
+def test_an_end_that_never_comes_is_told_and_whole(one, caplog, monkeypatch):
     ending = beam.BeamSearch.advance
 
     def without_end(self, step, *arguments):
@@ -120,31 +87,17 @@ def test_an_end_that_never_comes_is_told_and_whole(translator, caplog, monkeypat
     monkeypatch.setattr(beam.BeamSearch, "advance", without_end)
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        found = translator.translate(["the cat"])[0]
-        several = translator.translate(["", "the cat", "a dog"], batch_size=1)
+        found = one.translate(["the cat"])[0]
+        several = one.translate(["", "the cat", "a dog"], batch_size=1)
     jax.clear_caches()
     assert not found.ended
     assert found.text
     assert [t.ended for t in several] == [True, False, False]
-    length = len(translator.vocabulary.encode(["the cat"])[0]) + 1 + 5
-    told = f"line 1: its output did not end within {length} tokens"
-    assert [r.getMessage() for r in caplog.records] == [
-        told,
+    length = len(one.vocabulary.encode(["the cat"])[0]) + 1 + 5
+    assert caplog.messages == [
+        f"line 1: its output did not end within {length} tokens",
         "2 of 3 outputs reached their longest length: lines 2, 3",
     ]
-
-
-def test_misuse_is_told(translator):
-    with pytest.raises(UserError, match="takes a list of lines"):
-        translator.translate("the cat")
-    with pytest.raises(UserError, match="beam=0 is too small"):
-        translator.translate(["a"], beam=0)
-    with pytest.raises(UserError, match="nbest=4 with beam=3"):
-        translator.translate(["a"], nbest=4)
-
-
-def test_no_lines_are_no_work(translator):
-    assert translator.translate([]) == []
 
 
 def test_which_checkpoints_a_choice_means(tmp_path):
@@ -183,15 +136,3 @@ def test_which_checkpoints_a_choice_means(tmp_path):
     assert chosen("best:3") == [150, 200, 300]
     with pytest.raises(UserError, match=r"keeps only 4: \[150, 200, 250, 300\]"):
         chosen("best:5")
-
-
-def test_what_is_not_a_workdir_is_told(tmp_path):
-    with pytest.raises(UserError, match="is not a workdir: it has no config.json"):
-        Translator.load(tmp_path)
-
-
-def test_it_says_what_it_is(translator):
-    assert repr(translator) == (
-        "Translator(en -> de, Vocabulary(290 pieces), "
-        f"{translator.model.count():,} parameters of steps 7)"
-    )

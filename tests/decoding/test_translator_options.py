@@ -14,14 +14,9 @@ from tests.decoding.small_translator import CONFIG, TEXT, translator, with_own_s
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
-@pytest.fixture(scope="module")
-def one():
-    return translator(1)
-
-
 def test_wishes_hold(one):
     lines = ["the cat sees the dog", "a dog sleeps", ""]
-    for text in ("ein", "die Katze", "u\u2028x", "ü😀"):
+    for text in ("die Katze", "u\u2028x", "ü😀"):
         found = one.translate(lines, prefix=text, warn=False)
         wanted = " ".join(text.splitlines())
         assert all(t.text.startswith(wanted) for t in found[:2]), found
@@ -29,67 +24,68 @@ def test_wishes_hold(one):
     for options in ({"beam": 1}, {}):
         for translation in one.translate(lines[:2], must="Hund", **options):
             assert re.search(r"\bHund\b", translation.text), translation
-    sampled = one.sample(lines[:2] * 4, samples=2)
-    texts = [h.text for t in sampled for h in t.hypotheses]
+    free = one.sample(lines[:2] * 4, samples=2)
+    texts = [h.text for t in free for h in t.hypotheses]
     words = [w for w in re.findall(r"\w+", " ".join(texts)) if w.isascii()][:3]
     assert words
     found = one.sample(lines[:2] * 4, must_not=words, samples=2)
     found += one.translate(lines[:2], must_not=words)
-    for translation in found:
-        for hypothesis in translation.hypotheses:
-            assert not {*words} & {*re.findall(r"\w+", hypothesis.text)}
+    for hypothesis in [h for translation in found for h in translation.hypotheses]:
+        assert not {*words} & {*re.findall(r"\w+", hypothesis.text)}
+
+
+REFUSED = [
+    ({"prefix": ["a"]}, "prefix has 1 entries for 2 lines; want one for each"),
+    ({"prefix": ["a", 5]}, "prefix has 5; want a text, or None"),
+    ({"must": [["a"]]}, "must has 1 lists of phrases for 2 lines"),
+    ({"must_not": [[" \t"], ["a"]]}, "must_not has ' "),
+    ({"must_not": 5}, "must_not=5; want a text, or a list"),
+    ({"must": ["a", ""]}, "must has ''; want phrases, each of one line and not empty"),
+    ({"must": "a\nb"}, "must has 'a"),
+    ({"must": "cat", "must_not": "cat"}, "line 5: must='cat' contains a phrase"),
+    (
+        {"prefix": [None, "a cat sees"], "must_not": "cat"},
+        "line 6: prefix='a cat sees' contains a phrase of must_not",
+    ),
+    ({"prefix": [None, "Katze " * 9]}, "line 6: the prefix has 45 .* at most 9 "),
+    ({"prefix": "\ud800"}, "character 1 is a lone surrogate"),
+    ({"must": "a\udcff"}, "character 2 is a lone surrogate"),
+    ({"must_not": [[], ["\udcff"]]}, "lone surrogate"),
+    ({"beam": 0}, "beam=0 is too small; want at least 1"),
+    ({"nbest": 0}, "nbest=0 with beam=3"),
+    ({"nbest": 4}, "nbest=4 with beam=3"),
+    ({"beam": 100_000}, "beam=100000, but the vocabulary has 290 tokens"),
+    ({"alpha": math.nan}, "alpha=nan"),
+    ({"penalty": "gnm"}, "did you mean 'gnmt'"),
+    ({"stop": "never"}, "stop='never'; there are: best, first"),
+    ({"batch_size": 0}, "batch_size=0; want at least 1"),
+]
+REFUSED_SAMPLES = [
+    ({"samples": 0}, "samples=0; want at least 1"),
+    ({"seed": -1}, "seed=-1 is too small; want at least 0"),
+    ({"seed": 1 << 32}, "seed=4294967296"),
+    ({"temperature": 0}, "temperature=0.0; want a number above 0"),
+    ({"prefix": ["a"]}, "prefix has 1 entries for 2 lines"),
+]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"prefix": ["a"]}, "prefix has 1 entries for 2 lines; want one for each"),
-        ({"prefix": ["a", 5]}, "prefix has 5; want a text, or None"),
-        ({"must": [["a"]]}, "must has 1 lists of phrases for 2 lines"),
-        ({"must_not": [["a"]] * 3}, "must_not has 3 lists of phrases for 2 lines"),
-        ({"must": ""}, "must has ''; want phrases, each of one line and not empty"),
-        ({"must_not": [[" \t"], ["a"]]}, "must_not has ' "),
-        ({"must": "a\nb"}, "must has 'a"),
-        ({"must": ["a", ""]}, "must has ''"),
-        ({"must": "cat", "must_not": "cat"}, "line 5: must='cat' contains a phrase"),
-        (
-            {"must": [["the cat"], []], "must_not": [["dog"], ["cat"]]},
-            None,  # of two lines each by itself: no contradiction
-        ),
-        (
-            {"prefix": [None, "a cat sees"], "must_not": "cat"},
-            "line 6: prefix='a cat sees' contains a phrase of must_not",
-        ),
-        ({"prefix": [None, "a cat"], "must_not": "cat"}, None),  # "a cats"
-        (
-            {"prefix": "die Katze " * 9},
-            "line 5: the prefix has 63 tokens, .* may have at most 11 ",
-        ),
-        (
-            {"prefix": [None, "Katze " * 9]},
-            "line 6: the prefix has 45 tokens, .* may have at most 9 ",
-        ),
-        ({"prefix": "\ud800"}, "character 1 is a lone surrogate"),
-        ({"must": "a\udcff"}, "character 2 is a lone surrogate"),
-        ({"must_not": [[], ["\udcff"]]}, "lone surrogate"),
-        ({"beam": 0}, "beam=0 is too small; want at least 1"),
-        ({"nbest": 0}, "nbest=0 with beam=3"),
-        ({"nbest": 4}, "nbest=4 with beam=3"),
-        ({"beam": 100_000}, "beam=100000, but the vocabulary has 290 tokens"),
-        ({"alpha": -1}, "alpha=-1"),
-        ({"alpha": math.nan}, "alpha=nan"),
-        ({"penalty": "gnm"}, "did you mean 'gnmt'"),
-        ({"stop": "never"}, "stop='never'; there are: best, first"),
-        ({"batch_size": 0}, "batch_size=0; want at least 1"),
-    ],
+    ("call", "options", "told"),
+    [("translate", *case) for case in REFUSED]
+    + [("sample", *case) for case in REFUSED_SAMPLES],
 )
-def test_mistakes_are_told(one, options, told):
+def test_mistakes_are_told(one, call, options, told):
     lines = ["the cat", "a dog"]
-    if told is None:
-        assert len(one.translate(lines, **options, warn=False)) == 2
-        return
     with pytest.raises(UserError, match=told):
-        one.translate(lines, first_line=5, **options)
+        getattr(one, call)(lines, first_line=5, **options)
+
+
+def test_what_is_no_mistake(one):
+    for options in (
+        {"must": [["the cat"], []], "must_not": [["dog"], ["cat"]]},
+        {"prefix": [None, "a cat"], "must_not": "cat"},  # "a cats"
+    ):
+        assert len(one.translate(["the cat", "a dog"], **options, warn=False)) == 2
 
 
 def test_hypotheses_that_take_more_memory_than_there_is_are_refused(one, monkeypatch):
@@ -130,62 +126,13 @@ def test_greedy_is_what_samples_come_to(one):
     assert [t.text for t in one.sample(TEXT, temperature=1e-4)] == greedy
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"samples": 0}, "samples=0; want at least 1"),
-        ({"seed": -1}, "seed=-1 is too small; want at least 0"),
-        ({"seed": 1 << 32}, "seed=4294967296"),
-        ({"temperature": 0}, "temperature=0.0; want a number above 0"),
-        ({"temperature": math.inf}, "temperature=inf; want a finite number"),
-        ({"top_k": -1}, "top_k=-1; want at least 1, or 0"),
-        ({"top_p": 0}, "top_p=0.0; want above 0"),
-        ({"top_p": 1.1}, "top_p=1.1"),
-        ({"epsilon": 1}, "epsilon=1.0; want at least 0"),
-        ({"prefix": ["a", "b"]}, "prefix has 2 entries for 1 lines"),
-    ],
-)
-def test_mistakes_of_samples_are_told(one, options, told):
-    with pytest.raises(UserError, match=told):
-        one.sample(["the cat"], **options)
-
-
-def test_an_ensemble_of_one_model_twice_is_the_model(one):
-    twice = Translator.ensemble([one, one])
-    for found, wanted in zip(
-        twice.translate(TEXT, nbest=2), one.translate(TEXT, nbest=2), strict=True
-    ):
-        assert [h.tokens for h in found.hypotheses] == [
-            h.tokens for h in wanted.hypotheses
-        ]
-        assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-3)
-    assert "steps 7; " in repr(twice)
-
-
-def test_an_ensemble_predicts_the_mean_of_probabilities(one):
-    other = translator(2, layers=2, width=8, hidden=24)  # another size
-    pairs = list(zip(TEXT, TEXT[::-1], strict=True))
-    both = Translator.ensemble([one, other])
-    scores = [t.score(pairs) for t in (one, other, both)]
-    for first, second, mean in zip(*scores, strict=True):
-        wanted = np.log(
-            (np.exp(np.float64(first.log_probs)) + np.exp(np.float64(second.log_probs)))
-            / 2
-        )
-        np.testing.assert_allclose(mean.log_probs, wanted, atol=1e-4)
-    for translation in both.translate(TEXT, nbest=2):
-        for hypothesis in translation.hypotheses:
-            (again,) = both.score([(translation.source, hypothesis)])
-            assert again.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
-
-
 def test_an_ensemble_has_one_vocabulary(one):
+    assert "steps 7; " in repr(Translator.ensemble([one, one]))
     with pytest.raises(UserError, match="share one vocabulary: train them with the"):
         Translator.ensemble([one, translator(1, pieces=289)])
     separate = with_own_source(one)
-    with pytest.raises(UserError, match="source_tokenizer$") as error:
+    with pytest.raises(UserError, match="source and the tokenizer differ.*source_toke"):
         Translator.ensemble([one, separate])
-    assert "the vocabularies source and the tokenizer differ" in str(error.value)
     Translator.ensemble([separate, separate])
     with pytest.raises(UserError, match="no workdir is given"):
         Translator.load([])
@@ -216,20 +163,19 @@ def test_options_are_of_a_copy(one):
     wide = one.with_options(beam=4, alpha=0.0, penalty="none")
     assert one.config == CONFIG
     assert wide.translate(TEXT) == one.translate(TEXT, beam=4, alpha=0, penalty="none")
-    best = wide.translate(TEXT)[0].best
-    assert best.score == pytest.approx(best.log_prob)
     both = Translator.ensemble([one, one]).with_options(beam=4)
     assert [m.config.decode.beam for m in both.members] == [4, 4]
     with pytest.raises(UserError, match="did you mean 'decode.beam'"):
         one.with_options(bem=4)
-    with pytest.raises(UserError, match="want at least 1"):
-        one.with_options(beam=0)
 
 
 def test_what_translations_are_made_from_tells_models_apart(one):
     made_from = one.provenance()
     assert made_from == one.with_options(average=3).provenance()
-    assert made_from != one.with_options(beam=5).provenance()
-    assert made_from != translator(2).provenance()
-    assert made_from != one.with_options(extra_length=6).provenance()
-    assert made_from != Translator.ensemble([one, one]).provenance()
+    for other in (
+        one.with_options(beam=5),
+        one.with_options(extra_length=6),
+        translator(2),
+        Translator.ensemble([one, one]),
+    ):
+        assert made_from != other.provenance()

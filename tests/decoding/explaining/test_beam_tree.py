@@ -1,7 +1,6 @@
 """The traced search is the search, and the tree says what happened in it."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -16,41 +15,27 @@ from tests.decoding.small_translator import translator
 LINE = "the cat sees the dog"
 
 
-def traced(model, line=LINE, beam=4, nbest=2, stop=None, must=(), must_not=()):
+def tree_of(model, reference=None, line=LINE, stop=None, must=(), must_not=(), **sizes):
     vocabulary, decode = model.vocabulary, model.config.decode
-    options = {"beam": beam, "nbest": nbest, "stop": stop}
+    sizes = {"beam": 4, "nbest": 2} | sizes
     algorithm = beam_search_algorithm(
-        decode.override(beam=beam, stop=stop), vocabulary, nbest
+        decode.override(beam=sizes["beam"], stop=stop), vocabulary, sizes["nbest"]
     )
     (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
     source = model.reader(1, False).sources([line])[0].ids
     search = model._search(algorithm)
     explained = Explained(model.members, vocabulary, model.phrases, search)
-    steps = trace_search(explained, source, constraints)
+    steps = [*trace_search(explained, source, constraints)]
     limit = longest_output(len(source), decode)
-    wanted = model.translate([line], **options, must=must, must_not=must_not)[0]
-    return [*steps], algorithm, limit, wanted
+    tree = build_tree(steps, algorithm, vocabulary, limit, bool(must), reference)
+    options = sizes | {"stop": stop, "must": must, "must_not": must_not}
+    return tree, steps, model.translate([line], **options)[0]
 
 
-def tree_of(model, reference=None, **options):
-    steps, algorithm, limit, wanted = traced(model, **options)
-    tree = build_tree(
-        steps,
-        algorithm,
-        model.vocabulary,
-        limit,
-        bool(options.get("must")),
-        reference,
-    )
-    return tree, steps, wanted
-
-
-WIDE = {"beam": 4, "nbest": 2}  # one algorithm, so that programs are compiled once
-OPTIONS = {
+OPTIONS = {  # of one width, so that programs are compiled once
     "greedy": {"beam": 1, "nbest": 1, "line": "a dog"},
-    "beam": WIDE,
-    "first": WIDE | {"stop": "first", "line": "a dog"},
-    "must": WIDE | {"must": ["Hund sieht"], "line": "a dog"},
+    "first": {"stop": "first"},
+    "must": {"must": ["Hund sieht"], "line": "a dog"},
     "must not": {},
 }
 
@@ -69,8 +54,8 @@ def refusing():
     return free, tree_of(translator(8), must_not=[free[2].text])
 
 
-def test_the_traced_search_is_the_search(searched):
-    _, steps, wanted = searched
+def test_the_traced_search_is_the_search_and_the_tree_has_all_of_it(searched):
+    tree, steps, wanted = searched
     result = steps[-1].result
     for n, hypothesis in enumerate(wanted.hypotheses):
         length = result.length_bn[n]
@@ -78,64 +63,21 @@ def test_the_traced_search_is_the_search(searched):
         assert float(result.score_bn[n]) == hypothesis.score
         assert float(result.log_prob_bn[n]) == hypothesis.log_prob
         assert bool(result.ended_bn[n]) == hypothesis.ended
-
-
-def test_every_hypothesis_of_every_step_is_in_the_tree(searched):
-    tree, steps, _ = searched
     for step in steps:
-        rows = np.flatnonzero(step.after.log_prob_n > -np.inf)
-        for row in rows:
+        for row in np.flatnonzero(step.after.log_prob_n > -np.inf):
             tokens = tuple(step.after.tokens_nt[row, : step.position + 1].tolist())
-            node = tree.nodes[tokens]
-            assert node.row is not None
-            assert node.log_prob == step.after.log_prob_n[row]
+            assert tree.nodes[tokens].row is not None
+            assert tree.nodes[tokens].log_prob == step.after.log_prob_n[row]
             assert tokens[:-1] in tree.nodes
-
-
-def test_fates_agree_with_the_tree(searched):
-    tree, _, _ = searched
-    with_children = {
-        node.tokens[:-1]
-        for node in tree.nodes.values()
-        if node.row is not None and node.tokens
-    }
-    for node in tree.nodes.values():
-        assert (node.fate == "alive") == (node.tokens in with_children)
-        assert node.why or node.fate == "alive"
-        if node.by is not None:
-            taker = tree.nodes[node.by]
-            assert taker.row is not None
-            if node.fate == "outranked":
-                better = taker.log_prob - node.log_prob
-                assert better >= -1e-4 or node.row is not None
     assert {n.fate for n in tree.nodes.values()} & {"ended", "limit"}
 
 
-def test_log_probabilities_beside_the_search_are_its_own(searched):
-    """Extensions are computed by another program than those that are kept."""
-    _, steps, _ = searched
-    for before, after in itertools.pairwise(steps):
-        for row, log_prob in enumerate(after.before.log_prob_n):
-            if log_prob == -np.inf:
-                continue
-            *tokens, last = after.before.tokens_nt[row, : after.position].tolist()
-            parents = before.before.tokens_nt[:, : before.position].tolist()
-            alive = before.before.log_prob_n > -np.inf
-            parent = next(n for n, p in enumerate(parents) if p == tokens and alive[n])
-            beside = before.log_prob_nv[parent, last]
-            np.testing.assert_allclose(beside, log_prob, rtol=1e-5)
-
-
-def test_a_refused_word_is_forbidden():
+def test_constraints_are_fates():
     (free, _, wanted), (tree, _, other) = refusing()
     assert other.text != wanted.text
     forbidden = [n for n in tree.nodes.values() if n.fate == "forbidden"]
-    assert forbidden
     assert "constraint" in forbidden[0].why
     assert not any(n.fate == "forbidden" for n in free.nodes.values())
-
-
-def test_a_required_phrase_takes_places():
     tree, _, _ = tree_of(translator(), **OPTIONS["must"])
     taken = [n for n in tree.nodes.values() if n.fate == "phrase"]
     assert taken
@@ -144,7 +86,7 @@ def test_a_required_phrase_takes_places():
 
 def test_the_way_of_a_reference():
     model = translator()
-    wanted = model.translate([LINE], **WIDE)[0]
+    _, _, wanted = tree_of(model)
     # The result itself is found.
     tree, _, _ = tree_of(model, wanted.best.tokens)
     score = judge_reference(tree, wanted.log_prob, wanted.score, model.vocabulary)

@@ -65,15 +65,6 @@ def test_distributions_are_those_of_the_softmax():
         np.testing.assert_allclose(top_log_probs, np.log(wanted), **close)
 
 
-def test_a_pair_does_not_depend_on_the_others():
-    one = translator(1, layers=2, norm="pre")
-    pairs = pairs_of(one)
-    together = distributions(one.vocabulary, one.members, pairs)
-    (alone,) = distributions(one.vocabulary, one.members, pairs[1:])
-    for a, b in zip(alone, together[1], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize(
     "options",
     [{"norm": "pre"}]
