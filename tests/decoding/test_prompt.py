@@ -156,7 +156,7 @@ def test_a_session_in_a_terminal(trained):
 
     def until(wanted, again=lambda: None):
         nonlocal told
-        before, end = len(told), time.monotonic() + 60
+        before, end = len(told), time.monotonic() + 300
         while wanted not in told[before:]:
             assert time.monotonic() < end, told
             if select.select([ours], [], [], 0.5)[0]:
