@@ -37,7 +37,7 @@ def test_a_job_killed_in_the_middle_is_continued(trained, commands, tmp_path):
     arguments.append("--scores")
     note = tmp_path / "out.de.partial.json"
     with start(*arguments, "--batch_size=1") as process:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while not note.exists() or atomic.read_checked_json(note)["lines"] < 3:
             assert process.poll() is None
             assert time.monotonic() < end

@@ -44,25 +44,23 @@ def test_search_by_rules_is_its_twin_bit_by_bit(seed, grid):
 
 
 CALLS = {
-    "translate": ("translate", {"nbest": 3}, {}, range(len(NASTY))),
+    "translate": ("translate", {"nbest": 3}, {}, SHORT),
+    "long lines": ("translate", {}, {}, range(len(NASTY))),
     "rules": ("translate", {}, WISHES, SHORT),
     "sample": ("sample", {"samples": 2, "seed": 3}, {}, SHORT),
 }
+SLOW = "long lines", "rules", "sample"
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        "translate",
-        *(pytest.param(c, marks=pytest.mark.slow) for c in ("rules", "sample")),
-    ],
+    "call", ["translate", *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)]
 )
 def test_batches_neighbours_and_their_wishes_change_nothing(one, call):
     """One at a time, some at a time, in another order; to the bit."""
     name, options, wishes, rows = CALLS[call]
 
     def found(order, wishes=wishes, **more):
-        wishes = {name: [values[n] for n in order] for name, values in wishes.items()}
+        wishes = {key: [values[n] for n in order] for key, values in wishes.items()}
         lines = [NASTY[n] for n in order]
         return getattr(one, name)(lines, **options, **wishes, **more, warn=False)
 
