@@ -3,23 +3,24 @@
     python -m benchmarks.batching --config=configs/tiny.py
     python -m benchmarks.batching --config=configs/base.py --config.data.train=PREFIX \
         --config.data.batch_tokens=1024
+    python -m benchmarks.batching --config=configs/base.py --wmt=200000
 
-Both train the same model on the same text; rounds alternate. Shapes are compiled before
-the clock starts.
+Both train the same model on the same text, or with --wmt on random tokens in sentences
+of simulated lengths; rounds alternate. Shapes are compiled before the clock starts.
 """
 
-import dataclasses
 import itertools
 from functools import partial
 
 from absl import flags
-from ml_collections import config_flags
 
-from benchmarks import measuring, run
-from t2t_jax.config import Config, from_config_dict
+from benchmarks import made_up, measuring, run
+from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.tools.verify.measuring import Trainer
+from t2t_jax.model.layers import compute_dtype
+from t2t_jax.tools.verify.measuring import Trainer, random_pairs
 
 
 class Contender:
@@ -43,32 +44,45 @@ class Contender:
 
 
 def define_flags():
-    config_flags.DEFINE_config_file("config", None, "A file of configs/.")
+    define_config_flag()
+    measuring.define_flags(rounds=3)
     flags.DEFINE_integer("steps", 20, "Approximate number of steps in a round.")
-    flags.DEFINE_integer("rounds", 3, "Number of rounds; medians are printed.")
+    flags.DEFINE_integer("wmt", 0, "Pairs with simulated lengths of WMT, not a text.")
 
 
 def main(_):
     given = flags.FLAGS
-    config = from_config_dict(given.config)
-    data = dataclasses.replace(config.data, feeder="numpy")
-    vocabulary, pairs = measuring.training_text(data)
-    contenders = {}
-    for batching in ("packed", "bucketed"):
-        changed = dataclasses.replace(data, batching=batching)
-        changed = dataclasses.replace(config, data=changed)
-        contenders[batching] = Contender(changed, pairs, vocabulary.sizes, given.steps)
-    rates = measuring.alternate(
+    measuring.begin(given)
+    config = changed(from_config_dict(given.config), "data", feeder="numpy")
+    if given.wmt:
+        sizes = config.data.vocab_sizes
+        pairs = random_pairs(made_up.lengths(given.wmt), min(sizes))
+    else:
+        vocabulary, pairs = measuring.training_text(config.data)
+        sizes = vocabulary.sizes
+    contenders = {
+        batching: Contender(
+            changed(config, "data", batching=batching), pairs, sizes, given.steps
+        )
+        for batching in ("packed", "bucketed")
+    }
+    rates, peaks = measuring.alternate_with_peak(
         {n: partial(c.trainer.rate, c.sample) for n, c in contenders.items()},
         given.rounds,
+        compute_dtype(config.model).name,
+        None,
+        given.peak_sizes,
     )
     for name, contender in contenders.items():
-        print(
-            f"{name:9} {rates[name]:9,.0f} real tokens/s   "
-            f"{contender.plan.efficiency:.3f} real/computed   "
-            f"{len(contender.plan.shapes)} shapes"
-        )
-    print(f"packed / bucketed {rates['packed'] / rates['bucketed']:.2f}")
+        shapes = len(contender.plan.shapes)
+        print(f"{name}: {contender.plan.efficiency:.3f} real/computed, {shapes} shapes")
+    rows = measuring.rows_of(
+        f"packed batches, {given['config'].config_filename}",
+        "real tokens/s",
+        rates,
+        ours="packed",
+    )
+    measuring.publish(rows, given.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from absl import flags
 from etils import epath
 
 from benchmarks import run
-from benchmarks.measuring import turns
+from benchmarks.measuring import begin, publish, turns
+from benchmarks.measuring import define_flags as define_shared_flags
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import load_config
 from t2t_jax.io import sealed
@@ -59,20 +60,22 @@ def orbax(folder: Path, state, shapes) -> dict[str, float]:
 
 def define_flags():
     flags.DEFINE_string("preset", "base", "Name of a preset in configs/.")
-    flags.DEFINE_integer("rounds", 3, "Number of rounds; medians are printed.")
+    define_shared_flags(rounds=3)
     flags.DEFINE_string(
         "folder", None, "Folder to write in; by default a temporary one."
     )
 
 
 def main(_):
-    preset = load_config(f"configs/{flags.FLAGS.preset}.py")
+    given = flags.FLAGS
+    begin(given)
+    preset = load_config(f"configs/{given.preset}.py")
     config = fields.from_config_dict(preset)
     trainer = measuring.Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
     state, shapes = measuring.with_noise(trainer.state), trainer.steps.shapes
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     count = trainer.model.count()
-    print(f"{flags.FLAGS.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
+    print(f"{given.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
     makers = {
         "plain file": lambda folder: measuring.plain_file(folder, size),
         "Orbax": lambda folder: orbax(folder, state, shapes),
@@ -80,22 +83,21 @@ def main(_):
     }
 
     def measured(make):
-        with tempfile.TemporaryDirectory(dir=flags.FLAGS.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             return make(Path(folder))
 
     contenders = {name: partial(measured, make) for name, make in makers.items()}
-    rows = turns(contenders, flags.FLAGS.rounds)
+    rows = turns(contenders, given.rounds)
     medians = {
         name: {what: statistics.median(row[what] for row in each) for what in each[0]}
         for name, each in rows.items()
     }
-    for name, values in medians.items():
-        seconds = (f"{w} {v:.2f} s" for w, v in values.items() if w != "bytes")
-        disk = f", {values['bytes'] / 1e6:,.0f} MB on disk" if "bytes" in values else ""
-        print(f"{name:6}  {', '.join(seconds)}{disk}")
-    for what in ("blocked", "whole after", "restored"):
-        ratio = medians["ours"][what] / medians["Orbax"][what]
-        print(f"ours / Orbax, {what}: {ratio:.2f}")
+    columns = dict.fromkeys(what for values in medians.values() for what in values)
+    rows = [
+        {"checkpoint": name} | {what: values.get(what) for what in columns}
+        for name, values in medians.items()
+    ]
+    publish(rows, given.output)
 
 
 if __name__ == "__main__":

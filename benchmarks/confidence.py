@@ -23,8 +23,7 @@ import numpy as np
 from absl import flags
 from scipy import stats
 
-from benchmarks import run
-from benchmarks.measuring import test_pairs
+from benchmarks import measuring, run
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_search_flags,
@@ -38,7 +37,6 @@ from t2t_jax.decoding.scoring import CONFIDENCES, parse_confidence
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics.plain import sacrebleu_metrics
 
 SAMPLES, SEED = 1_000, 12345  # of the bootstrap
@@ -57,6 +55,7 @@ def define_flags():
     define_workdir_flags(ENSEMBLE)
     define_test_flag()
     define_search_flags()
+    measuring.define_flags(rounds=None)
     flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")
     # A string, since the options of a measure have commas; see `split_measures`.
     flags.DEFINE_string("measures", ",".join(CONFIDENCES), "Values of --confidence.")
@@ -65,12 +64,13 @@ def define_flags():
 
 def main(_):
     given = flags.FLAGS
+    measuring.begin(given)
     if not 0 < given.worst < 1:
         raise UserError(f"--worst={given.worst}; want a share between 0 and 1")
     measures = split_measures(given.measures)
     translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
     say(repr(translator))
-    corpus, pairs = test_pairs(given, translator.config)
+    corpus, pairs = measuring.test_pairs(given, translator.config)
     found = translator.translate(
         [s for s, _ in pairs], **search_flags(given), warn=False
     )
@@ -83,10 +83,10 @@ def main(_):
     )
     print(f"{len(pairs):,} lines of {corpus.place}, mean chrF {chrf.mean():.2f}\n")
     rows = [
-        [f"`{name}`", *row(values, chrf, given.worst)]
+        dict(zip(HEADS, [f"`{name}`", *row(values, chrf, given.worst)], strict=True))
         for name, values in confidences(translator, found, measures)
     ]
-    print("\n".join(markdown_table(HEADS, rows)))
+    measuring.publish(rows, given.output)
 
 
 def split_measures(text: str) -> list[str]:

@@ -2,41 +2,41 @@
 
     python -m benchmarks.decode                          # work D
     python -m benchmarks.decode --beam=1 --output=PATH
-    python -m benchmarks.decode --workdir=DIR --test=PREFIX --lines=1000
+    python -m benchmarks.decode --workdir=DIR,DIR --test=PREFIX --lines=1000
 
 Work D: the paper's base model with 32,000 pieces and random weights, beam 4, 32 sources
 of 32 tokens, exactly 64 steps. All contenders have the same weights, and before the
 clock starts greedy search must find the same tokens in all of them. The end of a
 sentence has a zero embedding, so that no search finds it and stops early.
 
-With a workdir and a test set: text in, text out. All contenders have the workdir's
-weights and tokenizer, and batch sentences of similar length in their own default way. A
-post-norm model becomes a Marian, a pre-norm one a Pegasus, which is Marian with the
-LayerNorms moved. All use the same beam and alpha, but CTranslate2 and Hugging Face rank
-by score / length^alpha, ours by the config's penalty, so lengths may differ a little:
-compare sentences per second. Each ends a search by its own default rule. On a GPU
-CTranslate2 is left out, since here it runs on the CPU only.
+With workdirs and a test set: text in, text out, and a table of quality and size beside
+the speed, such as of a teacher and its students. A post-norm model becomes a Marian, a
+pre-norm one a Pegasus, which is Marian with the LayerNorms moved. All search alike: the
+same beam, the penalty length^alpha, until no better result is possible. All batch
+sentences of similar length; CTranslate2 divides the cores as is faster for it.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 
-import jax
 import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers, run
-from benchmarks.exported import CTranslate2, HuggingFace, Search, Tokens, until_end
-from t2t_jax.commands.flags import define_config_flag, test_sets
+from benchmarks.peers import CTranslate2, HuggingFace, Search, Tokens, until_end
+from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.tools.verify.random_models import random_lines, random_translator
 
 PEERS = {
-    "ctranslate2": lambda *given: CTranslate2(*given, weights="float32"),
-    "ctranslate2-int8": lambda *given: CTranslate2(*given, weights="int8"),
+    "ctranslate2": partial(CTranslate2, weights="float32"),
+    "ctranslate2-int8": partial(CTranslate2, weights="int8"),
     "huggingface": HuggingFace,
 }
 AGREE = 0.8  # required share of equal lines; rounding decides between near-equal tokens
@@ -79,35 +79,46 @@ class Contest:
         self, translator: Translator, lines: list[str], search: Search, names: list[str]
     ):
         self.translator, self.lines, self.search = translator, lines, search
-        self.peers = {name: PEERS[name](translator, search) for name in names}
+        self.sources = translator.vocabulary.source.encode(lines, end=True)
+        self.peers = {}
+        for name in names:
+            try:
+                peer = PEERS[name](translator, search)
+                if isinstance(peer, CTranslate2):
+                    peer.choose_threads(self.sources)
+            except (RuntimeError, ValueError) as e:  # such as a CUDA that it lacks
+                say(f"warning: {name} cannot start here and is left out: {e}")
+            else:
+                self.peers[name] = peer
         self.made: dict[str, Tokens] = {}
+        self.texts: dict[str, list[str]] = {}
 
-    def ours(self, beam: int) -> Tokens:
+    def ours(self, beam: int) -> tuple[Tokens, list[str]]:
         """Translates all lines with our translator."""
         results = self.translator.translate(self.lines, beam=beam, warn=False)
         eos = self.translator.vocabulary.eos
-        return [until_end(each.best.tokens, eos) for each in results]
+        tokens = [until_end(each.best.tokens, eos) for each in results]
+        return tokens, [each.text for each in results]
 
-    def theirs(self, name: str, beam: int) -> Tokens:
-        """Translates all lines with a peer."""
+    def theirs(self, name: str, beam: int) -> tuple[Tokens, list[str]]:
+        """Translates all lines with a peer, from text to text."""
         peer, vocabulary = self.peers[name], self.translator.vocabulary
         peer.search = self.search._replace(beam=beam)
-        tokens = peer(vocabulary.encode(self.lines, end=True))
-        vocabulary.decode(tokens)  # from text to text, as ours
-        return tokens
+        tokens = peer(vocabulary.source.encode(self.lines, end=True))
+        return tokens, vocabulary.decode(tokens)
 
     def contenders(self) -> dict[str, Callable[[], float]]:
         """Functions that translate all lines and return sentences per second."""
         makers = {"ours": self.ours}
         for name in self.peers:
-            makers[name] = lambda beam, name=name: self.theirs(name, beam)
+            makers[name] = partial(self.theirs, name)
 
         def rate(name: str) -> float:
             began = time.perf_counter()
-            self.made[name] = makers[name](self.search.beam)
+            self.made[name], self.texts[name] = makers[name](self.search.beam)
             return len(self.lines) / (time.perf_counter() - began)
 
-        return {name: lambda name=name: rate(name) for name in makers}
+        return {name: partial(rate, name) for name in makers}
 
     def check(self) -> None:
         """Prints for how many lines each peer's greedy search finds our tokens.
@@ -117,11 +128,10 @@ class Contest:
         """
         if not self.peers:
             return
-        ours = self.ours(1)
-        sources = self.translator.vocabulary.encode(self.lines, end=True)
-        limits = [len(source) + self.search.extra for source in sources]
+        ours, _ = self.ours(1)
+        limits = [len(source) + self.search.extra for source in self.sources]
         for name in self.peers:
-            results = self.theirs(name, 1)
+            results, _ = self.theirs(name, 1)
             theirs = [tokens[:n] for tokens, n in zip(results, limits, strict=True)]
             same = sum(a == b for a, b in zip(ours, theirs, strict=True))
             print(
@@ -131,8 +141,40 @@ class Contest:
             if exact and "int8" not in name and same < AGREE * len(ours):
                 raise RuntimeError(f"{name} does not compute the same model")
 
+    def megabytes(self, name: str) -> float:
+        """Megabytes of the weights of ours, or of a peer's model."""
+        if name == "ours":
+            return self.translator.model.count() * 4 / 1e6
+        return self.peers[name].megabytes
 
-def contest_d(given, names: list[str]) -> tuple[str, Contest]:
+    def rows(
+        self, work: str, medians: dict[str, float], peaks: dict[str, float]
+    ) -> list[measuring.Row]:
+        """Rows in sentences per second, and in tokens of each one's own outputs."""
+        vocabulary, search = self.translator.vocabulary, self.search
+        count = len(self.lines)
+        tokens = {name: sum(map(len, outputs)) for name, outputs in self.made.items()}
+        if search.exactly:
+            wrong = {n: c for n, c in tokens.items() if c != count * search.exactly}
+            if wrong:
+                raise RuntimeError(f"not {search.exactly} tokens a line: {wrong}")
+            ends = [search.exactly] * count
+        else:
+            ends = [len(line) + 1 for line in self.made["ours"]]
+        steps = [(len(s), n) for s, n in zip(self.sources, ends, strict=True)]
+        model = self.translator.config.model
+        flops = search_flops(model, len(vocabulary), search.beam, steps)
+        share = measuring.share_of_limit(medians["ours"], flops / count, peaks)
+        limit = medians["ours"] / share * np.mean(ends)
+        print(f"{work}: {flops / 1e9:,.1f} GFLOP, limit {limit:,.0f} tokens/s")
+        by_token = {n: rate * tokens[n] / count for n, rate in medians.items()}
+        return [
+            *measuring.rows_of(work, "sentences/s", medians, share_of_limit=share),
+            *measuring.rows_of(work, "tokens/s", by_token, share_of_limit=share),
+        ]
+
+
+def work_d(given, names: list[str]) -> Contest:
     """Work D, or the same with other sizes."""
     model = from_config_dict(given.config).model
     if not 1 <= given.source <= given.steps - 1:
@@ -146,24 +188,43 @@ def contest_d(given, names: list[str]) -> tuple[str, Contest]:
     beam, alpha = given.beam or 4, translator.config.decode.alpha
     extra = given.steps - given.source
     search = Search(beam, alpha, extra, given.steps, given.rows)
-    return f"beam {beam} with base (D)", Contest(translator, lines, search, names)
+    return Contest(translator, lines, search, names)
 
 
-def contest_text(given, names: list[str]) -> tuple[str, Contest]:
+def work_text(workdir: str, pairs, given, names: list[str]) -> Contest:
     """The lines of a test set, with a trained model."""
-    if not given.test:
-        raise UserError("--workdir needs --test=PREFIX, the text to translate")
-    translator = Translator.load(given.workdir)
-    config = translator.config
-    corpus = test_sets(given, config.data)[0]
-    lines = [source for source, _ in corpus.pairs() if source.strip()]
-    lines = lines[: given.lines or None]
-    beam = given.beam or config.decode.beam
-    search = Search(
-        beam, config.decode.alpha, config.decode.extra_length, None, given.rows
+    translator = Translator.load(workdir)
+    decode = translator.config.decode
+    beam, alpha = given.beam or decode.beam, decode.alpha
+    translator = translator.with_options(
+        beam=beam, alpha=alpha, penalty="length", stop="best"
     )
-    contest = Contest(translator, lines, search, names)
-    return f"{len(lines):,} lines, beam {beam}", contest
+    search = Search(beam, alpha, decode.extra_length, None, given.rows)
+    return Contest(translator, [source for source, _ in pairs], search, names)
+
+
+def quality(
+    contests: dict[str, Contest], rates: dict, references: list[str], language: str
+) -> list[dict]:
+    """Rows of quality, size and speed, of each model in each program."""
+    rows = []
+    first = next(iter(contests))
+    for name, contest in contests.items():
+        for program, texts in contest.texts.items():
+            scores = corpus_scores(texts, references, language)
+            rate = rates[name, program]
+            rows.append(
+                {
+                    "model": name,
+                    "program": measuring.NAMES.get(program, "t2t_jax"),
+                    "MB": contest.megabytes(program),
+                    "BLEU": scores["bleu"],
+                    "chrF": scores["chrf"],
+                    "sentences/s": rate,
+                    "times the first": rate / rates[first, program],
+                }
+            )
+    return rows
 
 
 def define_flags():
@@ -176,7 +237,7 @@ def define_flags():
     flags.DEFINE_integer("rows", 32, "Sentences in a batch of the peers.")
     flags.DEFINE_integer("source", 32, "Tokens of a source, with its end; D has 32.")
     flags.DEFINE_integer("steps", 64, "Steps of the search; D has 64.")
-    flags.DEFINE_string("workdir", None, "Workdir of a trained run, for real text.")
+    flags.DEFINE_list("workdir", [], "Workdirs of trained runs, for real text.")
     flags.DEFINE_string("test", None, "PREFIX of the real text.")
     flags.DEFINE_integer("lines", 1000, "Use only the first N lines; 0 means all.")
     flags.DEFINE_list("peers", list(PEERS), "Peers to compare with; empty: none.")
@@ -186,48 +247,38 @@ def main(_):
     given = flags.FLAGS
     measuring.begin(given)
     names = measuring.chosen(given.peers, PEERS, "peers")
-    if jax.default_backend() != "cpu":
-        names = [name for name in names if not name.startswith("ctranslate2")]
     torch = peers.need("torch")[0] if "huggingface" in names else None
-    work, contest = (contest_text if given.workdir else contest_d)(given, names)
-    contest.check()
-    contenders = contest.contenders()
-    for rate in contenders.values():
-        rate()  # compiles
-    model = contest.translator.config.model
-    dtype = compute_dtype(model).name
-    medians, peaks = measuring.alternate_with_peak(
-        contenders, given.rounds, dtype, torch, given.peak_sizes
-    )
-    rows = build_rows(work, contest, medians, peaks)
-    measuring.publish(rows, given.output, matrix_peak=peaks)
-
-
-def build_rows(
-    work: str, contest: Contest, medians: dict[str, float], peaks: dict[str, float]
-) -> list[measuring.Row]:
-    """Builds rows in sentences per second, and in tokens of each one's own outputs."""
-    vocabulary, search = contest.translator.vocabulary, contest.search
-    sources = vocabulary.encode(contest.lines, end=True)
-    tokens = {n: sum(map(len, outputs)) for n, outputs in contest.made.items()}
-    if search.exactly:
-        wrong = {n: c for n, c in tokens.items() if c != len(sources) * search.exactly}
-        if wrong:
-            raise RuntimeError(f"not {search.exactly} tokens a line: {wrong}")
-        ends = [search.exactly] * len(sources)
+    if given.workdir:
+        if not given.test:
+            raise UserError("--workdir needs --test=PREFIX, the text to translate")
+        config = Translator.load(given.workdir[0]).config
+        corpus, pairs = measuring.test_pairs(given, config)
+        pairs = [pair for pair in pairs if pair[0].strip()]
+        contests = {w: work_text(w, pairs, given, names) for w in given.workdir}
+        works = {w: f"{w}, beam {c.search.beam}" for w, c in contests.items()}
+        print(f"{len(pairs):,} lines of {corpus.place}")
     else:
-        ends = [len(line) + 1 for line in contest.made["ours"]]
-    steps = [(len(s), n) for s, n in zip(sources, ends, strict=True)]
-    model = contest.translator.config.model
-    flops = search_flops(model, len(vocabulary), search.beam, steps)
-    share = measuring.share_of_limit(medians["ours"], flops / len(sources), peaks)
-    limit = medians["ours"] / share * np.mean(ends)
-    print(f"{work}: {flops / 1e9:,.1f} GFLOP, limit {limit:,.0f} tokens/s")
-    by_token = {n: rate * tokens[n] / len(sources) for n, rate in medians.items()}
-    return [
-        *measuring.rows_of(work, "sentences/s", medians, share_of_limit=share),
-        *measuring.rows_of(work, "tokens/s", by_token, share_of_limit=share),
-    ]
+        contests = {"": work_d(given, names)}
+        works = {"": f"beam {contests[''].search.beam} with base (D)"}
+    contenders = {}
+    for name, contest in contests.items():
+        contest.check()
+        for program, rate in contest.contenders().items():
+            rate()  # compiles
+            contenders[name, program] = rate
+    model = next(iter(contests.values())).translator.config.model
+    rates, peaks = measuring.alternate_with_peak(
+        contenders, given.rounds, compute_dtype(model).name, torch, given.peak_sizes
+    )
+    rows, known = [], {"matrix_peak": peaks}
+    for name, contest in contests.items():
+        medians = {program: r for (n, program), r in rates.items() if n == name}
+        rows += contest.rows(works[name], medians, peaks)
+    if given.workdir:
+        references = [target for _, target in pairs]
+        known["quality"] = quality(contests, rates, references, corpus.target)
+        print("\n".join(["", *measuring.markdown(known["quality"]), ""]))
+    measuring.publish(rows, given.output, **known)
 
 
 if __name__ == "__main__":

@@ -1,116 +1,392 @@
-"""Memory and speed of the doctor on made-up pairs.
+"""Measures the doctor: what it finds of a damaged text, or its memory and speed.
 
+    python -m benchmarks.doctor --input=PREFIX --dev=PREFIX [--share=0.01]
     python -m benchmarks.doctor --pairs=4500000 [--words=25] [--fix=PREFIX]
 
-The pairs are made as they are read, so the text itself takes no memory: sentences of
-words drawn by Zipf's law from 200,000 words a side, each of which has one translation,
-in almost the same order. A dev set of 3,000 such pairs is indexed. Every hundredth pair
-is damaged, so that something is accused.
+With --input a clean text is damaged on purpose. Each damage is done to a share of the
+pairs, chosen at random, each pair once. Printed for each: the pairs damaged, the share
+that a rule meant for it finds, and the share that --fix would remove for any reason.
+Below: the share of the undamaged pairs that each rule accuses, and before any damage.
+
+With --pairs the doctor examines made-up pairs against a dev set of 3,000 such pairs.
+They are made as they are read, so the text itself takes no memory.
 """
 
-import argparse
-import json
+import random
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from absl import flags
 
+from benchmarks import measuring, run
+from benchmarks.made_up import LANGUAGES, MadeUp
+from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.damage import HOMOGLYPHS
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.findings import findings
 from t2t_jax.tools.doctor.fixing import write_fix
 from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.rules import BIT, RULES
 from t2t_jax.tools.verify.own_process import megabytes
 
-WORDS = 200_000  # of each language
-PART = 1_000  # pairs made at a time
-LANGUAGES = "en", "de"
+STRETCH = 12  # lines
 
 
-class Random(NamedTuple):
-    """A corpus of random sentences, the same in each reading."""
+class Text(NamedTuple):
+    """What a damage may take from: the clean pairs, those of dev, and a generator."""
 
-    count: int
-    words: int
-    seed: int = 0
-    place: str = "random"
-    name: str = "random"
-    source: str = LANGUAGES[0]
-    target: str = LANGUAGES[1]
-    weight: float = 1.0
-
-    def pairs(self):
-        """Yields the pairs."""
-        vocabularies = [_vocabulary(seed) for seed in (1, 2)]
-        weights = 1 / np.arange(10, WORDS + 10)
-        shares = np.cumsum(weights) / weights.sum()
-        for part in range(-(-self.count // PART)):
-            rng = np.random.default_rng([self.seed, part])
-            lengths = rng.poisson(self.words - 3, PART) + 3
-            words = np.searchsorted(shares, rng.random(lengths.sum()))
-            # A place of its own, and some that moved by a word or two.
-            order = np.arange(len(words)) + rng.normal(0, 0.7, len(words))
-            ends = np.cumsum(lengths)
-            for n in range(min(PART, self.count - part * PART)):
-                here = slice(ends[n] - lengths[n], ends[n])
-                source = [vocabularies[0][w] for w in words[here]]
-                moved = words[here][np.argsort(order[here])]
-                target = [vocabularies[1][w] for w in moved]
-                if n % 100 == 0:
-                    target = target[: len(target) // 3]
-                yield " ".join(source) + ".", " ".join(target) + "."
-
-    def fingerprint(self) -> str:
-        """Returns no hash: nothing is cached."""
-        return ""
+    pairs: list[Pair]
+    dev: list[Pair]
+    rng: random.Random
 
 
-def _vocabulary(seed: int) -> list[str]:
-    """Words of 2 to 4 syllables; other syllables for other seeds."""
-    rng = np.random.default_rng(seed)
-    letters = rng.permutation(list("bcdfghjklmnpqrstvwxz"))[:14]
-    syllables = [a + b for a in letters for b in "aeiou"]
-    sizes, draws = (
-        rng.integers(2, 5, WORDS),
-        rng.integers(0, len(syllables), (WORDS, 4)),
+# Made-up sentences: subjects, verbs, objects, places.
+SENTENCES = {
+    "fr": (
+        "le médecin|la voisine|notre professeur|le vieux pêcheur|cette étudiante",
+        "a trouvé|cherche|ne veut pas vendre|répare|a oublié|regarde",
+        "les clés de la maison|un livre très ancien|sa voiture rouge|le grand panier",
+        "dans la cuisine|près de la gare|avec des amis|pour la première fois|au marché",
+    ),
+    "es": (
+        "el médico|la vecina|nuestro profesor|el viejo pescador|esta estudiante",
+        "ha encontrado|busca|no quiere vender|repara|ha olvidado|mira",
+        "las llaves de la casa|un libro muy antiguo|su coche rojo|la cesta más grande",
+        "en la cocina|cerca de la estación|con los amigos|por primera vez|en el bosque",
+    ),
+    "pl": (
+        "ten lekarz|nasza sąsiadka|stary rybak|ta studentka|jego nauczyciel",
+        "znalazł już|szuka|nie chce sprzedać|naprawia|zapomniał|ogląda",
+        "klucze od domu|bardzo starą książkę|swój czerwony samochód|duży kosz",
+        "w kuchni|na dworcu|z przyjaciółmi|po raz pierwszy|na targu i w domu",
+    ),
+    "ru": (
+        "врач|соседка|наш учитель|старый рыбак|эта студентка",
+        "нашёл|ищет|не хочет продавать|чинит|забыл|смотрит на",
+        "ключи от дома|очень старую книгу|красную машину|большую корзину",
+        "на кухне|возле вокзала|вместе с друзьями|в первый раз|на рынке",
+    ),
+}
+
+
+def _sentence(language: str, rng: random.Random) -> str:
+    parts = [rng.choice(part.split("|")) for part in SENTENCES[language]]
+    line = " ".join(parts)
+    return line[0].upper() + line[1:] + "."
+
+
+def _one_side(pair: Pair, rng: random.Random, change: Callable[[str], str]) -> Pair:
+    side = rng.randrange(2)
+    changed = change(pair[side])
+    return (changed, pair[1]) if side == 0 else (pair[0], changed)
+
+
+def swapped(pair: Pair, text: Text) -> Pair:
+    """Source and target change places."""
+    return pair[::-1]
+
+
+def copied(pair: Pair, text: Text) -> Pair:
+    """The source stands on both sides."""
+    return pair[0], pair[0]
+
+
+def rewritten(pair: Pair, text: Text) -> Pair:
+    """Another source line stands in place of the target: the wrong language."""
+    return pair[0], text.rng.choice(text.pairs)[0]
+
+
+def other_line(pair: Pair, text: Text) -> Pair:
+    """The target is that of another line, somewhere in the text."""
+    return pair[0], text.rng.choice(text.pairs)[1]
+
+
+def third_language(pair: Pair, text: Text) -> Pair:
+    """A side is in French, Spanish or Polish."""
+    line = _sentence(text.rng.choice(["fr", "es", "pl"]), text.rng)
+    return _one_side(pair, text.rng, lambda _: line)
+
+
+def third_script(pair: Pair, text: Text) -> Pair:
+    """A side is in Russian."""
+    return _one_side(pair, text.rng, lambda _: _sentence("ru", text.rng))
+
+
+def truncated(pair: Pair, text: Text) -> Pair:
+    """A side stops after a third to a half of its words."""
+
+    def cut(line: str) -> str:
+        words = line.split()
+        return " ".join(words[: max(1, int(len(words) * text.rng.uniform(0.33, 0.5)))])
+
+    return _one_side(pair, text.rng, cut)
+
+
+def repeated(pair: Pair, text: Text) -> Pair:
+    """A phrase of one to three words comes four times."""
+
+    def stutter(line: str) -> str:
+        words = line.split()
+        size = text.rng.randint(1, 3)
+        at = text.rng.randrange(max(1, len(words) - size + 1))
+        return " ".join(words[:at] + words[at : at + size] * 4 + words[at + size :])
+
+    return _one_side(pair, text.rng, stutter)
+
+
+def number_changed(pair: Pair, text: Text) -> Pair | None:
+    """A digit of a number changes; for pairs with digits only."""
+    places = [i for i, c in enumerate(pair[1]) if c.isdigit()]
+    if not places or not any(c.isdigit() for c in pair[0]):
+        return None
+    at = text.rng.choice(places)
+    digit = str((int(pair[1][at]) + text.rng.randint(1, 8)) % 10)
+    return pair[0], pair[1][:at] + digit + pair[1][at + 1 :]
+
+
+def mojibake(pair: Pair, text: Text) -> Pair | None:
+    """UTF-8 is read as Windows-1252; for targets with letters beyond ASCII only."""
+    try:
+        wrong = pair[1].encode().decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    return (pair[0], wrong) if wrong != pair[1] else None
+
+
+def lost_letters(pair: Pair, text: Text) -> Pair | None:
+    """Letters beyond ASCII become U+FFFD, or question marks."""
+    lost = "\ufffd" if text.rng.random() < 0.5 else "?"
+    wrong = "".join(c if c.isascii() else lost for c in pair[1])
+    return (pair[0], wrong) if wrong != pair[1] else None
+
+
+def escaped_twice(pair: Pair, text: Text) -> Pair:
+    """Quotation marks around a word are escaped twice."""
+
+    def escape(line: str) -> str:
+        words = line.split() or [""]
+        at = text.rng.randrange(len(words))
+        words[at] = f"&amp;quot;{words[at]}&amp;quot;"
+        return " ".join(words)
+
+    return _one_side(pair, text.rng, escape)
+
+
+def odd_character(pair: Pair, text: Text) -> Pair:
+    """A zero-width, control or private character stands in a line."""
+    odd = text.rng.choice("\u200b\ufeff\x02\x85\ue001\u202e")
+
+    def insert(line: str) -> str:
+        at = text.rng.randint(1, max(1, len(line) - 1))
+        return line[:at] + odd + line[at:]
+
+    return _one_side(pair, text.rng, insert)
+
+
+def look_alikes(pair: Pair, text: Text) -> Pair | None:
+    """Some letters are Cyrillic ones that look the same."""
+    table = str.maketrans({letter: HOMOGLYPHS[letter] for letter in "aeopc"})
+    words = pair[0].split()
+    long = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
+    long = [i for i in long if not all(c in "aeopc" for c in words[i])]
+    if not long:
+        return None
+    at = text.rng.choice(long)
+    words[at] = words[at].translate(table)
+    return " ".join(words), pair[1]
+
+
+def duplicate(pair: Pair, text: Text) -> Pair:
+    """The pair is a copy of the first ones of the text."""
+    return text.pairs[text.rng.randrange(50)]
+
+
+def of_dev(pair: Pair, text: Text) -> Pair:
+    """The pair is one of dev, in capitals or without its full stop."""
+    pair = text.rng.choice(text.dev)
+    return tuple(
+        side.upper() if text.rng.random() < 0.5 else side.rstrip(".") for side in pair
     )
-    return [
-        "".join(syllables[d] for d in row[:size])
-        for row, size in zip(draws.tolist(), sizes.tolist(), strict=True)
+
+
+def nearly_of_dev(pair: Pair, text: Text) -> Pair | None:
+    """The pair is one of dev with one word of each side replaced."""
+
+    def change(line: str, other: str) -> str:
+        words = line.split()
+        words[text.rng.randrange(len(words))] = text.rng.choice(other.split() or ["x"])
+        return " ".join(words)
+
+    taken = text.rng.choice(text.dev)
+    if min(len(side.split()) for side in taken) < 8:
+        return None
+    return tuple(map(change, taken, pair))
+
+
+# Damage -> (function, the rules that are meant for it).
+DAMAGES = {
+    "swapped sides": (swapped, {"swapped"}),
+    "copied source": (copied, {"copied"}),
+    "target in the source's language": (rewritten, {"wrong_side"}),
+    "target of another line": (other_line, {"unrelated", "ratio", "truncated"}),
+    "third language": (third_language, {"third_language", "unlike_side"}),
+    "third language, other script": (third_script, {"foreign_script"}),
+    "truncated side": (truncated, {"truncated", "ratio"}),
+    "repeated words": (repeated, {"repetition"}),
+    "number changed": (number_changed, {"numbers"}),
+    "mojibake": (mojibake, {"mojibake"}),
+    "lost letters": (lost_letters, {"lost_letters"}),
+    "entities escaped twice": (escaped_twice, {"double_escapes"}),
+    "odd character": (odd_character, {"odd_characters"}),
+    "letters of another script": (look_alikes, {"mixed_scripts"}),
+    "duplicate": (duplicate, {"duplicate"}),
+    "line of dev": (of_dev, {"overlap"}),
+    "nearly a line of dev": (nearly_of_dev, {"near_overlap", "overlap"}),
+}
+SHIFTED = "stretch shifted by 1 to 3 lines"
+
+
+def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
+    """Damages a share of the pairs in each way.
+
+    Returns:
+      (the pairs, damaged; the places of the pairs that each damage was done to).
+    """
+    pairs, rng = [*text.pairs], text.rng
+    count = max(1, int(share * len(pairs)))
+    done: dict[str, list[int]] = {name: [] for name in (SHIFTED, *DAMAGES)}
+    # Copies of the first pairs are damaged copies if those are damaged.
+    free = set(range(50, len(pairs)))
+    starts = list(range(60, len(pairs) - 2 * STRETCH, 3 * STRETCH))
+    for start in rng.sample(starts, min(len(starts), max(1, count // STRETCH))):
+        offset = rng.choice([1, 2, 3])
+        places = range(start, start + STRETCH)
+        moved = [text.pairs[place + offset][1] for place in places]
+        for place, target in zip(places, moved, strict=True):
+            pairs[place] = pairs[place][0], target
+        done[SHIFTED] += places
+        free -= {*places, *range(start + STRETCH, start + STRETCH + offset)}
+    order = sorted(free)
+    rng.shuffle(order)
+    for name, (function, _) in DAMAGES.items():
+        passed_over = []
+        while order and len(done[name]) < count:
+            place = order.pop()
+            changed = function(text.pairs[place], text)
+            if changed is None or changed == text.pairs[place]:
+                passed_over.append(place)
+                continue
+            pairs[place] = changed
+            done[name].append(place)
+        order = passed_over + order
+    return pairs, done
+
+
+def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
+    """Examines pairs against one dev set."""
+    corpus = Corpus("damaged", "damaged", *languages, lambda: iter(pairs), str)
+    return Examination([corpus], [Reference("dev", dev)] if dev else [])
+
+
+def rows_of(examination: Examination, done: dict[str, list[int]]) -> list[tuple]:
+    """Returns (damage, pairs, share found, share removed) of each damage."""
+    rules = {SHIFTED: {"misaligned"}} | {n: rules for n, (_, rules) in DAMAGES.items()}
+    dropped = examination.dropped_p
+    rows = []
+    for name, places in done.items():
+        if not places:
+            continue
+        bits = np.uint32(sum(BIT[rule] for rule in rules[name]))
+        found = (examination.mask_p[places] & bits > 0).mean()
+        rows.append((name, len(places), found, dropped[places].mean()))
+    return rows
+
+
+def false_alarms(examination: Examination, damaged: set[int]) -> dict[str, float]:
+    """Returns the share of undamaged pairs that each rule accuses, and "removed"."""
+    clean = np.ones(len(examination), bool)
+    clean[sorted(damaged)] = False
+    masks = examination.mask_p[clean]
+    shares = {name: (masks & np.uint32(BIT[name]) > 0).mean() for name in RULES}
+    return shares | {"removed": examination.dropped_p[clean].mean()}
+
+
+def damaged_text(given) -> None:
+    """Prints what is found of a text that is damaged on purpose."""
+    languages = given.source, given.target
+    clean, dev = (
+        [*open_corpus(str(Path(place)), *languages).pairs()]
+        for place in (given.input, given.dev)
+    )
+    clean = clean[: given.lines or None]
+    before = false_alarms(examined(clean, dev, languages), set())
+    pairs, done = damage(Text(clean, dev, random.Random(given.seed)), given.share)
+    examination = examined(pairs, dev, languages)
+    heads = "damage", "pairs", "found by its rule", "removed"
+    rows = [dict(zip(heads, r, strict=True)) for r in rows_of(examination, done)]
+    after = false_alarms(examination, {p for places in done.values() for p in places})
+    alarms = [
+        {"rule": name, "undamaged pairs accused": share, "before": before[name]}
+        for name, share in after.items()
+        if share or before[name]
     ]
+    print("\n".join([*measuring.markdown(alarms), ""]))
+    measuring.publish(rows, given.output, undamaged=alarms)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=300_000)
-    parser.add_argument("--words", type=int, default=25, help="of a source, on average")
-    parser.add_argument("--fix", default="", help="PREFIX to write the kept pairs to")
-    given = parser.parse_args()
-    before = megabytes("VmHWM")
-    started, cpu = time.monotonic(), time.process_time()
-    corpus = Random(given.pairs, given.words)
+def made_up_text(given) -> None:
+    """Prints memory and time for made-up pairs."""
+    before, began = megabytes("VmHWM"), time.process_time()
+    corpus = MadeUp(given.pairs, given.words)
     made = sum(1 for _ in corpus.pairs())
-    making = time.process_time() - cpu  # the text is made anew in each reading
-    started, cpu = time.monotonic(), time.process_time()
-    dev = [*Random(3_000, given.words, seed=1).pairs()]
+    making = time.process_time() - began  # the text is made anew in each reading
+    started, began = time.monotonic(), time.process_time()
+    dev = [*MadeUp(3_000, given.words, seed=1).pairs()]
     examination = Examination([corpus], [Reference("dev", dev)])
     content = findings(examination, LANGUAGES)
     if given.fix:
         write_fix(examination, Path(given.fix), LANGUAGES)
-    seconds, cpu = time.monotonic() - started, time.process_time() - cpu
-    peak = megabytes("VmHWM")  # None without /proc
+    seconds, cpu = time.monotonic() - started, time.process_time() - began
     row = {
         "pairs": made,
-        "peak_megabytes": peak and round(peak),
-        "megabytes_before": before and round(before),
-        "seconds": round(seconds, 1),
-        "cpu_seconds": round(cpu, 1),
-        "cpu_seconds_to_make_the_text_once": round(making, 1),
-        "pairs_per_second": round(made / seconds),
+        "peak MiB": megabytes("VmHWM"),  # None without /proc
+        "MiB before": before,
+        "seconds": seconds,
+        "CPU seconds": cpu,
+        "of these, to make the text once": making,
+        "pairs/s": made / seconds,
         "removed": content["dropped"],
     }
-    print(json.dumps(row))
+    measuring.publish([row], given.output)
+
+
+def define_flags():
+    measuring.define_flags(rounds=None)
+    flags.DEFINE_string("input", None, "PREFIX of a clean text.")
+    flags.DEFINE_string("dev", None, "PREFIX of a dev set.")
+    flags.DEFINE_string("source", "en", "Language of the source.")
+    flags.DEFINE_string("target", "de", "Language of the target.")
+    flags.DEFINE_float("share", 0.01, "Share of the pairs, of each damage.")
+    flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")
+    flags.DEFINE_integer("seed", 0, "Seed of the damage.")
+    flags.DEFINE_integer("pairs", 0, "Pairs of made-up text.")
+    flags.DEFINE_integer("words", 25, "Words of a made-up source, on average.")
+    flags.DEFINE_string("fix", "", "PREFIX to write the kept made-up pairs to.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    if bool(given.pairs) == bool(given.input and given.dev):
+        raise UserError(
+            "want --input=PREFIX with --dev=PREFIX, or --pairs=N for made-up text"
+        )
+    (made_up_text if given.pairs else damaged_text)(given)
 
 
 if __name__ == "__main__":
-    main()
+    run(main, define_flags)

@@ -6,7 +6,7 @@
         --config.data.train=PREFIX --output=PATH
 
 Without --config.data.train, or with --wmt, tokens are random, with simulated lengths of
-4.5M pairs of WMT 2014 English-German (`benchmarks/wmt.py`).
+4.5M pairs of WMT 2014 English-German (`benchmarks/made_up.py`).
 
 The peer is the usual recipe in NumPy: pairs in random order, and ten length buckets
 with bounds that grow by a constant factor. A batch takes as many pairs of one bucket as
@@ -24,10 +24,11 @@ from statistics import median
 
 import numpy as np
 from absl import flags
-from ml_collections import config_flags
 
-from benchmarks import results, run, wmt
-from benchmarks.measuring import Row, alternate, publish, training_text
+from benchmarks import made_up, run
+from benchmarks.measuring import Row, alternate, begin, publish, training_text
+from benchmarks.measuring import define_flags as define_shared_flags
+from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import feeding
 from t2t_jax.data.feeding import HostBatch, feed, plan_for
@@ -111,11 +112,6 @@ def streams(pairs: Pairs, config: Config, padded: Padded) -> dict[str, Callable]
     return {**feeders, "peer": padded.feed, "limit": lambda: copied(batch)}
 
 
-def row(work: str, unit: str, ours: float, peer: float, **other) -> Row:
-    """One comparison with the peer."""
-    return Row(work, unit, ours, peer, PEER, **other)
-
-
 def measure(
     name: str, pairs: Pairs, config: Config, rounds: int, batches: int
 ) -> list[Row]:
@@ -136,86 +132,39 @@ def measure(
     )
     shapes = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in plan.shapes)
     bounds = ", ".join(map(str, padded.bounds))
-    real = plan.real_source + plan.real_target
-    print(f"text        {name}: {len(pairs):,} pairs, {real:,} real tokens")
-    print(f"ours        {len(plan):,} batches of {shapes}; {plan.efficiency:.4f} real")
-    print(f"peer        ten buckets up to {bounds}; {peer_efficiency:.4f} real")
-    print(
-        f"plan        {seconds:.2f} s of {sum(a.nbytes for a in plan.arrays):,} bytes"
-    )
-    print(f"peer plan   {peer_seconds:.2f} s")
-    for feeder, tokens in rates.items():
-        print(
-            f"{feeder:11} {tokens:13,.0f} real tokens/s   "
-            f"{tokens / rates['peer']:6.2f} x peer   {tokens / rates['limit']:.3f} of "
-            f"the limit   {tokens / flags.FLAGS.appetite:8,.0f} x the step's appetite"
-        )
+    print(f"{name}: {len(pairs):,} pairs in {len(plan):,} batches of {shapes}")
+    print(f"peer: ten buckets up to {bounds}\n")
     rows = [
-        row(
-            f"{name}, real tokens/s, {f}",
-            "tokens/s",
-            r,
+        Row(
+            f"{name}, {feeder}",
+            "real tokens/s",
+            rate,
             rates["peer"],
-            share_of_limit=r / rates["limit"],
+            PEER,
+            share_of_limit=rate / rates["limit"],
         )
-        for f, r in rates.items()
-        if f in feeding.FEEDERS
+        for feeder, rate in rates.items()
+        if feeder in feeding.FEEDERS
     ]
-    return [
-        *rows,
-        row(
-            f"{name}, real/computed tokens",
-            "share",
-            plan.efficiency,
-            peer_efficiency,
-            share_of_limit=plan.efficiency,
-        ),
-        row(
-            f"{name}, seconds to plan an epoch",
-            "s",
-            seconds,
-            peer_seconds,
-            more_is_better=False,
-        ),
-    ]
-
-
-class _Pairs(flags.IntegerParser):
-    """Parses a number of pairs; --wmt without a value means the size of WMT 2014."""
-
-    def parse(self, argument):
-        return wmt.PAIRS if argument in (True, "true") else super().parse(argument)
+    planning = Row("planning", "s", seconds, peer_seconds, PEER, more_is_better=False)
+    full = Row("real/computed tokens", "share", plan.efficiency, peer_efficiency, PEER)
+    return [*rows, full, planning]
 
 
 def define_flags():
-    config_flags.DEFINE_config_file("config", None, "A file of configs/.")
-    flags.DEFINE_flag(
-        flags.Flag(
-            _Pairs(lower_bound=1),
-            flags.ArgumentSerializer(),
-            "wmt",
-            None,
-            "Number of pairs with simulated lengths; 4,500,000 without a value.",
-            boolean=True,
-        )
-    )
+    define_config_flag()
+    define_shared_flags(rounds=3)
+    flags.DEFINE_integer("wmt", 0, "Pairs with simulated lengths, not a text.")
     flags.DEFINE_integer("batches", 300, "Batches in a round.", lower_bound=1)
-    flags.DEFINE_integer(
-        "rounds", 3, "Number of rounds; medians are printed.", lower_bound=1
-    )
-    flags.DEFINE_float(
-        "appetite", 20_000, "Real tokens/s of both sides that the train step consumes."
-    )
-    flags.DEFINE_string("output", None, "New file for the rows and their conditions.")
 
 
 def main(_):
     given = flags.FLAGS
-    results.check_new(given.output)
+    begin(given)
     config = from_config_dict(given.config)
     text = "--config.data.train" in " ".join(sys.argv)
     if given.wmt or not text:
-        lengths = wmt.lengths(given.wmt or wmt.PAIRS)
+        lengths = made_up.lengths(given.wmt or made_up.PAIRS)
         pairs = random_pairs(lengths, config.data.vocab_size)
         name = "simulated WMT"
     else:

@@ -28,7 +28,7 @@ from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.io.tables import text_table
+from t2t_jax.io.tables import markdown_table
 from t2t_jax.io.threads import core_count
 
 Result = TypeVar("Result")
@@ -207,34 +207,6 @@ def warn_if_busy() -> None:
         )
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Formats rows as a table; columns without content are left out."""
-    heads = "work", "unit", "ours", "peer", "", "ratio", "of limit", "MB", "peer's MB"
-    lines = [heads] + [
-        (
-            row.work,
-            row.unit,
-            _number(row.ours),
-            row.peer_name,
-            _number(row.peer),
-            "" if row.ratio is None else f"{row.ratio:.2f}",
-            "" if row.share_of_limit is None else f"{row.share_of_limit:.2f}",
-            _number(row.ours_megabytes),
-            _number(row.peer_megabytes),
-        )
-        for row in rows
-    ]
-    shown = [i for i in range(len(heads)) if any(line[i] for line in lines[1:])]
-    left = [at for at, i in enumerate(shown) if i in (0, 1, 3)]
-    return "\n".join(text_table([[line[i] for i in shown] for line in lines], left))
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def define_flags(rounds: int | None = 5) -> None:
     """Defines the flags that all benchmarks with rows share.
 
@@ -270,12 +242,37 @@ def begin(given: flags.FlagValues) -> None:
     warn_if_busy()
 
 
-def publish(rows: Sequence[Row], path: str | None, **measured) -> None:
+def publish(rows: Sequence[Row | dict], path: str | None, **measured) -> None:
     """Prints rows with their conditions, and writes both as JSON to a file.
 
     Args:
+      rows: the rows, or dicts with equal keys.
+      path: a new file; None writes nothing.
       measured: further conditions, such as `matrix_peak`.
     """
+    rows = [row.to_json() if isinstance(row, Row) else row for row in rows]
     known = results.conditions(**measured)
-    print(f"{table(rows)}\n{results.describe(known)}")
-    results.write(path, [row.to_json() for row in rows], known)
+    print("\n".join([*markdown(rows), "", results.describe(known)]))
+    results.write(path, rows, known)
+
+
+def markdown(rows: Sequence[dict]) -> list[str]:
+    """The lines of a Markdown table of dicts; columns without content are left out."""
+    names = [
+        name for name in rows[0] if any(row[name] not in ("", None) for row in rows)
+    ]
+    left = [
+        column
+        for column, name in enumerate(names)
+        if any(isinstance(row[name], str) for row in rows)
+    ]
+    cells = [[_cell(row[name]) for name in names] for row in rows]
+    return markdown_table([name.replace("_", " ") for name in names], cells, left)
+
+
+def _cell(value) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"

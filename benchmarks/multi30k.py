@@ -8,41 +8,53 @@ with escaping) is checked first: applied to the plain references, it must reprod
 every line of the tokenised file.
 """
 
-import argparse
 from pathlib import Path
 
 import sacrebleu
+from absl import flags
 
+from benchmarks import measuring, run
 from t2t_jax.data.text_files import read_lines
+from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import corpus_scores, lower_tokenized, tokenized_scores
 
 PUBLISHED = 41.02  # a 2.6M-parameter Transformer, test_2016_flickr, this protocol
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--translations", type=Path, required=True)
-    given = parser.parse_args()
-    references = list(read_lines(given.data / "test_2016_flickr.de"))
-    papers = list(read_lines(given.data / "test_2016_flickr.lc.norm.tok.de"))
-    translations = list(read_lines(given.translations))
-    same = sum(
-        a == b for a, b in zip(lower_tokenized(references, "de"), papers, strict=True)
-    )
-    print(f"protocol   {same:,} of {len(papers):,} reference lines reproduced")
-    assert same == len(papers), "this is not the protocol of the tokenised reference"
-    cased = corpus_scores(translations, references)
-    print(f"sacreBLEU  {cased['bleu']:.2f}  {cased['signature']}")
-    ours = tokenized_scores(translations, references, "de")
-    tokenized = lower_tokenized(translations, "de")
+def define_flags():
+    measuring.define_flags(rounds=None)
+    flags.DEFINE_string("data", None, "Folder of the references.", required=True)
+    flags.DEFINE_string("translations", None, "File to score.", required=True)
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    folder = Path(given.data)
+    references = list(read_lines(folder / "test_2016_flickr.de"))
+    papers = list(read_lines(folder / "test_2016_flickr.lc.norm.tok.de"))
+    translations = list(read_lines(Path(given.translations)))
+    ours = lower_tokenized(references, "de")
+    same = sum(a == b for a, b in zip(ours, papers, strict=True))
+    print(f"protocol: {same:,} of {len(papers):,} reference lines reproduced\n")
+    if same != len(papers):
+        raise UserError(
+            f"{folder}: the tokenised reference has another protocol; take "
+            "data/task1/tok of github.com/multi30k/dataset"
+        )
+    scored = tokenized_scores(translations, references, "de")
     against_papers = sacrebleu.BLEU(tokenize="none", force=True).corpus_score(
-        tokenized, [papers]
+        lower_tokenized(translations, "de"), [papers]
     )
-    assert against_papers.score == ours["bleu_lc_tok"]
-    print(f"lc, tok    {ours['bleu_lc_tok']:.2f}  {ours['bleu_lc_tok_signature']}")
-    print(f"published  {PUBLISHED}, difference {ours['bleu_lc_tok'] - PUBLISHED:+.2f}")
+    assert against_papers.score == scored["bleu_lc_tok"]
+    row = {
+        "lower-cased, tokenized": scored["bleu_lc_tok"],
+        "published": PUBLISHED,
+        "sacreBLEU": corpus_scores(translations, references)["bleu"],
+        "signature": scored["bleu_lc_tok_signature"],
+    }
+    measuring.publish([row], given.output)
 
 
 if __name__ == "__main__":
-    main()
+    run(main, define_flags)

@@ -12,8 +12,8 @@ about as sharp as a trained model's; the table says how sharp, beside a workdir'
 
 With a workdir, the sources are lines of a test set, joined up to N pieces.
 
-The seconds of `explain` and of its parts are those of a first call, which compiles or
-loads its programs, as the command does, beside those of a further call.
+The seconds of `explain` are those of a first call, which compiles or loads its
+programs, as the command does, and of a further call.
 With Playwright and a Chromium ($CHROMIUM, or one in PATH), each page is opened from
 disk: time to the first paint, time until the translation is drawn, and the heap of
 JavaScript after garbage collection, on opening and after scrolling through all views.
@@ -25,11 +25,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
-from unittest import mock
 
 import jax
 import numpy as np
@@ -42,20 +39,10 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.tools.explain import explain, readings
+from t2t_jax.tools.explain import explain
 from t2t_jax.tools.explain.explanation import Explanation
 from t2t_jax.tools.verify.random_models import random_tokens, random_translator
 
-# Where each part of an explanation is called from.
-PARTS = {
-    "search, traced": (explain, "_search_for"),
-    "probabilities": (readings, "distributions"),
-    "alternatives": (readings, "continuations"),
-    "attention": (readings, "_maps"),
-    "layers": (readings, "_lenses"),
-    "attribution": (readings, "_attribution"),
-    "page": (Explanation, "html"),
-}
 BOUNDS = {("base", 30): 200e3, ("big", 60): 1.5e6}  # bytes of a page
 VOCABULARY = 32_000
 ATTENTION, LOGITS = 2.5, 2.5  # factors of queries and keys, and of logits
@@ -124,39 +111,15 @@ def real_line(translator: Translator, given, pieces: int) -> str:
     return line
 
 
-@contextlib.contextmanager
-def timed_parts() -> Iterator[Counter]:
-    """Adds up the seconds that each part of an explanation takes."""
-    seconds = Counter()
-
-    def timed(part, function):
-        def call(*args, **options):
-            began = time.perf_counter()
-            result = function(*args, **options)
-            seconds[part] += time.perf_counter() - began
-            return result
-
-        return call
-
-    with contextlib.ExitStack() as patches:
-        for part, (owner, name) in PARTS.items():
-            call = timed(part, getattr(owner, name))
-            patches.enter_context(mock.patch.object(owner, name, call))
-        yield seconds
-
-
 def explained(translator: Translator, line: str, rounds: int):
-    """Returns an explanation, its page, and its parts' seconds: (first, again)."""
-    runs = []
+    """Returns an explanation, its page, and its seconds: (first, again)."""
+    seconds = []
     for _ in range(1 + rounds):
         began = time.perf_counter()
-        with timed_parts() as seconds:
-            explanation = explain.explain(translator, line)
-            page = explanation.html()
-        runs.append({**seconds, "explain, in all": time.perf_counter() - began})
-    first, *others = runs
-    again = {part: median(run[part] for run in others) for part in first}
-    return explanation, page, {part: (first[part], again[part]) for part in first}
+        explanation = explain.explain(translator, line)
+        page = explanation.html()
+        seconds.append(time.perf_counter() - began)
+    return explanation, page, (seconds[0], median(seconds[1:]))
 
 
 def sharpness(explanation: Explanation) -> str:
@@ -222,7 +185,7 @@ def define_flags():
     measuring.define_flags(rounds=3)
     flags.DEFINE_list("models", ["base", "big"], "Configs of random models.")
     flags.DEFINE_list("pieces", ["30", "60", "200"], "Pieces of a sentence.")
-    flags.DEFINE_integer("again", 1, "Further calls of `explain`, for its parts.", 1)
+    flags.DEFINE_integer("again", 1, "Further calls of `explain`.", 1)
     flags.DEFINE_string("workdir", None, "Workdir of a trained run, for real text.")
     flags.DEFINE_string("test", None, "PREFIX of the real text.")
 
@@ -256,12 +219,12 @@ def main(_):
 
 
 def rows_of(work, bound, size, seconds) -> list[measuring.Row]:
-    """Rows of a page's size, beside its bound, and of the parts' seconds."""
+    """Rows of a page's size, with its bound, and of the seconds of `explain`."""
     beside = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
-    size = _row(work, "size", "kB", size / 1e3, **beside)
-    return [size] + [
-        _row(work, part, "s", first, peer=again, peer_name="again")
-        for part, (first, again) in seconds.items()
+    first, again = seconds
+    return [
+        _row(work, "size", "kB", size / 1e3, **beside),
+        _row(work, "explain", "s", first, peer=again, peer_name="again"),
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks import run
+from benchmarks import measuring, run
 from benchmarks.chart import Chart
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.corpus import Pair, open_places
@@ -61,6 +61,7 @@ def pcfg(trees: Iterable[Tree]) -> Parser:
 
 
 def define_flags():
+    measuring.define_flags(rounds=None)
     flags.DEFINE_string("train", "grammar:trees", "Training treebanks.")
     flags.DEFINE_string("test", "grammar:trees/test,grammar:trees/unseen", "Test sets.")
     flags.DEFINE_string("language", "en", "Language of the built-in treebank.")
@@ -69,6 +70,7 @@ def define_flags():
 
 def main(_):
     given = flags.FLAGS
+    measuring.begin(given)
     data = DataConfig(source="words", target=given.language)
     task = Parsing(Config(task=TaskConfig(kind="parsing"), data=data))
     corpora = open_places(given.train, task.open, weights=True)
@@ -78,15 +80,21 @@ def main(_):
         "right": right_branching(pairs),
         "pcfg": pcfg(tree for corpus in corpora for tree in corpus.trees()),
     }
+    rows = []
     for corpus in open_places(given.test, task.open):
         examples = list(corpus.pairs())
         for name, parse in parsers.items():
             answers = [bracketed(parse(split_words(words))) for words, _ in examples]
             scores = task.quick_scores(answers, examples)
-            print(f"{corpus.name:16} {name:9} {task.row(scores, corpus)}")
+            rows.append({"set": corpus.name, "parser": name, **_numbers(scores)})
             if given.out:
                 file = Path(given.out, f"{corpus.name}.{name}.trees")
                 file.write_text("".join(f"{line}\n" for line in answers), "utf-8")
+    measuring.publish(rows, given.output)
+
+
+def _numbers(scores: dict) -> dict[str, float]:
+    return {name: x for name, x in scores.items() if isinstance(x, int | float)}
 
 
 if __name__ == "__main__":

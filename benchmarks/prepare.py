@@ -25,7 +25,7 @@ from statistics import median
 import sentencepiece
 from absl import flags
 
-from benchmarks import run, wmt
+from benchmarks import made_up, run
 from t2t_jax.config import DataConfig
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
@@ -122,11 +122,6 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
         name: [median(column) for column in zip(*each, strict=True)]
         for name, each in results.items()
     }
-    for name, (speed, processor, peak) in medians.items():
-        print(
-            f"{part:9} {name:5} {speed:9,.0f} lines/s {processor:9,.0f} lines a "
-            f"processor second {peak:6,.0f} MB"
-        )
     rows = []
     for what, mine, alone in zip(UNITS, *medians.values(), strict=True):
         is_rate = what != "peak MB"
@@ -141,10 +136,6 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
                 more_is_better=is_rate,
             )
         )
-    print(
-        f"{part:9} ours / SentencePiece alone: lines/s {rows[0].ratio:.2f}, "
-        f"lines a processor second {rows[1].ratio:.2f}"
-    )
     return rows
 
 
@@ -165,7 +156,7 @@ def main(_):
     given = flags.FLAGS
     results.check_new(given.output)
     with tempfile.TemporaryDirectory() as folder:
-        prefix = given.data or wmt.write_text(Path(folder), given.pairs)
+        prefix = given.data or made_up.write_text(Path(folder), given.pairs)
         data = DataConfig(train=str(prefix), vocab_size=given.vocab_size)
         model = Path(folder) / "tokenizer.model"
         rows = []

@@ -23,14 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from benchmarks import run
+from benchmarks import measuring, run
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.corpus import open_places
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.io.tables import markdown_table
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import bleu_of, bleu_statistics, text_measures
 from t2t_jax.tasks.table import task_of
@@ -40,15 +39,6 @@ LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0
 LENGTH = -0.2, 0.0, 0.2, 0.5, 1.0
 # The arguments of `Translator.translate`, at their defaults.
 SEARCH = Request(warn=False)
-HEADS = (
-    "choice",
-    "BLEU",
-    "difference, 95%",
-    "chrF",
-    "difference, 95%",
-    "seconds",
-    "cost",
-)
 WARM = 64  # lines that compile before time is taken
 
 
@@ -143,25 +133,22 @@ def answer(
     return [str(translation) for translation in found], seconds
 
 
-def table(rows: Sequence[dict]) -> str:
-    """Formats the rows as Markdown; the first is what others are compared with."""
-    lines = []
-    for row in rows:
-        cells = [row["name"]]
-        for name in ("bleu", "chrf"):
-            found = row[name]
-            cells.append(f"{found['score']:.2f}")
-            low, high = found["low"], found["high"]
-            compared = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
-            cells.append("" if row is rows[0] else compared)
-        cells.append(f"{row['seconds']:.4f}")
-        cells.append(f"{row['seconds'] / rows[0]['seconds']:.1f} x")
-        lines.append(cells)
-    return "\n".join(markdown_table(HEADS, lines))
+def columns(row: dict, first: dict) -> dict:
+    """The columns of a row; others are compared with the first one."""
+    cells = {"choice": row["name"]}
+    for name, title in (("bleu", "BLEU"), ("chrf", "chrF")):
+        found = row[name]
+        low, high = found["low"], found["high"]
+        compared = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+        cells[title] = found["score"]
+        cells[f"{title}: difference, 95%"] = "" if row is first else compared
+    seconds = row["seconds"]
+    return {**cells, "seconds": seconds, "cost": seconds / first["seconds"]}
 
 
 def define_flags():
     define_workdir_flags()
+    measuring.define_flags(rounds=None)
     flags.DEFINE_string("dev", None, "Set on which weights are chosen.")
     flags.DEFINE_string("test", None, "Set that is scored.")
     flags.DEFINE_string("reverse", None, "Workdir of the reverse model.")
@@ -173,6 +160,7 @@ def define_flags():
 
 def main(_):
     given = flags.FLAGS
+    measuring.begin(given)
     if not (given.dev or given.test):
         raise UserError(
             "want --dev=PREFIX to choose weights on, --test=PREFIX to score, or both"
@@ -209,7 +197,9 @@ def main(_):
             compared = measures.compared(scored, texts, baseline, pairs)
             rows.append({"name": name, "seconds": seconds, **compared})
             say(f"{name}: BLEU {compared['bleu']['score']:.2f}, {seconds:.3f} s")
-        print(f"{len(pairs):,} lines of {given.test}\n\n{table(rows)}\n")
+        print(f"{len(pairs):,} lines of {given.test}\n")
+        table = [columns(row, rows[0]) for row in rows]
+        measuring.publish(table, given.output)
     for name, choose, beam in systems:
         print(f"{name}: --choose={choose}" + f" --beam={beam}" * bool(beam))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from absl import flags
 from ml_collections import ConfigDict
 
-from benchmarks import run
+from benchmarks import measuring, run
 from t2t_jax import load_config, train
 from t2t_jax.commands.flags import define_test_flag, define_workdir_flags, test_sets
 from t2t_jax.data.variation import text_variation_of
@@ -34,13 +34,13 @@ from t2t_jax.evaluation.robustness import (
 )
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.io.tables import markdown_table
 from t2t_jax.workdir import Workdir
 
 
 def define_flags():
     define_workdir_flags("Several, separated by commas, are columns of the table.")
     define_test_flag()
+    measuring.define_flags(rounds=None)
     flags.DEFINE_string("damage", "all", "Names of DAMAGES, separated by commas.")
     flags.DEFINE_multi_string(
         "augment", [], "Fine-tune the first workdir with this config.data.augment"
@@ -52,6 +52,7 @@ def define_flags():
 
 def main(_):
     given = flags.FLAGS
+    measuring.begin(given)
     damages = damages_named(given.damage)
     workdirs = [name for name in map(str.strip, given.workdir.split(",")) if name]
     if given.augment and not given.to:
@@ -73,8 +74,8 @@ def main(_):
         for corpus in corpora:
             found, _ = score_damaged(translator, corpus, workdir, damages)
             rows.setdefault(corpus.name, {})[workdir] = found
-    for name, of_set in rows.items():
-        print(f"\n{name}:\n\n{markdown(of_set)}")
+    table = [row for name, of_set in rows.items() for row in cells(name, of_set)]
+    measuring.publish(table, given.output)
 
 
 def folder_of(augment: str) -> str:
@@ -94,14 +95,13 @@ def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigD
     )
 
 
-def markdown(columns: Mapping[str, Mapping[str, Row]]) -> str:
-    """Formats a table with a row for each damage and a column for each workdir."""
-    names = [*next(iter(columns.values()))]
-    lines = [
-        [name, *(_cell(name, rows[name]) for rows in columns.values())]
-        for name in names
+def cells(name: str, columns: Mapping[str, Mapping[str, Row]]) -> list[dict]:
+    """The rows of a set, one for each damage; a column is a workdir."""
+    return [
+        {"set": name, "damage": damage}
+        | {workdir: _cell(damage, rows[damage]) for workdir, rows in columns.items()}
+        for damage in next(iter(columns.values()))
     ]
-    return "\n".join(markdown_table(["damage", *columns], lines))
 
 
 def _cell(name: str, row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Measures the time to start: imports, a command's help, the first training step.
+"""Measures the time to start: imports, the first training step.
 
     python -m benchmarks.startup
     python -m benchmarks.startup --config=configs/tiny.py --rounds=5 --output=PATH
@@ -22,11 +22,10 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import measuring, run
-from benchmarks.wmt import write_text
+from benchmarks.made_up import write_text
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 
-COMMANDS = ("main", "translate", "score", "describe")
 SAID = "the first step took"  # from the message of training that ends the measurement
 
 # The package alone, and with everything that translating needs.
@@ -46,20 +45,6 @@ def imported(statement: str) -> float:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     return float(done.stdout)
-
-
-def helped(name: str) -> float:
-    """Seconds of a command that only prints its help."""
-    began = time.perf_counter()
-    # No `check=True`: absl exits with status 1 after printing help.
-    done = subprocess.run(
-        [sys.executable, "-m", "t2t_jax", name, "--help"],
-        capture_output=True,
-        text=True,
-    )
-    if "--" not in done.stdout:
-        raise RuntimeError(f"{name} --help: {done.stderr[-2000:]}")
-    return time.perf_counter() - began
 
 
 class FirstSteps:
@@ -133,7 +118,7 @@ def first_steps(config: str, given, folder: Path) -> FirstSteps:
 def define_flags():
     define_config_flag()
     measuring.define_flags(rounds=3)
-    flags.DEFINE_list("parts", ["import", "help", "step"], "Parts to measure.")
+    flags.DEFINE_list("parts", ["import", "step"], "Parts to measure.")
     flags.DEFINE_integer("pairs", 20_000, "Pairs of generated text.", lower_bound=1000)
     flags.DEFINE_integer("vocab", 16_000, "Pieces of the vocabulary.")
     flags.DEFINE_integer("tokens", 1_024, "Tokens of one side of a batch.")
@@ -142,7 +127,7 @@ def define_flags():
 def main(_):
     given = flags.FLAGS
     measuring.begin(given)
-    parts = measuring.chosen(given.parts, ["import", "help", "step"], "parts")
+    parts = measuring.chosen(given.parts, ["import", "step"], "parts")
     config = given["config"].config_filename
     with tempfile.TemporaryDirectory() as folder:
         rows = []
@@ -158,12 +143,6 @@ def main(_):
                 measuring.Row(name, "s", own, share_of_limit=limit / own, **beside)
                 for name, own in seconds.items()
             ]
-        if "help" in parts:
-            seconds = measuring.alternate(
-                {name: lambda name=name: helped(name) for name in COMMANDS},
-                given.rounds,
-            )
-            rows += [_alone(f"{name} --help", s) for name, s in seconds.items()]
         if "step" in parts:
             starts = first_steps(config, given, Path(folder))
             seconds = {"cold": [], "warm": []}

@@ -23,6 +23,7 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import tokenize_in_memory
+from t2t_jax.io.messages import say
 from t2t_jax.sections import table_of
 from t2t_jax.tools.verify.measuring import Trainer
 from t2t_jax.training.validation import cross_entropy_of
@@ -60,14 +61,14 @@ def variants() -> dict[str, dict]:
 
 def define_flags():
     define_config_flag()
+    measuring.define_flags(rounds=5)
     flags.DEFINE_integer("steps", 200, "Updates of each variant.", lower_bound=1)
-    flags.DEFINE_integer("rounds", 5, "Rounds of 10 steps for the speed.")
     flags.DEFINE_list("only", [], "The variants to train; by default all.")
 
 
 def main(_):
     given = flags.FLAGS
-    measuring.warn_if_busy()
+    measuring.begin(given)
     known = variants()
     chosen = measuring.chosen(given.only, known, "only") or [*known]
     config = from_config_dict(given.config)
@@ -81,15 +82,14 @@ def main(_):
     stream.close()
     default = Trainer(config, *vocabulary.sizes)
     default.rate(batches[:2])
-    print("| variant | parameters | dev loss | tokens/s | of the default |")
-    print("|---|---|---|---|---|", flush=True)
+    rows = []
     for name in chosen:
         variant = config
         for section, changes in known[name].items():
             variant = fields.changed(variant, section, **changes)
         trainer = Trainer(variant, *vocabulary.sizes)
         if variant.data.batching == "packed" and not trainer.model.packs:
-            print(f"| {name} | {trainer.model.count():,} | does not pack | | |")
+            say(f"{name}: the model does not pack, so it is left out")
             continue
         trainer.rate(batches)
         loss = cross_entropy_of(
@@ -103,11 +103,12 @@ def main(_):
             },
             given.rounds,
         )
-        print(
-            f"| {name} | {trainer.model.count():,} | {loss:.3f} | {rates['ours']:,.0f} "
-            f"| {rates['ours'] / rates['default']:.2f} |",
-            flush=True,
-        )
+        row = {"variant": name, "parameters": trainer.model.count(), "dev loss": loss}
+        row["tokens/s"] = rates["ours"]
+        row["of the default"] = rates["ours"] / rates["default"]
+        say(", ".join(f"{column} {value}" for column, value in row.items()))
+        rows.append(row)
+    measuring.publish(rows, given.output)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,14 @@ from tests.small_run import ROOT
 
 FORKING = """
 import json, os, runpy, sys, tempfile
-import t2t_jax.__main__
 from t2t_jax.commands import launch, runner
 
-for name in launch.commands():
-    launch.module_of(name)
+package = sys.argv[1]
+if package == "t2t_jax":
+    for name in launch.commands():
+        launch.module_of(name)
+else:
+    import benchmarks.decode, benchmarks.train_step, benchmarks.doctor
 
 for line in sys.stdin:
     name, arguments, source = json.loads(line)
@@ -32,11 +35,14 @@ for line in sys.stdin:
             for number, file in enumerate((given, printed, told)):
                 os.dup2(file.fileno(), number)
             sys.stdin = open(0)
-            del sys.modules["t2t_jax.__main__"]
-            sys.argv = ["t2t_jax", name, *arguments]
+            module, words = "t2t_jax", [name, *arguments]
+            if package != "t2t_jax":
+                module, words = f"{package}.{name}", arguments
+                sys.modules.pop(module, None)
+            sys.argv = [module, *words]
             status = 0
             try:
-                runpy.run_module("t2t_jax", run_name="__main__", alter_sys=True)
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
             except SystemExit as end:
                 status = end.code or 0
             sys.stdout.flush()
@@ -60,11 +66,14 @@ class Ended(NamedTuple):
 
 
 class Commands:
-    """Runs a command: `commands("translate", "--workdir=...", source=b"a line")`."""
+    """Runs a command: `commands("translate", "--workdir=...", source=b"a line")`.
 
-    def __init__(self):
+    Or a benchmark: `Commands("benchmarks")("decode", "--rounds=1")`.
+    """
+
+    def __init__(self, package="t2t_jax"):
         self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKING],
+            [sys.executable, "-c", FORKING, package],
             cwd=ROOT,
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stdin=subprocess.PIPE,

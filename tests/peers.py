@@ -11,7 +11,7 @@ import sys
 
 import jax
 
-from benchmarks import exported
+from benchmarks import peers
 from t2t_jax.config import ModelConfig
 from t2t_jax.tools.verify.random_models import (
     Numbers,
@@ -20,7 +20,7 @@ from t2t_jax.tools.verify.random_models import (
 )
 
 TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0, dtype="float32")
-SEARCH = exported.Search(1, 0.6, 8, None, 4)
+SEARCH = peers.Search(1, 0.6, 8, None, 4)
 
 
 def translator_of(norm):
@@ -43,11 +43,11 @@ def check_that_peers_find_what_we_find(norm):
     lines = Numbers(60).decode(tokens)
     found = translator.translate(lines, beam=1, warn=False)
     assert len({each.text for each in found}) > 4
-    ours = [exported.until_end(each.best.tokens, Numbers.eos) for each in found]
+    ours = [peers.until_end(each.best.tokens, Numbers.eos) for each in found]
     sources = Numbers(60).encode(lines, end=True)
     for peer in (
-        exported.HuggingFace(translator, SEARCH),
-        exported.CTranslate2(translator, SEARCH, "float32"),
+        peers.HuggingFace(translator, SEARCH),
+        peers.CTranslate2(translator, SEARCH, "float32"),
     ):
         for a, b, source in zip(ours, peer(sources), sources, strict=True):
             room = len(source) + 8

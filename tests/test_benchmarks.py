@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import beams, diverse_beams, measuring, ngrams, pages, picture
+from benchmarks import decode, language_models, measuring, pages, picture
 from benchmarks.decode import search_flops
-from benchmarks.diverse_beams import distinct, parsed_searches, self_bleu
 from benchmarks.end_to_end import _range, grouped_by_length, padded
 from benchmarks.measuring import Row
+from benchmarks.searches import Search, distinct, parsed, self_bleu
 from benchmarks.train_step import WORKS, parsed_batch
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.shapes import Shape
@@ -24,17 +24,12 @@ from t2t_jax.tools.verify.random_models import (
     random_tokens,
     random_translator,
 )
-from tests.decoding import small_translator
+from tests.commands import Commands
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 ROOT = Path(__file__).parent.parent
 TINY = ModelConfig(layers=1, width=16, heads=2, hidden=16, dropout=0.0)
-
-
-def run(name, *arguments):
-    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_limits_are_those_of_hand_counts():
@@ -69,8 +64,9 @@ def test_rows_hold_ratio_share_and_the_better_side():
     named = {"work", "ours", "peer", "peer_name", "ratio", "share_of_limit"}
     assert named < set(alone.to_json())
     assert alone.to_json()["ratio"] is None
-    assert "0.25" in measuring.table([alone])
-    assert "peer" not in measuring.table([alone]).replace("MB", "")
+    table = "\n".join(measuring.markdown([alone.to_json()]))
+    assert "0.25" in table
+    assert "peer" not in table
 
 
 def test_contenders_take_turns_and_medians_count(monkeypatch):
@@ -159,39 +155,6 @@ def test_without_the_peers_it_is_told_what_to_install(monkeypatch):
         peers.need("torch")
 
 
-@pytest.mark.slow
-def test_a_step_is_measured_without_peers(tmp_path):
-    place = tmp_path / "rows.json"
-    sizes = {"layers": 1, "width": 16, "heads": 2, "hidden": 16}
-    done = run(
-        "train_step",
-        "--config=configs/tiny.py",
-        *(f"--config.model.{name}={size}" for name, size in sizes.items()),
-        "--config.data.vocab_size=300",
-        *(
-            "--batch=4x8",
-            "--peers=",
-            "--rounds=1",
-            "--nomemory",
-            "--peak_sizes=256",
-            f"--output={place}",
-        ),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    (row,) = json.loads(place.read_text())["rows"]
-    assert row["work"] == "tiny 4x8"
-    assert row["ours"] > 0
-    assert 0 < row["share_of_limit"] < 1
-    assert row["peer"] is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["train_step", "decode", "end_to_end", "startup"])
-def test_help_tells_the_flags(name):
-    told = run(name, "--help").stdout
-    assert "--output" in told
-
-
 def test_a_picture_has_a_panel_for_each_work_and_its_limit():
     common = {"work": "T", "share_of_limit": 0.5}
     rows = [
@@ -215,11 +178,9 @@ def test_a_picture_of_something_else_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_page_of_a_random_model_has_all_parts_and_their_seconds():
+def test_a_page_of_a_random_model_is_measured():
     decoding = pages.sharpened(random_translator(TINY, 50, 1, 4, 5))
     explanation, page, seconds = pages.explained(decoding, "17 4 23", 1)
-    assert {*seconds} == {*pages.PARTS, "explain, in all"}
-    assert all(first > 0 for first, _ in seconds.values())
     assert page.startswith("<!")
     assert "4 and 5 pieces" in pages.sharpness(explanation)
     rows = pages.rows_of("base 30", 200e3, 1e5, seconds)
@@ -248,7 +209,7 @@ ngram 2=3
 
 def test_a_back_off_model_is_read_as_it_is_written(tmp_path):
     (tmp_path / "arpa").write_text(ARPA)
-    model = ngrams.BackOff(tmp_path / "arpa")
+    model = language_models.BackOff(tmp_path / "arpa")
     assert model.order == 2
     assert model.prob(("<s>",), "a") == pytest.approx(0.5, rel=1e-3)
     assert model.prob(("b", "<s>"), "b") == pytest.approx(0.5 * 0.3, rel=1e-3)
@@ -259,7 +220,7 @@ def test_a_back_off_model_is_read_as_it_is_written(tmp_path):
 
 def test_samples_of_a_back_off_model_have_its_probabilities(tmp_path):
     (tmp_path / "arpa").write_text(ARPA)
-    model = ngrams.BackOff(tmp_path / "arpa")
+    model = language_models.BackOff(tmp_path / "arpa")
     rng = np.random.default_rng(0)
     lines = [model.sample(rng) for _ in range(4_000)]
     # What is known after <s> has its own probability; shorter histories have the rest.
@@ -284,41 +245,112 @@ def test_diversity_of_n_best_lists_by_hand():
     assert self_bleu([alike, [*alike, alike[0]]], "en") == pytest.approx(100)
 
 
-def test_searches_are_read_and_the_plain_beam_is_the_first():
-    assert parsed_searches(["4:0.5", "1", "2"]) == [(1, None), (4, 0.5), (2, None)]
-    with pytest.raises(UserError, match="--searches has 'x'; want GROUPS:DIVERSITY"):
-        parsed_searches(["x"])
+def test_searches_are_parsed():
+    assert parsed("4") == Search(4)
+    assert parsed("8:4:0.5") == Search(8, 4, 0.5)
+    assert [*map(str, (Search(4), Search(8, 4, 0.5)))] == ["4", "8:4:0.5"]
+    for wrong in ("x", "4:2", "4:2:x"):
+        with pytest.raises(UserError, match="BEAM:GROUPS:DIVERSITY"):
+            parsed(wrong)
 
 
-@pytest.mark.slow  # compiles several searches
-def test_beams_are_compared(monkeypatch, capsys, text):
-    """Both programs, but for reading flags, with a random model."""
-    translator = small_translator.translator(1)
-    common = {"workdir": "unread", "test": f"{text}/test", "lines": 3}
-    common |= dict.fromkeys(("checkpoint", "dtype", "alpha", "penalty", "stop"))
-    given = {
-        beams: {"beam": None, "beams": ["1", "2"], "show": 1}
-        | dict.fromkeys(("groups", "diversity")),
-        diverse_beams: {"beam": 2, "searches": ["2:0.5"], "rounds": 1},
-    }
-    for module, own in given.items():
-        monkeypatch.setattr(module.Translator, "load", lambda *_: translator)
-        flags = Flags(**common | own)
-        monkeypatch.setattr(module, "flags", types.SimpleNamespace(FLAGS=flags))
-        module.main([])
-    told = capsys.readouterr().out.splitlines()
-    rows = [line for line in told if line.startswith(("   1", "   2", "| 1", "| 2"))]
-    assert len(rows) == 4
-    assert all(len(row.split("|")) - 2 == len(diverse_beams.HEADS) for row in rows[2:])
-    assert rows[2].endswith("1.00 |")
-    flags = Flags(**common | given[beams] | {"beam": 4})
-    monkeypatch.setattr(beams, "flags", types.SimpleNamespace(FLAGS=flags))
-    with pytest.raises(UserError, match="--beams=1,4,10"):
-        beams.main([])
+def test_quality_is_of_each_model_in_each_program():
+    texts = {"ours": ["a b c d e"], "ctranslate2": ["a b c d f"]}
+    contest = types.SimpleNamespace(texts=texts, megabytes=lambda program: 2.0)
+    rates = {("big", "ours"): 1.0, ("big", "ctranslate2"): 8.0}
+    rates |= {("small", "ours"): 2.0, ("small", "ctranslate2"): 12.0}
+    both = {"big": contest, "small": contest}
+    rows = decode.quality(both, rates, ["a b c d e"], "de")
+    assert [row["program"] for row in rows] == ["t2t_jax", "CTranslate2"] * 2
+    assert [round(row["BLEU"]) for row in rows] == [100, 67, 100, 67]
+    assert [row["times the first"] for row in rows] == [1, 1, 2, 1.5]
 
 
-class Flags(types.SimpleNamespace):
-    """Values of flags, read by attribute or, as `.value`, by item."""
+# ------------------------------------------------------------------- all run once
 
-    def __getitem__(self, name):
-        return types.SimpleNamespace(value=getattr(self, name))
+SMALL = (
+    "--config=configs/tiny.py",
+    *("--config.model.layers=1", "--config.model.width=16", "--config.model.heads=2"),
+    *("--config.model.hidden=16", "--config.data.vocab_size=300"),
+)
+OF_TEXT = ("--config.data.train={text}/train", "--config.data.dev={text}/dev")
+MODEL = ("--workdir={work}", "--test={text}/test", "--lines=3")
+ONCE = ("--rounds=1",)
+PEAK = (*ONCE, "--peak_sizes=256")
+RUNS = {
+    "train_step": (*SMALL, *PEAK, "--batch=4x8", "--peers=", "--nomemory"),
+    "decode": (
+        *(*SMALL[:-1], *PEAK, "--peers=", "--vocab=300"),
+        *("--rows=2", "--source=4", "--steps=6"),
+    ),
+    "decode of text": (*PEAK, "--peers=", *MODEL),
+    "end_to_end": (*SMALL, *OF_TEXT, "--parts=2", "--peak_sizes=256", "--peers="),
+    "batching": (
+        *(*SMALL, *PEAK, "--wmt=200", "--steps=1"),
+        *("--config.data.batch_tokens=512", "--config.data.buckets=2"),
+    ),
+    "input_pipeline": (*SMALL, *ONCE, "--wmt=2000", "--batches=2"),
+    "prepare": (*ONCE, "--pairs=1000", "--vocab_size=300"),
+    "startup": (
+        *("--config=configs/tiny.py", *ONCE, "--pairs=1000", "--vocab=300"),
+        "--tokens=256",
+    ),
+    "layers": ("--layer=attention", *ONCE, "--lengths=32", "--attention=dense"),
+    "layers of lstm": ("--layer=lstm", *PEAK, "--sizes=2x4x8", "--peers="),
+    "variants": (*SMALL, *OF_TEXT, *ONCE, "--only=norm=pre", "--steps=2"),
+    "checkpointing": ("--preset=tiny", *ONCE),
+    "searches": (*MODEL, *ONCE, "--searches=1,2"),
+    "searches with diversity": (
+        *(*MODEL, *ONCE, "--diversity", "--searches=2,2:2:0.5"),
+    ),
+    "confidence": (*MODEL, "--measures=log_prob"),
+    "reranking": (*MODEL, "--dev={text}/dev", "--samples=2", "--nbest=2"),
+    "robustness": (*MODEL[:2], "--damage=upper_case"),
+    "doctor": ("--input={text}/train", "--dev={text}/dev"),
+    "doctor of made-up text": ("--pairs=500", "--words=6"),
+    "pages": (*MODEL[:2], *ONCE, "--pieces=6"),
+    "parsing": ("--test=grammar:trees/unseen",),
+    "language_models": ("--workdir={work}", "--grammatical", "--samples=2"),
+    "multi30k": ("--data={data}", "--translations={data}/test_2016_flickr.de"),
+}
+
+
+@pytest.fixture(scope="session")
+def benchmark_commands():
+    return Commands("benchmarks")
+
+
+@pytest.mark.slow  # python -m pytest -m slow tests/test_benchmarks.py
+@pytest.mark.parametrize("name", RUNS)
+def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
+    """Each benchmark, small; its results have rows and conditions."""
+    from t2t_jax.metrics.plain import lower_tokenized
+
+    line = "Ein Hund läuft."
+    (tmp_path / "test_2016_flickr.de").write_text(f"{line}\n")
+    (papers,) = lower_tokenized([line], "de")
+    (tmp_path / "test_2016_flickr.lc.norm.tok.de").write_text(f"{papers}\n")
+    places = {"text": text, "work": trained[0], "data": tmp_path}
+    arguments = [word.format(**places) for word in RUNS[name]]
+    output = tmp_path / "rows.json"
+    module = name.partition(" ")[0]
+    done = benchmark_commands(module, *arguments, f"--output={output}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    written = json.loads(output.read_text())
+    assert written["rows"]
+    assert written["command"].startswith(f"python -m benchmarks.{module} ")
+    assert written["machine"]["processor"] in done.stdout
+
+
+def test_every_benchmark_runs_in_a_test():
+    files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")}
+    shared = {"__init__", "measuring", "results", "peers", "made_up", "chart"}
+    assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}
+
+
+def test_the_script_for_a_card_is_sound():
+    script = ROOT / "benchmarks" / "on_a_card.sh"
+    subprocess.run(["shellcheck", script], check=True)
+    done = subprocess.run(["bash", script, "--x"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "want --wheels=DIR" in done.stderr

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 import sacrebleu
 
-from benchmarks import students
 from t2t_jax import Translator, UserError, load_config
 from t2t_jax import config as fields
 from t2t_jax.commands import distill as command
@@ -377,31 +376,6 @@ def test_the_teacher_on_the_command_line_makes_the_config(monkeypatch):
 
 
 # ---------------------------------------------------------------------- the benchmark
-
-
-def test_students_are_measured_in_turns():
-    order = []
-
-    def contender(model, program, seconds):
-        def translate(lines):
-            order.append((model, program))
-            return [line.upper() for line in lines], seconds.pop()
-
-        return students.Contender(model, program, 2.0, translate)
-
-    two = [
-        contender("big", students.HERE, [4.0, 1.0, 2.0, 99.0]),
-        contender("big", "other", [8.0, 8.0, 8.0]),
-        contender("small", "other", [1.0, 2.0, 30.0]),
-    ]
-    lines = ["a b c d e", "f g h i j"]
-    found = students.measured(two, lines, [x.upper() for x in lines], "de", 3)
-    assert [r.rate for r in found] == [1.0, 0.25, 1.0]
-    assert [round(r.bleu) for r in found] == [100, 100, 100]
-    assert len(order) == 10  # the first compiles, and is not counted
-    rows = students.table(found).splitlines()
-    assert rows[2] == "| big | t2t_jax | 2.0 | 100.00 | 100.00 | 1.0 | 1.00 |"
-    assert rows[4].endswith("| 1.0 | 4.00 |")
 
 
 # ---------------------------------------------------------------------- the command

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import sacrebleu
 
-from benchmarks.reranking import best_weights, table
+from benchmarks.reranking import best_weights, columns
 from t2t_jax.metrics.text_measures import bleu_statistics
 
 WORDS = ["der", "Hund", "sieht", "die", "Katze", "nicht"]
@@ -43,8 +43,7 @@ def test_weights_are_those_of_the_highest_bleu_on_the_whole_set():
 def test_rows_are_compared_with_the_first():
     found = {"score": 30.0, "difference": 1.5, "low": 0.25, "high": 2.5}
     row = {"name": "beam search", "bleu": found, "chrf": found, "seconds": 0.5}
-    text = table([row, row | {"name": "mbr", "seconds": 2.0}])
-    first, second = text.splitlines()[2:]
-    assert first == "| beam search | 30.00 |  | 30.00 |  | 0.5000 | 1.0 x |"
-    compared = "30.00 | +1.50 [+0.25, +2.50]"
-    assert second == f"| mbr | {compared} | {compared} | 2.0000 | 4.0 x |"
+    other = columns(row | {"name": "mbr", "seconds": 2.0}, row)
+    assert columns(row, row)["BLEU: difference, 95%"] == ""
+    assert other["chrF: difference, 95%"] == "+1.50 [+0.25, +2.50]"
+    assert (other["BLEU"], other["cost"]) == (30.0, 4.0)

@@ -2,21 +2,20 @@
 
 import random
 
-from benchmarks import doctor, doctor_damage
+from benchmarks import doctor
+from benchmarks.made_up import MadeUp
 from t2t_jax.tools.doctor.rules import RULES
 
 
 def test_each_damage_changes_its_share_and_nothing_else(text):
     dev = text[700:760]
-    pairs, done = doctor_damage.damage(
-        doctor_damage.Text(text, dev, random.Random(0)), 0.02
-    )
+    pairs, done = doctor.damage(doctor.Text(text, dev, random.Random(0)), 0.02)
     changed = {p for p, pair in enumerate(pairs) if pair != text[p]}
     places = [p for of in done.values() for p in of]
     assert len(places) == len({*places})
     assert changed <= {*places}
     assert len(changed) >= 0.98 * len(places)  # neighbours may be equal
-    for name, (_, rules) in doctor_damage.DAMAGES.items():
+    for name, (_, rules) in doctor.DAMAGES.items():
         assert rules <= {*RULES}
         if name != "number changed":  # this text has no digits
             assert len(done[name]) == 16, name
@@ -24,7 +23,7 @@ def test_each_damage_changes_its_share_and_nothing_else(text):
 
 
 def test_made_up_pairs_are_the_same_in_each_reading():
-    corpus = doctor.Random(1_500, 6)
+    corpus = MadeUp(1_500, 6)
     pairs = [*corpus.pairs()]
     assert pairs == [*corpus.pairs()]
     assert len({*pairs}) == 1_500

@@ -1,30 +1,40 @@
-"""Compares a language model with n-gram models of the same text and pieces.
+"""Compares a language model with n-gram models of the same text and tokens.
 
-    python -m benchmarks.ngrams --workdir=DIR --lmplz=FILE --orders=3,4,5
+    python -m benchmarks.language_models --workdir=DIR [--lmplz=FILE] [--orders=3,4,5]
+    python -m benchmarks.language_models --workdir=DIR --grammatical [--samples=500]
 
 The n-gram models are KenLM's (github.com/kpu/kenlm; FILE is its program `lmplz`):
-modified Kneser-Ney, interpolated. They are trained on the pieces that the run was
+modified Kneser-Ney, interpolated. They are trained on the tokens that the run was
 trained on, after cleaning, and score the run's test sets. No word is unknown to either
-side, since both spell words in the same pieces; pieces that do not occur in training
+side, since both spell words in the same tokens; those that do not occur in training
 share KenLM's mass of the unknown. With --pieces=N the n-gram models have a vocabulary
 of their own, which bits per byte and perplexity per word allow for.
+
+With --grammatical, for a run of configs/lm_tiny.py: sentences are sampled from nothing
+at temperature 1, and a chart parser judges them by the rules of the training trees:
+agreement, word order and what verbs take, not meaning. Next to them: real sentences
+that training did not have (the most that is possible: the parser may lack a rule).
 """
 
-import argparse
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from absl import flags
 
+from benchmarks import measuring, run
+from benchmarks.chart import grammatical
 from t2t_jax.config import Config
 from t2t_jax.config import changed as with_changes
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_places
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import stored_scores
+from t2t_jax.grammar import corpus as built_in
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.tasks.table import task_of
@@ -140,23 +150,27 @@ def training_lines(
     return vocabulary, [text[:-1].tolist() for text in texts]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workdir", required=True)
-    parser.add_argument("--lmplz", type=Path, required=True)
-    parser.add_argument("--orders", default="3,4,5")
-    parser.add_argument("--pieces", type=int, default=0)
-    given = parser.parse_args()
-    workdir = Workdir.open(given.workdir)
+def shares(lines: Sequence[str], known: set[str], language: str) -> dict[str, float]:
+    """Shares of lines that are grammatical, in the training text, and new."""
+    accepted = [grammatical(line, language) for line in lines]
+    return {
+        "grammatical": np.mean(accepted),
+        "in training text": np.mean([line in known for line in lines]),
+        "grammatical and new": np.mean(
+            [ok and line not in known for ok, line in zip(accepted, lines, strict=True)]
+        ),
+        "distinct": len({*lines}) / len(lines),
+    }
+
+
+def likelihood_rows(
+    workdir: Workdir, models: dict[str, BackOff], vocabulary: Vocabulary
+) -> list[dict]:
+    """Rows of the n-gram models' likelihoods of the test sets, and of the run's."""
     config = workdir.config()
-    task = task_of(config)
+    task, rows = task_of(config), []
     tests = open_places(config.data.test, task.open, config.data.dir)
-    vocabulary, lines = training_lines(config, given.pieces, workdir)
-    print(
-        f"{len(lines):,} lines, {sum(map(len, lines)):,} pieces of {len(vocabulary):,}"
-    )
-    for order in map(int, given.orders.split(",")):
-        model = train(given.lmplz, lines, order, len(vocabulary))
+    for name, model in models.items():
         for corpus in tests:
             pairs = [*corpus.pairs()]
             encoded = vocabulary.encode([text for _, text in pairs])
@@ -165,16 +179,71 @@ def main():
                 for ids in encoded
             ]
             scores = task.quick_scores(answers, pairs)
-            show(f"{order}-gram", corpus.name, scores)
+            rows.append({"model": name, "set": corpus.name} | _likelihoods(scores))
     for name, scores in stored_scores(workdir).items():
-        show("the run", name, scores)
+        rows.append({"model": "the run", "set": name} | _likelihoods(scores))
+    return rows
 
 
-def show(system: str, name: str, scores: dict) -> None:
-    """Prints a row of the table."""
-    columns = "   ".join(f"{m} {scores[m]:.4g}" for m in likelihoods.LIKELIHOODS)
-    print(f"{system:10} {name:20} {columns}")
+def _likelihoods(scores: dict) -> dict[str, float]:
+    return {name: scores[name] for name in likelihoods.LIKELIHOODS}
+
+
+def grammatical_rows(
+    workdir: Workdir, models: dict[str, BackOff], vocabulary: Vocabulary, given
+) -> list[dict]:
+    """Rows of the shares of sampled sentences that the built-in grammar accepts."""
+    language = workdir.config().data.target
+    side = ("en", "de").index(language)
+    known = {pair[side] for pair in built_in.pairs("train")}
+    translator = Translator.load(given.workdir)
+    sampled = translator.sample([""] * given.samples, seed=given.seed, warn=False)
+    systems = {
+        "the run": [str(text) for text in sampled],
+        "unseen sentences": [pair[side] for pair in built_in.pairs("unseen")],
+    }
+    for name, model in models.items():
+        rng = np.random.default_rng(given.seed)
+        drawn = [[*map(int, model.sample(rng))] for _ in range(given.samples)]
+        systems[name] = vocabulary.decode(drawn)
+    for name, lines in systems.items():
+        refused = [line for line in lines if not grammatical(line, language)]
+        print("".join(f"{name}, refused: {line}\n" for line in refused[:3]), end="")
+    return [
+        {"model": name, **shares(lines, known, language)}
+        for name, lines in systems.items()
+    ]
+
+
+def define_flags():
+    measuring.define_flags(rounds=None)
+    flags.DEFINE_string("workdir", None, "Workdir of a language model.", required=True)
+    flags.DEFINE_string("lmplz", None, "KenLM's program; without it, the run alone.")
+    flags.DEFINE_list("orders", ["3", "4", "5"], "Orders of the n-gram models.")
+    flags.DEFINE_integer("pieces", 0, "Their vocabulary; 0 takes the run's.")
+    flags.DEFINE_boolean("grammatical", False, "Judge sampled sentences.")
+    flags.DEFINE_integer("samples", 500, "Sentences that are sampled.")
+    flags.DEFINE_integer("seed", 0, "Seed of the samples.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    workdir = Workdir.open(given.workdir)
+    vocabulary, models = None, {}
+    if given.lmplz:
+        vocabulary, lines = training_lines(workdir.config(), given.pieces, workdir)
+        tokens = sum(map(len, lines))
+        print(f"{len(lines):,} lines, {tokens:,} tokens of {len(vocabulary):,}")
+        for order in map(int, given.orders):
+            model = train(Path(given.lmplz), lines, order, len(vocabulary))
+            models[f"{order}-gram"] = model
+    if given.grammatical:
+        rows = grammatical_rows(workdir, models, vocabulary, given)
+    else:
+        rows = likelihood_rows(workdir, models, vocabulary)
+    measuring.publish(rows, given.output)
 
 
 if __name__ == "__main__":
-    main()
+    run(main, define_flags)

@@ -1,0 +1,202 @@
+"""Time of a single layer: attention by the length of a row, an LSTM next to PyTorch's.
+
+    python -m benchmarks.layers --layer=attention [--train=16384]
+    python -m benchmarks.layers --layer=lstm [--peers=] [--sizes=32x64x256]
+
+attention: forward and backward pass of one layer of self-attention (width 256, 4 heads)
+with a row of n tokens, each measurement in a process of its own. Memory is the peak
+above that before the first call, compilation included. --train takes a step of a whole
+model (2 + 2 layers, width 128, 1,000 pieces) with n source and n target tokens.
+
+lstm: forward pass, and with gradients; sizes are rows x tokens x width. The limit is
+the rate of its matrix products alone at the measured peak.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+from absl import flags
+from flax import nnx
+
+from benchmarks import measuring, peers, run
+from t2t_jax.config import ModelConfig, from_config_dict
+from t2t_jax.costs.flops import count
+from t2t_jax.data.shapes import Shape
+from t2t_jax.model.attention import ATTENTION, Attention
+from t2t_jax.model.lstm import LSTMLayer
+from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.positions import POSITIONS
+from t2t_jax.tools.verify.measuring import Trainer, median_seconds
+from t2t_jax.tools.verify.own_process import in_own_process, megabytes
+from t2t_jax.tools.verify.random_models import random_batch
+
+WIDTH = 256
+
+# ------------------------------------------------------------------------- attention
+
+
+def attention(function: str, positions: str, length: int, repeats: int):
+    """Measures one layer; returns seconds (median), and peak memory in MiB."""
+    config = ModelConfig(
+        width=WIDTH, heads=4, attention=function, positions=positions, layers=1
+    )
+    module = Attention(config, jax.random.key(0))
+    position = POSITIONS[positions](config, True, jax.random.key(1))
+    tokens = jnp.arange(length)[None]
+    at = Tokens(jnp.ones_like(tokens), tokens)
+    mask = Mask(at, at, causal=True, aligned=True)
+    definition, state = nnx.split(module)
+
+    def loss(state, x_btd):
+        module = nnx.merge(definition, state)
+        kv = module.keys_values(x_btd, at, position)
+        return jnp.sum(module(x_btd, kv, mask, position) ** 2)
+
+    compute = jax.jit(jax.value_and_grad(loss, (0, 1)))
+    x_btd = jax.random.normal(jax.random.key(2), (1, length, WIDTH))
+    return _measured(lambda: compute(state, x_btd), repeats)
+
+
+def training(function: str, positions: str, length: int, repeats: int):
+    """Measures a step of a whole model; returns seconds, and peak memory in MiB."""
+    sizes = {"layers": 2, "width": 128, "heads": 4, "hidden": 512}
+    model = {**sizes, "attention": function, "positions": positions}
+    trainer = Trainer(from_config_dict({"model": model}), 1_000)
+    batch = random_batch(Shape(1, length, length), 1_000)
+
+    def step():
+        trainer.step(batch)
+        trainer.finish()
+
+    return _measured(step, repeats)
+
+
+def _measured(compute, repeats: int) -> tuple[float, float | None]:
+    before = megabytes("VmRSS")
+    seconds = median_seconds(compute, repeats)
+    return seconds, before and megabytes("VmHWM") - before
+
+
+def by_length(given) -> None:
+    """Prints the table of attention functions by the length of rows."""
+    functions = measuring.chosen(given.attention, ATTENTION, "attention")
+    measure = training if given.train else attention
+    rows = []
+    for length in [given.train] if given.train else map(int, given.lengths):
+        for name in functions:
+            arguments = name, given.positions, length, given.rounds
+            seconds, peak = in_own_process(measure, *arguments)
+            rows.append({"tokens": length, "attention": name})
+            rows[-1] |= {"seconds": seconds, "peak MiB": peak}
+    measuring.publish(rows, given.output)
+
+
+# ------------------------------------------------------------------------------- lstm
+
+
+def ours(b: int, t: int, d: int):
+    """Returns a function with gradients, one without, FLOPs, and compile seconds."""
+    definition, state = nnx.split(LSTMLayer(d, d, jax.random.key(0)))
+    x_btd = jax.random.normal(jax.random.key(1), (b, t, d))
+    segment_bt = jnp.ones((b, t), jnp.int32)
+
+    def loss(state, x_btd):
+        states = nnx.merge(definition, state)(x_btd, segment_bt)
+        return jnp.sum(jnp.square(states.hidden))
+
+    forward, both = jax.jit(loss), jax.jit(jax.value_and_grad(loss, (0, 1)))
+    began = time.perf_counter()
+    jax.block_until_ready(both(state, x_btd))
+    seconds = time.perf_counter() - began
+    jax.block_until_ready(forward(state, x_btd))
+    return (
+        lambda: jax.block_until_ready(both(state, x_btd)),
+        lambda: jax.block_until_ready(forward(state, x_btd)),
+        count(loss, state, x_btd),
+        seconds,
+    )
+
+
+def torchs(b: int, t: int, d: int):
+    """The same two functions of `torch.nn.LSTM`."""
+    (torch,) = peers.need("torch")
+    device = peers.device(torch)
+    layer = torch.nn.LSTM(d, d, batch_first=True, device=device)
+    x_btd = torch.randn(b, t, d, device=device, requires_grad=True)
+
+    def wait():
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    def both():
+        layer.zero_grad()
+        x_btd.grad = None
+        layer(x_btd)[0].square().sum().backward()
+        wait()
+
+    def forward():
+        with torch.no_grad():
+            layer(x_btd)[0].square().sum()
+        wait()
+
+    both()
+    return both, forward
+
+
+def rate(function) -> float:
+    """Calls a second, after at least 5 calls and half a second."""
+    began, calls = time.perf_counter(), 0
+    while calls < 5 or time.perf_counter() - began < 0.5:
+        function()
+        calls += 1
+    return calls / (time.perf_counter() - began)
+
+
+def against_torch(given) -> None:
+    """Prints the table of LSTM layers."""
+    others = measuring.chosen(given.peers, ["torch"], "peers")
+    torch = peers.need("torch")[0] if others else None
+    peaks = measuring.matrix_peaks("float32", torch, given.peak_sizes)
+    rows = []
+    for size in given.sizes:
+        shape = tuple(map(int, size.split("x")))
+        both, forward, flops, seconds = ours(*shape)
+        print(f"{size}: compiled in {seconds:.1f} s", flush=True)
+        contenders = {"ours": (both, forward)}
+        if others:
+            contenders["torch"] = torchs(*shape)
+        for i, (work, products) in enumerate((("with gradients", 3), ("forward", 1))):
+            medians = measuring.alternate(
+                {name: lambda f=f[i]: rate(f) for name, f in contenders.items()},
+                given.rounds,
+            )
+            share = measuring.share_of_limit(medians["ours"], products * flops, peaks)
+            rows += measuring.rows_of(
+                f"{size}, {work}", "calls/s", medians, share_of_limit=share
+            )
+    measuring.publish(rows, given.output, matrix_peak=peaks)
+
+
+LAYERS = {"attention": by_length, "lstm": against_torch}
+
+
+def define_flags():
+    measuring.define_flags(rounds=5)
+    flags.DEFINE_enum("layer", None, LAYERS, "The layer to measure.", required=True)
+    flags.DEFINE_list("lengths", ["512", "1024", "2048", "4096", "8192"], "Tokens.")
+    flags.DEFINE_list("attention", ["dense", "restricted", "chunked"], "Functions.")
+    flags.DEFINE_string("positions", "sinusoid", "Position scheme.")
+    flags.DEFINE_integer("train", 0, "Train a model with rows of this many tokens.")
+    flags.DEFINE_list("sizes", ["32x64x128", "32x64x256", "32x64x512"], "Of the LSTM.")
+    flags.DEFINE_list("peers", ["torch"], "Next to the LSTM: torch, or nothing.")
+
+
+def main(_):
+    given = flags.FLAGS
+    measuring.begin(given)
+    LAYERS[given.layer](given)
+
+
+if __name__ == "__main__":
+    run(main, define_flags)

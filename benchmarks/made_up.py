@@ -1,0 +1,108 @@
+"""Made-up text, and the lengths of WMT 2014 English-German, without its text."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+# ---------------------------------------------------------------------------- lengths
+
+PAIRS = 4_500_000  # "about 4.5 million sentence pairs", section 5.1 of the paper
+LONGEST = 256  # pieces; `config.data.max_length`
+MEAN = (28, 31)  # pieces of a sentence and its translation, with EOS
+SPREAD = 0.6  # standard deviation of the logarithm of a length
+SHARED = 0.95  # share of that logarithm's variance that both sides have in common
+
+
+def lengths(pairs: int = PAIRS, seed: int = 0) -> list[np.ndarray]:
+    """Draws the lengths of source and target sentences, int32 [pairs] in 1 .. LONGEST.
+
+    They are log-normal, and correlated: long sentences have long translations.
+    """
+    rng = np.random.default_rng(seed)
+    shared_p = SHARED**0.5 * rng.standard_normal(pairs)
+    sides = []
+    for mean in MEAN:
+        own_p = (1 - SHARED) ** 0.5 * rng.standard_normal(pairs)
+        # exp of a normal variable has the mean exp(variance / 2), taken off here.
+        log_p = SPREAD * (shared_p + own_p) - SPREAD**2 / 2
+        sides.append(np.clip(np.rint(mean * np.exp(log_p)), 1, LONGEST))
+    return [side.astype(np.int32) for side in sides]
+
+
+# ------------------------------------------------------------------------------- text
+
+WORDS = 200_000  # of each language
+PART = 1_000  # pairs made at a time
+LANGUAGES = "en", "de"
+
+
+class MadeUp(NamedTuple):
+    """A corpus of random sentences, the same in each reading.
+
+    Words are drawn by Zipf's law; each has one translation, in almost the same order.
+    Every hundredth pair is damaged.
+
+    Attributes:
+      count: of pairs.
+      words: of a source, on average.
+    """
+
+    count: int
+    words: int
+    seed: int = 0
+    place: str = "made up"
+    name: str = "made up"
+    source: str = LANGUAGES[0]
+    target: str = LANGUAGES[1]
+    weight: float = 1.0
+
+    def pairs(self):
+        """Yields the pairs."""
+        vocabularies = [_vocabulary(seed) for seed in (1, 2)]
+        weights = 1 / np.arange(10, WORDS + 10)
+        shares = np.cumsum(weights) / weights.sum()
+        for part in range(-(-self.count // PART)):
+            rng = np.random.default_rng([self.seed, part])
+            lengths = rng.poisson(self.words - 3, PART) + 3
+            words = np.searchsorted(shares, rng.random(lengths.sum()))
+            # A place of its own, and some that moved by a word or two.
+            order = np.arange(len(words)) + rng.normal(0, 0.7, len(words))
+            ends = np.cumsum(lengths)
+            for n in range(min(PART, self.count - part * PART)):
+                here = slice(ends[n] - lengths[n], ends[n])
+                source = [vocabularies[0][w] for w in words[here]]
+                moved = words[here][np.argsort(order[here])]
+                target = [vocabularies[1][w] for w in moved]
+                if n % 100 == 0:
+                    target = target[: len(target) // 3]
+                yield " ".join(source) + ".", " ".join(target) + "."
+
+    def fingerprint(self) -> str:
+        """Returns no hash: nothing is cached."""
+        return ""
+
+
+def _vocabulary(seed: int) -> list[str]:
+    """Words of 2 to 4 syllables; other syllables for other seeds."""
+    rng = np.random.default_rng(seed)
+    letters = rng.permutation(list("bcdfghjklmnpqrstvwxz"))[:14]
+    syllables = [a + b for a in letters for b in "aeiou"]
+    sizes, draws = (
+        rng.integers(2, 5, WORDS),
+        rng.integers(0, len(syllables), (WORDS, 4)),
+    )
+    return [
+        "".join(syllables[d] for d in row[:size])
+        for row, size in zip(draws.tolist(), sizes.tolist(), strict=True)
+    ]
+
+
+def write_text(folder: Path, pairs: int, words: int = 22) -> str:
+    """Writes made-up pairs as text files, by default as long as WMT's; their prefix."""
+    prefix = folder / "text"
+    files = [prefix.with_suffix(f".{language}") for language in LANGUAGES]
+    sides = zip(*MadeUp(pairs, words).pairs(), strict=True)
+    for file, lines in zip(files, sides, strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return str(prefix)

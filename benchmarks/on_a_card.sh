@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# Measures on a machine with a GPU what docs/performance.md lacks, in less than ten
+# minutes. Parts run in order of their worth; one that fails or takes too long does not
+# stop the others. $OUT (./on_a_card) then has a JSON file for each part, summary.md with
+# their tables, and log.txt.
+#
+#   bash benchmarks/on_a_card.sh                        # on that machine
+#   bash benchmarks/on_a_card.sh --rehearse             # small sizes, on any machine
+#   bash benchmarks/on_a_card.sh --wheels=DIR [NAME...] # beforehand, with a network
+#
+# The machine needs Python 3.12 with JAX and its CUDA, and no network: packages that are
+# missing come from the wheels in $WHEELS, and JAX stays as it is. --wheels=DIR downloads
+# them: all that this package needs beside JAX, NVIDIA's libraries and TensorFlow; or just
+# the packages NAME, where the others are installed there. PYTHON=FILE names another
+# interpreter; LIMIT=SECONDS another time for all parts together.
+#
+# `part` calls functions by name:
+# shellcheck disable=SC2329
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+python=${PYTHON:-python3}
+out=${OUT:-on_a_card}
+packages=(absl-py etils flax importlib_resources ml-collections numpy optax
+  orbax-checkpoint PyYAML sacrebleu sacremoses safetensors scipy sentencepiece
+  tensorboardX tqdm ctranslate2)
+
+# wheels DIR [NAME...]: downloads wheels for Python 3.12 on x86-64 Linux.
+wheels() {
+  local folder=$1 platforms=() release
+  shift
+  # pip does not know that a system takes the wheels of all earlier ones.
+  for release in 5 12 17 24 26 27 28 31 34; do
+    platforms+=(--platform "manylinux_2_${release}_x86_64")
+  done
+  platforms+=(--platform manylinux2014_x86_64 --platform manylinux2010_x86_64)
+  local options=(--quiet --only-binary=:all: --python-version 3.12 --implementation cp
+    "${platforms[@]}" --dest "$folder")
+  if [ $# -gt 0 ]; then
+    "$python" -m pip download --no-deps "${options[@]}" "$@"
+  else
+    "$python" -m pip download "${options[@]}" "${packages[@]}" &&
+      rm -f "$folder"/{jax,jaxlib,nvidia,tensorflow}[-_]*.whl
+  fi
+  du -sh "$folder"
+}
+
+rehearse=false
+case ${1:-} in
+  --wheels=?*) wheels "${1#--wheels=}" "${@:2}"; exit ;;
+  --rehearse) rehearse=true ;;
+  "") ;;
+  *) echo "$0: $1: want --wheels=DIR, --rehearse or nothing" >&2; exit 2 ;;
+esac
+if [ -e "$out/summary.md" ]; then
+  echo "$0: $out has results already; name another folder by OUT=DIR" >&2
+  exit 2
+fi
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+limit=${LIMIT:-560}
+"$rehearse" && limit=${LIMIT:-3600}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Programs compiled by one part are used by the next.
+export T2T_JAX_CACHE=${T2T_JAX_CACHE:-$scratch/cache}
+export PYTHONUNBUFFERED=1
+
+# missing_wheels: prints the wheels in $WHEELS whose packages are not installed.
+missing_wheels() {
+  "$python" - "$WHEELS" <<'PYTHON'
+import pathlib
+import sys
+from importlib import metadata
+
+for wheel in sorted(pathlib.Path(sys.argv[1]).glob("*.whl")):
+    try:
+        metadata.version(wheel.name.split("-")[0])
+    except metadata.PackageNotFoundError:
+        print(wheel)
+PYTHON
+}
+
+# install: makes the packages importable, without a change to those that are there.
+install() {
+  local found=()
+  [ -n "${WHEELS:-}" ] && mapfile -t found < <(missing_wheels)
+  if [ ${#found[@]} -gt 0 ]; then
+    "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$scratch/packages" \
+      "${found[@]}" || return
+  fi
+  PYTHONPATH=$scratch/packages "$python" -c '
+import jax
+import t2t_jax.commands.launch
+print(f"JAX {jax.__version__}:", *jax.devices())
+print(f"{jax.local_devices()[0].device_kind}, {jax.default_backend()}")'
+}
+
+# The parts. Each has the same checks or benchmark in a rehearsal, with small sizes.
+verify() { "$python" -m t2t_jax verify --full --json "$@"; }
+
+speed() {
+  local checks=matrix,base_step,base_memory,big_step,big_memory
+  "$rehearse" && checks=matrix
+  verify --only="$checks" > "$out/speed.json"
+}
+
+numbers() {
+  local checks=numbers
+  "$rehearse" && checks=forward,padding
+  verify --only="$checks" > "$out/numbers.json"
+}
+
+train_step() {
+  local work=(--config=configs/base.py --batch=196x128 --steps=5)
+  "$rehearse" && work=(--config=configs/tiny.py --batch=4x8 --steps=1 --peak_sizes=256)
+  "$python" -m benchmarks.train_step "${work[@]}" --peers="$(installed marianmt)" \
+    --rounds=3 --nomemory --output="$out/train_step.json"
+}
+
+decode() {
+  local work=(--rows=128)
+  "$rehearse" && work=(--config=configs/tiny.py --rows=2 --source=4 --steps=6 --vocab=300
+    --peak_sizes=256)
+  "$python" -m benchmarks.decode "${work[@]}" --rounds=3 \
+    --peers="$(installed ctranslate2 ctranslate2-int8 huggingface)" \
+    --output="$out/decode.json"
+}
+
+batching() {
+  local work=(--config=configs/base.py --wmt=200000)
+  "$rehearse" && work=(--config=configs/tiny.py --wmt=2000 --steps=2 --peak_sizes=256
+    --config.data.vocab_size=300 --config.data.batch_tokens=512)
+  "$python" -m benchmarks.batching "${work[@]}" --config.data.buckets=4 \
+    --output="$out/batching.json"
+}
+
+others() {
+  local checks=attention,dtypes,feeder,decode,saving,decode_batch,scaling,determinism
+  "$rehearse" && checks=lines
+  verify --only="$checks" > "$out/others.json"
+}
+
+# installed NAME...: those of the peers whose packages are installed, with commas.
+installed() {
+  "$python" - "$@" <<'PYTHON'
+import importlib.util
+import sys
+
+needs = {"marianmt": ["torch", "transformers"], "huggingface": ["torch", "transformers"]}
+found = [
+    name
+    for name in sys.argv[1:]
+    if all(map(importlib.util.find_spec, needs.get(name, ["ctranslate2"])))
+]
+print(",".join(found))
+PYTHON
+}
+
+export -f verify speed numbers train_step decode batching others installed
+export python out rehearse
+
+# part UNTIL NAME: runs a function until so many percent of the time are spent.
+part() {
+  local name=$2 began=$SECONDS left=$((limit * $1 / 100 - SECONDS)) status
+  [ "$left" -lt 5 ] && left=5
+  printf '\n## %s\n\n```text\n' "$name"
+  # Bash runs the function, as `timeout` starts programs only. Of verify, whose output is
+  # JSON, the summary has the lines that it prints as it goes.
+  timeout --kill-after=10 "$left" bash -c "$name" 2> >(tee -a "$out/log.txt" |
+    grep -aE --line-buffered '^[a-z_0-9]+: (held|NOT HELD|reported|not checked)|^error:')
+  status=$?
+  printf '```\n\nstatus %s, %s of at most %s seconds\n' \
+    "$status" "$((SECONDS - began))" "$left"
+}
+
+{
+  printf '# On a card\n\n%s, commit %s\n\n```text\n' \
+    "$(date --utc +%F)" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+  install 2>&1
+  printf '```\n'
+} | tee "$out/summary.md"
+export PYTHONPATH=$scratch/packages${PYTHONPATH:+:$PYTHONPATH}
+{
+  part 25 speed
+  part 43 numbers
+  part 60 train_step
+  part 74 decode
+  part 86 batching
+  part 100 others
+  printf '\n%s of %s seconds\n' "$SECONDS" "$limit"
+} | tee -a "$out/summary.md"
