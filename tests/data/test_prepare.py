@@ -162,6 +162,7 @@ def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, seen):
     config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
     vocabulary = make_tokenizer(training, config)
     assert vocabulary.sizes == config.vocab_sizes == (310, 300)
+    assert repr(vocabulary) == "Vocabulary(310 target and 300 source pieces)"
     assert [len(lines) for lines in seen] == [20, 20]
     assert all("Katze" in line for line in seen[0])
     assert all(line.startswith("<bt>the cat") for line in seen[1])

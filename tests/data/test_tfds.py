@@ -277,6 +277,7 @@ def test_a_missing_package_is_told(there, monkeypatch):
             assert "pip install tensorflow tensorflow-datasets" in told("train")
 
 
+@pytest.mark.slow
 def test_tensorflow_comes_late_and_silently(there):
     code = """if True:
         import sys

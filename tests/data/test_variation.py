@@ -118,6 +118,7 @@ def test_an_epoch_is_what_each_line_by_itself_becomes(
 ):
     _, corpora, vocabulary, stored = made
     pairs = vary(made, text, subwords)
+    assert stored.of_epoch(SEED, 3) is stored  # without a variation
     encode = Letters(vocabulary, 0.3 * subwords).encode
     within, limits = None, (40, 40)
     if limited:  # by one token less than some pairs have
