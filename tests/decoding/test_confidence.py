@@ -119,11 +119,11 @@ def test_lines_are_marked_and_none_is_dropped():
     numbers = {"a": -0.5, "b": -1.25, "c": -0.75, "": 0.0}
 
     def confidence(pairs, measure, **options):
-        assert (measure, options["passes"], options["seed"]) == ("log_prob", 10, 0)
+        assert (options["passes"], options["seed"]) == (10, 0)
         return [numbers[hypothesis.text] for _, hypothesis in pairs]
 
-    marks = marks_of(lowest=-0.75)
-    fields = marks.fields(SimpleNamespace(confidence=confidence), found)
+    marks, known = marks_of(lowest=-0.75), SimpleNamespace(confidence=confidence)
+    fields = marks.fields(known, found)
     text = "".join(record(t, n, True, False, None, fields) for n, t in enumerate(found))
     assert text.splitlines() == [
         "0 ||| a ||| 0.000000 ||| -0.5 ||| ok",
@@ -131,6 +131,7 @@ def test_lines_are_marked_and_none_is_dropped():
         "1 ||| c ||| 0.000000 ||| -0.75 ||| ok",
         "2 |||  ||| 0.000000 ||| 0 ||| ok",
     ]
+    assert next(marks_of("entropy").fields(known, found)) == "-0.5"
     # The record of a job has what the output depends on, and no option without effect.
     assert marks.options() == {"confidence": {"measure": "log_prob", "lowest": -0.75}}
     wanted = {"measure": "dropout_mean", "passes": 10, "seed": 4, "lowest": None}

@@ -18,9 +18,7 @@ from t2t_jax.tools.verify.references.search import (
     SPECIAL,
     A,
     B,
-    Options,
     as_hypotheses,
-    exact_table,
     per_penalty,
     smooth_table,
     table_cache,
@@ -47,7 +45,6 @@ from tests.decoding.test_search import (
     poisoned_step,
     rows_of,
     seeds,
-    table_search,
     whole,
 )
 
@@ -112,20 +109,6 @@ def test_a_draw_depends_on_its_sentence_and_its_key_alone():
 
 
 # The law
-
-
-@pytest.mark.parametrize("grid", [0.25, None])
-def test_the_most_probable_token_alone_is_greedy_search(grid):
-    # On a grid ties abound: of k equals no more than k may be drawn, lower ids first.
-    for seed in range(12):
-        table = smooth_table(seed, VOCABULARY)
-        if grid:
-            table = exact_table(seed, VOCABULARY, grid)
-        seed_b, limit_b = draw_rows(seed)
-        greedy = table_search(table, seed_b, limit_b, Options(VOCABULARY, 1))
-        drawn = table_sample(table, seed_b, limit_b, keys(seed, BATCH, 4), top_k=1)
-        for n in range(4):
-            assert_same(rows_of(drawn, np.s_[:, n : n + 1]), rows_of(greedy, np.s_[:]))
 
 
 def reference(log_prob_v, temperature, top_k, top_p, epsilon):
