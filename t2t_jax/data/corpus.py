@@ -196,6 +196,13 @@ def _side(prefix: Path, language: str) -> Path:
     if file := find_file(prefix, language):
         return file
     plain = Path(f"{prefix}.{language}")
+    of_one = Path(str(prefix).removesuffix(".gz"))
+    if prefix.is_file() and of_one.suffix:
+        raise UserError(
+            f"{plain} does not exist: a place is the prefix of two files, and {prefix} "
+            f"is one of them; leave out {prefix.name.removeprefix(of_one.stem)}: want "
+            f"{of_one.with_suffix('')}"
+        )
     raise UserError(
         f"{plain} does not exist, nor does {plain.name}.gz; {similar_files(prefix)}. A "
         "place is a prefix: 'news' stands for news.en and news.de (config.data.source "

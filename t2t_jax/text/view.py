@@ -19,6 +19,7 @@ WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")
 # 1,000 and 1.000 are one number; 12:30, 2.5 and dates are several.
 _NUMBER = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d{3}(?!\d))*")
 _NOT_DIGIT = re.compile(r"\D")
+_OTHER_DIGIT = re.compile(r"[^\D0-9]")
 
 
 class Side:
@@ -127,5 +128,7 @@ def words_of(line: str) -> list[str]:
 
 
 def numbers_of(line: str) -> list[str]:
-    """Returns the numbers in a line, sorted, without separators."""
+    """Returns the numbers in a line, sorted, without separators, in digits 0 to 9."""
+    if not line.isascii():  # full-width, Arabic and Devanagari digits, among others
+        line = _OTHER_DIGIT.sub(lambda match: str(int(match[0])), line)
     return sorted(_NOT_DIGIT.sub("", number) for number in _NUMBER.findall(line))

@@ -153,10 +153,18 @@ def test_an_interrupted_import_starts_again(original, request_, tmp_path, monkey
         ("nothing", "", "does not exist; want a folder or a file"),
         ("model", "soem", "no such format; did you mean 'some'"),
         ("other", "", r"not a model of a known format: some \(a format\)"),
+        ("run", "", "is a workdir already, .* use it as --workdir="),
+        ("model.bin", "", "has model.bin, as exports for CTranslate2 .*=safetensors"),
     ],
 )
 def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, message):
     (tmp_path / "other").mkdir()
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/config.json").touch()
+    if path in importing.ONE_WAY:
+        (tmp_path / path).mkdir()
+        (tmp_path / path / path).touch()
+        (tmp_path / path / "config.json").touch()
     with pytest.raises(UserError, match=message):
         importing.chosen_format(tmp_path / path, name)
 

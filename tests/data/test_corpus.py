@@ -57,6 +57,12 @@ def test_bad_files_are_told(tmp_path, sides, told):
         assert part in str(error.value)
 
 
+def test_a_file_given_as_a_place_is_told_which_ending_to_leave_out(tmp_path):
+    write(tmp_path)
+    with pytest.raises(UserError, match=rf"leave out \.en: want {tmp_path}/x$"):
+        list(open_corpus(f"{tmp_path}/x.en", "en", "de").pairs())
+
+
 def test_a_damaged_gzip_file_is_told(tmp_path):
     write(tmp_path, de=None)
     whole = gzip.compress(b"c\nd\n" * 1000)

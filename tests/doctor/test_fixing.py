@@ -100,6 +100,19 @@ def test_the_command(text, tmp_path, run_doctor):
         assert len([*csv.reader(file, delimiter="\t")]) == content["dropped"] + 1
 
 
+def test_text_of_other_languages_is_not_compared_with_the_built_in_sets(
+    tmp_path, run_doctor
+):
+    for language, lines in (
+        ("en", "Is he here?\nYes.\n"),
+        ("ja", "いますか。\nはい。\n"),
+    ):
+        (tmp_path / f"train.{language}").write_text(lines, encoding="utf-8")
+    data = {"dir": str(tmp_path), "train": "train", "target": "ja"}
+    content = json.loads(run_doctor({"data": data}, json=True))
+    assert content["pairs"] == 2
+
+
 def test_mistakes_are_reported_before_anything_is_read(run_doctor):
     for flags, message in (
         ({"html": "page.txt"}, "ends in .html"),

@@ -53,6 +53,7 @@ CASES = {
     "numbers": (
         [("It costs 25 or 30.", "Es kostet 25 oder 31."), ("In 1984.", "Damals.")],
         [("1,000.50 on 2001-02-28", "1.000,50 am 28.02.2001"), ("10,000", "10 000")]
+        + [("in 2000", "２０００年に"), ("in 1999", "عام ١٩٩٩")]
         + [("Two cats", "2 Katzen")],
     ),
     "markup": (
@@ -63,7 +64,8 @@ CASES = {
     ),
     "punctuation": (
         [("Is he here?", "Er ist da."), ("He is here (now).", "Er ist jetzt da.")],
-        [('He said "no."', "Er sagte „nein“."), GOOD, ("OK", "Gut.")],
+        [('He said "no."', "Er sagte „nein“."), GOOD, ("OK", "Gut.")]
+        + [("Is he here?", "彼 は ここ に いますか。")],
     ),
     "repetition": (
         [(S, "Ein Bäcker Bäcker Bäcker Bäcker fährt."), ("in the in the in the", T)],

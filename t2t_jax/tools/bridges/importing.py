@@ -80,6 +80,14 @@ def check_free(workdir: Workdir) -> None:
         raise UserError(f"--workdir={workdir} is not empty; want a new folder")
 
 
+# File of an export that no format reads -> what the export is for.
+ONE_WAY = {
+    "model.bin": "CTranslate2",
+    "model.onnx": "ONNX",
+    "parameters.npz": "StableHLO",
+}
+
+
 def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
     """The format of a path: the one that is named, or the first that recognizes it."""
     if not path.exists():
@@ -89,6 +97,19 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
     for name, form in IMPORTS.items():
         if form.recognize(path):
             return name, form
+    workdir = Workdir(path)
+    if workdir.has_run() and workdir.checkpoints.exists():
+        raise UserError(
+            f"--model={path} is a workdir already, which needs no import; use it as "
+            f"--workdir={path}"
+        )
+    for file, export in ONE_WAY.items():
+        if (path / file).is_file():
+            raise UserError(
+                f"--model={path} has {file}, as exports for {export} have, which are "
+                "not read back; want an export with --format=safetensors or "
+                "--format=huggingface, or the workdir that it was made from"
+            )
     known = ", ".join(f"{name} ({form.name})" for name, form in IMPORTS.items())
     raise UserError(
         f"--model={path} is not a model of a known format: {known}. Give the folder "

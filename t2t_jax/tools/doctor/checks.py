@@ -468,7 +468,7 @@ def punctuation(view: View, known: Knowledge, limits: Limits) -> Accusations:
     enough = np.minimum(*(side.word_counts_p for side in view.sides)) >= limits["words"]
     for p in np.flatnonzero(enough).tolist():
         s, t = view.pairs[p]
-        if (ends := (_ending(s), _ending(t))) and ends[0] != ends[1]:
+        if (ends := (_ending(s), _ending(t))) and not _same_ending(*ends):
             s_end, t_end = (end or "nothing" for end in ends)
             yield p, 1.0, f"the source ends in {s_end}, the target in {t_end}"
         for bracket in "[(":
@@ -484,4 +484,11 @@ def _count(line: str, bracket: str) -> int:
 
 def _ending(line: str) -> str:
     found = _ENDING.search(line[-8:])
-    return found[0].translate(_SAME_ENDING) if found else ""
+    return found[0] if found else ""
+
+
+def _same_ending(*ends: str) -> bool:
+    """True for signs that end the same sentence in two languages."""
+    s, t = (end.translate(_SAME_ENDING) for end in ends)
+    # Japanese and Chinese questions and exclamations may end in a full stop.
+    return s == t or ("。" in ends and {s, t} <= {".", "?", "!"})

@@ -13,13 +13,14 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import open_places
+from t2t_jax.data.corpus import open_places, scheme_of, split_places
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.doctor import findings as found
 from t2t_jax.tools.doctor import rules
+from t2t_jax.tools.doctor.examination import EXAMPLES as KEPT
 from t2t_jax.tools.doctor.examination import Examination, Options
 from t2t_jax.tools.doctor.findings import EXAMPLES, page, report
 from t2t_jax.tools.doctor.fixing import check_prefix, write_fix
@@ -71,7 +72,13 @@ def define_flags():
         "Count tokens although there is no tokenizer yet: trains it as `main` would, "
         "which then finds it.",
     )
-    flags.DEFINE_integer("examples", EXAMPLES, "Pairs printed for each rule.")
+    flags.DEFINE_integer(
+        "examples",
+        EXAMPLES,
+        f"Pairs printed for each rule, at most {KEPT}.",
+        lower_bound=0,
+        upper_bound=KEPT,
+    )
     flags.DEFINE_boolean("json", False, "Print a JSON object, for programs.")
 
 
@@ -101,7 +108,7 @@ def run(given) -> None:
     references = [
         Reference(corpus.place, [*corpus.pairs()])
         for places in (data.dev, data.test)
-        for corpus in open_places(places, task.open, data.dir)
+        for corpus in open_places(_of_languages(places, data), task.open, data.dir)
     ]
     scores = _scores(given, languages)
     vocabulary = _vocabulary(given, task, corpora, scores)
@@ -116,6 +123,20 @@ def run(given) -> None:
         write_file(Path(given.html).expanduser(), page(content).encode())
     if given.fix:
         _fix(examination, Path(given.fix).expanduser(), languages)
+
+
+def _of_languages(places: str, data) -> str:
+    """Leaves out built-in sets, which the preset names, for text of other languages."""
+    if {data.source, data.target} == {"en", "de"}:
+        return places
+    named = split_places(places)
+    kept = [place for place in named if scheme_of(place) != "grammar"]
+    if left_out := [place for place in named if place not in kept]:
+        say(
+            f"not compared with {', '.join(left_out)}, which are English-German; name "
+            "your own sets by --config.data.dev=PREFIX and --config.data.test=PREFIX"
+        )
+    return ",".join(kept)
 
 
 def _check_outputs(given, languages) -> None:
