@@ -20,7 +20,7 @@ from t2t_jax.sections import field
 
 @dataclasses.dataclass(frozen=True)
 class SamplingOptions:
-    """Options of sampling, each declared here, once: `search/sampling.py`, `sample`."""
+    """Options of sampling, each declared here, once: `search/sampling.py`."""
 
     temperature: float = field(
         1.0, help="Sampling: below 1 favours more probable translations."

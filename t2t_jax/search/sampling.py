@@ -16,14 +16,11 @@ from jax import Array
 from t2t_jax.search.algorithm import (
     Algorithm,
     Hypotheses,
-    Step,
-    check_arguments,
-    check_cache,
     check_logits,
     inverse_penalties,
     where_rows,
 )
-from t2t_jax.search.rules import Rules, advance_states, start_states
+from t2t_jax.search.rules import advance_states, start_states
 
 
 class State(NamedTuple):
@@ -44,13 +41,28 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling(Algorithm):
-    """Sampling; arguments as for `sample`, unchecked."""
+    """Sampling; results are in the order of the hypotheses' rngs.
+
+    If the rules allow no token, the place has no hypothesis (see `Hypotheses`). Score
+    and log_prob are of the model's complete distribution, not of the truncated one.
+    Arguments are not checked here (`check_sampling`).
+
+    Attributes:
+      samples: hypotheses of each sentence.
+      temperature: logits are divided by it; above 0.
+      top_k: draw from the k most probable tokens, ties to the lower ids; 0 means all.
+      top_p: then from the fewest of these that together have this share of their
+        probability (the nucleus, Holtzman et al. 2020); above 0 and at most 1.
+      epsilon: no token with a smaller probability, at this temperature and before
+        `top_k` and `top_p`, except the most probable one (Hewitt et al. 2022); at least
+        0 and below 1.
+    """
 
     samples: int
-    temperature: float
-    top_k: int
-    top_p: float
-    epsilon: float
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    epsilon: float = 0.0
 
     @property
     def rows(self) -> int:
@@ -141,73 +153,6 @@ class Sampling(Algorithm):
             length_bn=jnp.where(nothing_bn, 0, drawn.length_bn),
             ended_bn=drawn.ended_bn & ~nothing_bn,
         )
-
-
-def sample(
-    step: Step,
-    cache: Any,
-    limit_b: Array,
-    rng_bn: Array,
-    *,
-    max_length: int,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    epsilon: float = 0.0,
-    alpha: float = 0.6,
-    penalty: str = "gnmt",
-    rules: Rules | None = None,
-    bos: int,
-    eos: int,
-    pad: int,
-) -> Hypotheses:
-    """Draws hypotheses token by token; results are in the order of their rngs.
-
-    If the rules allow no token, the place has no hypothesis (see `Hypotheses`).
-
-    Args:
-      step, cache, limit_b, max_length, alpha, penalty, rules, bos, eos, pad: as for
-        `beam_search`, with n hypotheses in place of the beam. Score and log_prob are of
-        the model's complete distribution, not of the truncated one.
-      rng_bn: a `jax.random` key for each hypothesis.
-      temperature: logits are divided by it; above 0, static.
-      top_k: draw from the k most probable tokens, ties to the lower ids; 0 means all
-        tokens, static.
-      top_p: then from the fewest of these that together have this share of their
-        probability (the nucleus, Holtzman et al. 2020); above 0 and at most 1, static.
-      epsilon: no token with a smaller probability, at this temperature and before
-        `top_k` and `top_p`, except the most probable one (Hewitt et al. 2022); at least
-        0 and below 1, static.
-
-    Raises:
-      ValueError: an argument is out of its range.
-    """
-    limit_b = jnp.asarray(limit_b, jnp.int32)
-    if rng_bn.ndim != 2 or rng_bn.shape[:1] != limit_b.shape[:1]:
-        raise ValueError(
-            f"rng_bn has shape {rng_bn.shape}; it must be [batch, hypotheses] = "
-            f"[{limit_b.size}, ...], one key of `jax.random.key` for each."
-        )
-    rows = rng_bn.shape[1]
-    check_arguments(limit_b, max_length, rows, alpha, penalty, bos, eos, pad)
-    check_cache(cache, len(limit_b), rows)
-    check_sampling(temperature, top_k, top_p, epsilon)
-    rules = jax.tree.map(jnp.asarray, rules)
-    algorithm = Sampling(
-        samples=rows,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        epsilon=epsilon,
-        alpha=alpha,
-        penalty=penalty,
-        bos=bos,
-        eos=eos,
-        pad=pad,
-    )
-    state = algorithm._start(cache, limit_b, rules, rng_bn, max_length)
-    state = algorithm.advance(step, state, 0, max_length, rules)
-    return algorithm.result(state)
 
 
 def _complete(drawn: Hypotheses, limit_b: Array) -> Array:
