@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.tools.experiment.results import Results, RowResult
-from t2t_jax.tools.pages.picture_style import LIGHT, dark_style, light_style
+from t2t_jax.tools.pages.picture_style import (
+    LIGHT,
+    dark_style,
+    light_style,
+    scale_by_logarithm,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -141,7 +147,7 @@ def lines(
         (axes.yaxis, log_y, [v for _, y, *_ in series.values() for v in y]),
     ):
         if log:
-            _scale_by_logarithm(axes, axis, values)
+            _scale_by_logarithm(axis, values)
     if title:
         axes.set_title(title)
     if len(series) > 1:
@@ -149,26 +155,10 @@ def lines(
     return axes.figure
 
 
-def _scale_by_logarithm(axes, axis, values: Sequence[float]) -> None:
-    """A logarithmic axis with plain numbers, such as 4 and 2k, where there is data."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    (axes.set_xscale if axis.axis_name == "x" else axes.set_yscale)("log")
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(_plain)
+def _scale_by_logarithm(axis: "Axis", values: Sequence[float]) -> None:
+    """Scales an axis by the logarithm; few whole numbers are its only ticks."""
     distinct = sorted({v for v in values if math.isfinite(v) and v > 0})
+    scale_by_logarithm(axis, *(distinct[0], distinct[-1]) if distinct else (1, 1))
     if distinct and len(distinct) <= 8 and all(v == int(v) < 1e4 for v in distinct):
         axis.set_ticks(distinct)  # numbers of heads, of layers, ...
         axis.set_ticks([], minor=True)
-    elif distinct:
-        decades = math.log10(distinct[-1] / distinct[0])
-        subs = (1, 1.5, 2, 3, 4, 5, 7) if decades < 1 else (1, 2, 5)
-        axis.set_major_locator(LogLocator(subs=subs if decades < 3 else (1,)))
-
-
-def _plain(value: float, _=None) -> str:
-    if not 1e-3 <= abs(value) < 1e4:
-        from matplotlib.ticker import EngFormatter
-
-        return EngFormatter(sep="")(value)
-    return f"{value:g}"

@@ -1,7 +1,11 @@
 """The look of pictures drawn by matplotlib: colours and lines, light and dark."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
 
 # The colours of Okabe & Ito (2008), which colour-blind readers can tell apart; lighter
 # shades of the same hues on dark pages.
@@ -45,3 +49,19 @@ def _style(page: str, ink: str, grid: str, colours: Sequence[str]) -> dict[str, 
         "figure.constrained_layout.h_pad": 0.1,
         "figure.constrained_layout.w_pad": 0.1,
     }
+
+
+def scale_by_logarithm(axis: "Axis", low: float, high: float) -> None:
+    """Scales an axis by the logarithm, with plain numbers such as 4 and 20k.
+
+    `low` and `high`, above 0, are the smallest and the largest number that it shows.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axes, large = axis.axes, EngFormatter(sep="")
+    (axes.set_xscale if axis.axis_name == "x" else axes.set_yscale)("log")
+    decades = math.log10(high / low)
+    subs = (1, 1.5, 2, 3, 4, 5, 7) if decades < 1 else (1, 2, 5)
+    axis.set_major_locator(LogLocator(subs=subs if decades < 3 else (1,)))
+    axis.set_major_formatter(lambda x, _: large(x) if x >= 1e4 else f"{x:g}")
+    axis.set_minor_formatter(NullFormatter())

@@ -17,7 +17,12 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.tools.pages.page import Payload
 from t2t_jax.tools.pages.page import page as html_page
-from t2t_jax.tools.pages.picture_style import DARK, LIGHT, light_style
+from t2t_jax.tools.pages.picture_style import (
+    DARK,
+    LIGHT,
+    light_style,
+    scale_by_logarithm,
+)
 from t2t_jax.tools.pages.run_log import NothingLoggedError, Run, read_run
 from t2t_jax.workdir import short_names
 
@@ -270,7 +275,8 @@ def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
             if event["metric"] == metric:
                 _mark(axes, event, event["x"][x], run["colours"][0])
     if panel["log"]:
-        _scale_by_logarithm(axes)
+        axes.set_yscale("log")  # which changes the limits
+        scale_by_logarithm(axes.yaxis, *axes.get_ylim())
     elif metric == "tokens_per_second":
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if x != "hours":
@@ -290,17 +296,6 @@ def _mark(axes: "Axes", event: dict, at: float, colour: str) -> None:
         axes.axvline(at, color=colour, **look)
     elif math.isfinite(event["value"]) and event["value"] > 0:
         axes.plot(at, event["value"], color=colour, **look)
-
-
-def _scale_by_logarithm(axes: "Axes") -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    few = high / low < 300
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _legend(content: dict) -> list:
