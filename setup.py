@@ -56,7 +56,9 @@ setup(
     install_requires=[
         "absl-py>=2.1",
         "etils[epath]>=1.14",
-        "flax>=0.12.1",
+        # JAX 0.12, which needs Python 3.12, does not work with earlier ones.
+        "flax>=0.12.10; python_version >= '3.12'",
+        "flax>=0.12.1; python_version < '3.12'",
         "importlib_resources>=6.0",  # TFDS downloads need it and do not say so
         "jax>=0.8.1",
         "ml-collections>=1.0",
