@@ -129,7 +129,7 @@ decode() {
 batching() {
   local work=(--config=configs/base.py --wmt=200000)
   "$rehearse" && work=(--config=configs/tiny.py --wmt=2000 --steps=2 --peak_sizes=256
-    --config.data.vocab_size=300 --config.data.batch_tokens=512)
+    --config.data.vocab_size=300 --config.data.batch_tokens=4096)
   "$python" -m benchmarks.batching "${work[@]}" --config.data.buckets=4 \
     --output="$out/batching.json"
 }

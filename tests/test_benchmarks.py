@@ -287,7 +287,7 @@ RUNS = {
     "end_to_end": (*SMALL, *OF_TEXT, "--parts=2", "--peak_sizes=256", "--peers="),
     "batching": (
         *(*SMALL, *PEAK, "--wmt=200", "--steps=1"),
-        *("--config.data.batch_tokens=512", "--config.data.buckets=2"),
+        *("--config.data.batch_tokens=4096", "--config.data.buckets=2"),
     ),
     "input_pipeline": (*SMALL, *ONCE, "--wmt=2000", "--batches=2"),
     "prepare": (*ONCE, "--pairs=1000", "--vocab_size=300"),
@@ -348,9 +348,8 @@ def test_every_benchmark_runs_in_a_test():
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}
 
 
-def test_the_script_for_a_card_is_sound():
-    script = ROOT / "benchmarks" / "on_a_card.sh"
-    subprocess.run(["shellcheck", script], check=True)
+def test_the_script_for_a_card_tells_what_it_wants():
+    script = ROOT / "benchmarks" / "on_a_card.sh"  # tests/launch runs shellcheck
     done = subprocess.run(["bash", script, "--x"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "want --wheels=DIR" in done.stderr

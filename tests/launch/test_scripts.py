@@ -32,7 +32,7 @@ def test_a_script_stops_at_its_first_error(path):
 def test_shellcheck_finds_nothing():
     assert len(SCRIPTS) > 5
     done = subprocess.run(
-        [SHELLCHECK, "--external-sources", *SCRIPTS],
+        [SHELLCHECK, "--external-sources", *SCRIPTS, "benchmarks/on_a_card.sh"],
         cwd=ROOT,
         capture_output=True,
         text=True,
