@@ -231,6 +231,13 @@ def test_a_mistake_in_a_config_is_reported_with_its_line(text, told, tmp_path):
         load_config(file)
 
 
+@pytest.mark.parametrize("name", ["tini", "xyzzy"])
+def test_presets_are_listed_once(name):
+    with pytest.raises(UserError, match="no such preset.*a file ends in .py") as error:
+        load_config(name)
+    assert str(error.value).count("bytenet") == 1
+
+
 def test_a_file_that_is_no_config_is_told():
     load_config("configs/tiny.py")
     with pytest.raises(UserError, match="want a dict of the section's fields"):

@@ -159,9 +159,9 @@ def missing(given: str, folder: str, kind: str) -> str:
     if file.suffix != ".py" and file.name == given:
         names = shipped_names(folder)
         hint, listed = did_you_mean(given, names), ", ".join(names)
-        if not hint.endswith(listed):  # it names the one that was meant
-            hint += f"; {kind}s: {listed}"
-        return f"no such {kind}{hint} (a file ends in .py)"
+        # Without a similar name, the hint lists them all.
+        names = "" if hint.endswith(listed) else f"{kind}s: {listed}; "
+        return f"no such {kind}{hint} ({names}a file ends in .py)"
     nearby = sorted(str(f) for f in file.parent.glob("*.py"))
     hint = did_you_mean(given, nearby) if nearby else ""
     return f"{file} does not exist{hint or f'; {file.parent} has no {folder}'}"
