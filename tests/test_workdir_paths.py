@@ -27,7 +27,6 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.training.reporter import Reporter
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
@@ -231,25 +230,6 @@ def place(request, tmp_path):
     bucket = request.getfixturevalue("bucket")
     bucket.lives, bucket.broken = None, False
     return locations.locate(f"gs://bucket/{tmp_path.name}")
-
-
-def test_metrics_survive_a_resume_wherever_they_are(place):
-    def read():
-        return (place / "metrics.jsonl").read_text().splitlines()
-
-    place.mkdir(parents=True, exist_ok=True)
-    lines = MetricsLog(place / "metrics.jsonl")
-    lines.write(1, "train", {"loss": 3.0})
-    lines.write(1, "dev", {"bleu": 4.0})
-    first = read()  # not closed: what is written is there
-    assert len(first) == 2
-    lines = MetricsLog(place / "metrics.jsonl")
-    assert [e["bleu"] for e in lines.entries if e["kind"] == "dev"] == [4.0]
-    assert not lines.write(1, "train", {"loss": 9.0})
-    lines.write(2, "train", {"loss": 2.0})
-    lines.close()
-    assert read()[:2] == first
-    assert json.loads(read()[2]) == {"step": 2, "kind": "train", "loss": 2.0}
 
 
 def test_tensorboard_that_cannot_be_written_does_not_end_a_run(bucket, capsys):

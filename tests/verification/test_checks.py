@@ -244,13 +244,6 @@ def test_losses_of_other_steps_are_not_compared():
     assert np.isnan(difference({1: np.nan}, {1: 2.0}))
 
 
-def test_meshes_divide_batch_and_weights():
-    assert [*determinism.meshes_of(3, full=True)] == ["3 data"]
-    assert [*determinism.meshes_of(8, full=False)] == ["4 data x 2 fsdp"]
-    for mesh in determinism.meshes_of(8, full=True).values():
-        assert mesh.data * mesh.fsdp * mesh.tensor == 8
-
-
 # -------------------------------------------------------------------------------- lines
 
 
