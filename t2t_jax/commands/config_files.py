@@ -70,10 +70,7 @@ def resolve(given: str) -> str:
       given: a preset or a file, optionally with `:ARGUMENT`.
     """
     place, colon, argument = given.partition(":")
-    file = find_shipped(place, "configs")
-    if not file.is_file():
-        raise UserError(f"--config={given}: {missing(place, 'configs', 'preset')}")
-    make_importable(file, "configs")
+    file = importable(place, "configs", "preset", f"--config={given}")
     _check_config(file, [argument] if colon else [])
     return f"{file}{colon}{argument}"
 
@@ -143,6 +140,19 @@ def _mistakes_in(file: Path) -> Iterator[None]:
         lines = [frame.lineno for frame in frames if Path(frame.filename) == file]
         line = f", line {lines[-1]}" if lines else ""
         raise UserError(f"{file}{line}: {type(e).__name__}: {e}") from e
+
+
+def importable(given: str, folder: str, kind: str, label: str) -> Path:
+    """Finds a file by name or path; makes the package `folder` importable for it.
+
+    Args:
+      label: names the file in the UserError if it does not exist.
+    """
+    file = find_shipped(given, folder)
+    if not file.is_file():
+        raise UserError(f"{label}: {missing(given, folder, kind)}")
+    make_importable(file, folder)
+    return file
 
 
 def find_shipped(given: str, folder: str) -> Path:

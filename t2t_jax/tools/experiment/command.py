@@ -22,11 +22,9 @@ from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import (
-    find_shipped,
     given_fields,
     import_file,
-    make_importable,
-    missing,
+    importable,
     shipped_folder,
     shipped_names,
 )
@@ -202,10 +200,7 @@ FOLDER = "experiments"
 
 def load(given: str) -> ModuleType:
     """Imports an experiment's file: `table3`, or `experiments/mine.py`."""
-    file = find_shipped(given, FOLDER)
-    if not file.is_file():
-        raise UserError(f"{given}: {missing(given, FOLDER, 'experiment')}")
-    make_importable(file, FOLDER)
+    file = importable(given, FOLDER, "experiment", given)
     module = import_file(file, f"{FOLDER}.{file.stem}")
     if not callable(getattr(module, "get_experiment", None)):
         raise UserError(
