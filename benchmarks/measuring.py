@@ -28,7 +28,7 @@ from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.io.tables import markdown_table
+from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.io.threads import core_count
 
 Result = TypeVar("Result")
@@ -258,6 +258,8 @@ def publish(rows: Sequence[Row | dict], path: str | None, **measured) -> None:
 
 def markdown(rows: Sequence[dict]) -> list[str]:
     """The lines of a Markdown table of dicts; columns without content are left out."""
+    if not rows:
+        return []
     names = [
         name for name in rows[0] if any(row[name] not in ("", None) for row in rows)
     ]
@@ -274,5 +276,5 @@ def _cell(value) -> str:
     if value is None:
         return ""
     if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) else str(value)
+        return f"{value:,}" if isinstance(value, int) else markdown_cell(str(value))
     return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
