@@ -278,6 +278,7 @@ def test_a_peer_that_fails_is_quoted(tmp_path, monkeypatch):
     (tmp_path / "bad.py").write_text("raise SystemExit('no such layer')")
     with pytest.raises(UserError, match=r"not compute 'greedy'.*\n  no such layer"):
         peer_process.run("bad", "greedy")
+    assert peer_process.missing_packages("stablehlo") == []
 
 
 def test_peers_know_nothing_of_us():

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sacrebleu.significance import PairedTest
 
 from t2t_jax.metrics import measures
-from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.text_measures import chrf_statistics
 from t2t_jax.text.word_alignment import TranslationTable
 from t2t_jax.tools.compare import aspects
@@ -258,18 +257,6 @@ def test_lines_by_length_are_scored_as_sets_of_their_own(example, compared):
             assert row["systems"][s]["bleu"] == pytest.approx(wanted)
             wanted = sacrebleu.corpus_chrf(lines, references).score
             assert row["systems"][s]["chrf"] == pytest.approx(wanted)
-
-
-def test_intervals_of_buckets_are_those_of_a_paired_bootstrap(example, compared):
-    texts, systems = example
-    division = ASPECTS["copied"].divide(texts)
-    counts = [aspects.count_words(division, texts, w) for w in outputs_of(systems)]
-    measure = Measure("recall", None, aspects.recall)
-    for b, row in enumerate(compared["aspects"]["copied"]["buckets"]):
-        paired = measures.paired(measure, counts[2][:, b], counts[0][:, b])
-        found = row["differences"][1]["recall"]
-        bounds = ("difference", "low", "high")
-        assert [found[n] for n in bounds] == pytest.approx([paired[n] for n in bounds])
 
 
 def test_a_new_aspect_is_a_function_and_a_line(example, monkeypatch):

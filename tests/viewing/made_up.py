@@ -66,18 +66,10 @@ def made_up_payload(
 
 
 def _model(index):
-    passport = {
-        "checkpoints": "average of steps 500, 525",
-        "layers": str(2 + 4 * index),
-        "search": "beam 4, alpha 0.6, penalty gnmt",
-        "code": "2.3.0, commit 0f1e2d3",
-    }
-    return {
-        "name": f"runs/{['tiny', 'base'][index]}",
-        "kind": "transformer",
-        "direction": ["en", "de"],
-        "passport": [*map(list, passport.items())],
-    }
+    name = ["tiny", "base"][index]
+    passport = [["checkpoints", "average of steps 500, 525"], ["layers", str(index)]]
+    model = {"name": f"runs/{name}", "kind": "transformer", "direction": ["en", "de"]}
+    return model | {"passport": passport}
 
 
 class _Maker:
