@@ -17,6 +17,7 @@ In brackets are 95% intervals: 1,000 bootstrap samples of the lines with a fixed
 The row `length` is a control: minus the number of pieces of the translation.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -109,7 +110,8 @@ def confidences(
     pairs = [(t.source, t.best) for t in found]
     for measure in measures:
         name, options = parse_confidence(measure)
-        values = translator.confidence(pairs, name, warn=False, **options._asdict())
+        chosen = dataclasses.asdict(options)
+        values = translator.confidence(pairs, name, warn=False, **chosen)
         yield measure, np.array(values)
     yield "length", -np.array([float(len(t.best.tokens)) for t in found])
 

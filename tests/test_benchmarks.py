@@ -305,7 +305,7 @@ RUNS = {
     ),
     "confidence": (*MODEL, "--measures=log_prob"),
     "reranking": (*MODEL, "--dev={text}/dev", "--samples=2", "--nbest=2"),
-    "robustness": (*MODEL[:2], "--damage=upper_case"),
+    "robustness": (*MODEL[:2], "--damage=capitals"),
     "doctor": ("--input={text}/train", "--dev={text}/dev"),
     "doctor of made-up text": ("--pairs=500", "--words=6"),
     "pages": (*MODEL[:2], *ONCE, "--pieces=6"),
