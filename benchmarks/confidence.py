@@ -82,7 +82,7 @@ def main(_):
             for t, (_, reference) in zip(found, pairs, strict=True)
         ]
     )
-    print(f"{len(pairs):,} lines of {corpus.place}, mean chrF {chrf.mean():.2f}\n")
+    print(f"{len(pairs):,} lines of {corpus.spec}, mean chrF {chrf.mean():.2f}\n")
     rows = [
         dict(zip(HEADS, [f"`{name}`", *row(values, chrf, given.worst)], strict=True))
         for name, values in confidences(translator, found, measures)

@@ -256,7 +256,7 @@ def main(_):
         pairs = [pair for pair in pairs if pair[0].strip()]
         contests = {w: work_text(w, pairs, given, names) for w in given.workdir}
         works = {w: f"{w}, beam {c.search.beam}" for w, c in contests.items()}
-        print(f"{len(pairs):,} lines of {corpus.place}")
+        print(f"{len(pairs):,} lines of {corpus.spec}")
     else:
         contests = {"": work_d(given, names)}
         works = {"": f"beam {contests[''].search.beam} with base (D)"}

@@ -29,7 +29,7 @@ from benchmarks.chart import grammatical
 from t2t_jax.config import Config
 from t2t_jax.config import changed as with_changes
 from t2t_jax.data import prepare
-from t2t_jax.data.corpus import open_places
+from t2t_jax.data.corpus import open_specs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
@@ -138,7 +138,7 @@ def training_lines(
     """
     task = task_of(config)
     vocabulary = folder.vocabulary()
-    training = open_places(config.data.train, task.open, config.data.dir, weights=True)
+    training = open_specs(config.data.train, task.open, config.data.dir, weights=True)
     data = task.data()
     if pieces:
         data = with_changes(config, "data", vocab_size=pieces).data
@@ -169,7 +169,7 @@ def likelihood_rows(
     """Rows of the n-gram models' likelihoods of the test sets, and of the run's."""
     config = workdir.config()
     task, rows = task_of(config), []
-    tests = open_places(config.data.test, task.open, config.data.dir)
+    tests = open_specs(config.data.test, task.open, config.data.dir)
     for name, model in models.items():
         for corpus in tests:
             pairs = [*corpus.pairs()]

@@ -16,7 +16,7 @@ from absl import flags
 from benchmarks import measuring, run
 from benchmarks.chart import Chart
 from t2t_jax.config import Config, DataConfig, TaskConfig
-from t2t_jax.data.corpus import Pair, open_places
+from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.grammar.trees import Tree, bracketed
 from t2t_jax.tasks.parsing import Parsing, repair, tokens
 from t2t_jax.tasks.treebank import split_words
@@ -73,7 +73,7 @@ def main(_):
     measuring.begin(given)
     data = DataConfig(source="words", target=given.language)
     task = Parsing(Config(task=TaskConfig(kind="parsing"), data=data))
-    corpora = open_places(given.train, task.open, weights=True)
+    corpora = open_specs(given.train, task.open, weights=True)
     pairs = [pair for corpus in corpora for pair in corpus.pairs()]
     parsers = {
         "majority": majority(pairs),
@@ -81,7 +81,7 @@ def main(_):
         "pcfg": pcfg(tree for corpus in corpora for tree in corpus.trees()),
     }
     rows = []
-    for corpus in open_places(given.test, task.open):
+    for corpus in open_specs(given.test, task.open):
         examples = list(corpus.pairs())
         for name, parse in parsers.items():
             answers = [bracketed(parse(split_words(words))) for words, _ in examples]

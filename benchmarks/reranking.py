@@ -25,7 +25,7 @@ from absl import flags
 
 from benchmarks import measuring, run
 from t2t_jax.commands.flags import define_workdir_flags
-from t2t_jax.data.corpus import open_places
+from t2t_jax.data.corpus import open_specs
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -169,8 +169,8 @@ def main(_):
     say(repr(translator))
     opener = task_of(translator.config).open
 
-    def pairs_of(places: str) -> list[tuple[str, str]]:
-        return list(open_places(places, opener)[0].pairs())[: given.lines or None]
+    def pairs_of(specs: str) -> list[tuple[str, str]]:
+        return list(open_specs(specs, opener)[0].pairs())[: given.lines or None]
 
     nbest = f"mbr:candidates=beam,nbest={given.nbest}"
     drawn = f"mbr:samples={given.samples}"

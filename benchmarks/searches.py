@@ -189,7 +189,7 @@ def main(_):
     say(repr(translator))
     corpus, pairs = measuring.test_pairs(given, translator.config)
     sources, references = zip(*pairs, strict=True)
-    print(f"{len(pairs):,} lines of {corpus.place}\n")
+    print(f"{len(pairs):,} lines of {corpus.spec}\n")
     known = [r.score for r in translator.score(pairs, warn=False)]
     highest = [float("-inf")] * len(pairs)
     rows = []

@@ -132,7 +132,7 @@ class ModelConfig(Section):
 class DataConfig(Section):
     """Training, dev and test text, and how it is batched (section 5.1).
 
-    `train`, `dev` and `test` are places, separated by commas: a prefix of two text
+    `train`, `dev` and `test` are corpora, separated by commas: a prefix of two text
     files (`news` stands for `news.en` and `news.de`, or the same with `.gz`),
     `tfds:NAME:SPLIT` for TensorFlow Datasets, or `grammar:SPLIT` for the built-in
     corpus. In `train`, an epoch reads `PLACE@2` twice and `PLACE@0.5` half.
@@ -144,15 +144,15 @@ class DataConfig(Section):
     target: str = field("de")
     # The folder where relative prefixes of text files start; empty: the current one.
     dir: str = field("", safe=True)
-    # Training text: one or more places.
+    # Training text: one or more corpora.
     train: str = field("")
-    # T: an epoch draws pairs of a place in proportion to size^(1/T), and to its weight.
-    # 1: all pairs equally often; higher: small places more often, large ones less.
+    # T: an epoch draws pairs of a corpus in proportion to size^(1/T) and its weight.
+    # 1: all pairs equally often; higher: small corpora more often, large ones less.
     temperature: float = field(1.0, low=1e-3)
-    # Dev text, for BLEU and perplexity during training: one or more places, or empty.
+    # Dev text, for BLEU and perplexity during training: one or more corpora, or empty.
     # It must not change within a run, because scores on two dev sets do not compare.
     dev: str = field("")
-    # Test sets: one or more places, each scored by itself.
+    # Test sets: one or more corpora, each scored by itself.
     test: str = field("", safe=True)
     # One vocabulary for both languages (section 5.1), or one for each. Then the next
     # two fields are of the target.

@@ -53,7 +53,7 @@ def inside() -> SimpleNamespace:
 
     return SimpleNamespace(
         from_config_dict=config.from_config_dict,
-        open_places=corpus.open_places,
+        open_specs=corpus.open_specs,
         feed=feeding.feed,
         typical_plan=feeding.typical_plan,
         training_pairs=prepare.training_pairs,
@@ -290,7 +290,7 @@ def prepared(config) -> SimpleNamespace:
     ours = inside()
     task = ours.task_of(config)
     data = task.data()
-    training = ours.open_places(config.data.train, task.open, data.dir, weights=True)
+    training = ours.open_specs(config.data.train, task.open, data.dir, weights=True)
     vocabulary = task.vocabulary(training)
     pairs = ours.training_pairs(training, vocabulary, data, task)
     return SimpleNamespace(vocabulary=vocabulary, pairs=pairs)

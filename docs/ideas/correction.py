@@ -66,9 +66,9 @@ def f_half(sums):
 class Correction(Task):
     measures: ClassVar = {"f_half": Measure("F0.5 of edits", counts, f_half)}
 
-    def open(self, place, folder=""):
+    def open(self, spec, folder=""):
         data = self.config.data
-        text = open_corpus(place, data.source, data.target, folder)
+        text = open_corpus(spec, data.source, data.target, folder)
         return derived(text, "correction 1", corrections)
 
 

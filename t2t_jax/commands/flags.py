@@ -11,7 +11,7 @@ from ml_collections import config_flags
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.config import SearchOptions
-from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -190,7 +190,7 @@ def define_process_flags() -> None:
 
 def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
     """Opens the test sets of --test, as the task of a workdir reads them."""
-    corpora = open_places(given.test, task_of(config).open)
+    corpora = open_specs(given.test, task_of(config).open)
     if not corpora:
         raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
     return corpora

@@ -148,14 +148,14 @@ class Cleaner:
             shown.append((chunk.corpus, int(chunk.lines[i]), chunk.pairs[i]))
         return chunk.without(left_out_p)
 
-    def show(self, places: Sequence[str]) -> str:
-        """The examples as text for a person; `places` are the names of the corpora."""
+    def show(self, specs: Sequence[str]) -> str:
+        """The examples as text for a person; `specs` are the names of the corpora."""
         text = ""
         for rule, examples in self.examples.items():
             if examples:
                 text += f"{rule}: {self.dropped[rule]:,} pairs, the first of them:\n\n"
             for corpus, line, (source, target) in examples:
-                text += f"{places[corpus]}, line {line}\n  {source}\n  {target}\n\n"
+                text += f"{specs[corpus]}, line {line}\n  {source}\n  {target}\n\n"
         return text
 
 

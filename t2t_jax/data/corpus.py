@@ -1,6 +1,6 @@
 """Corpora of sentence pairs: text files, the built-in grammar, TensorFlow Datasets.
 
-A place is a string that names a corpus. `config.data.train`, `dev` and `test`, and
+A spec is a string that names a corpus. `config.data.train`, `dev` and `test`, and
 `--test` of the commands, all use the same syntax:
 
     news/train         the files `news/train.en` and `news/train.de`, or the same with
@@ -10,10 +10,10 @@ A place is a string that names a corpus. `config.data.train`, `dev` and `test`, 
     tfds:wmt14_translate/de-en:train
                        a split of TensorFlow Datasets (`data/tfds.py`)
 
-Other tasks have places of their own, such as a file of one-sided text. What is opened
+Other tasks have specs of their own, such as a file of one-sided text. What is opened
 is a `Corpus`: names, a function that yields the pairs, and one that hashes them.
 
-Commas separate several places. A place of training text may end in a weight: how many
+Commas separate several specs. A spec of training text may end in a weight: how many
 times an epoch reads it. `news@2,bt/synthetic@0.5` reads every pair of `news` twice, and
 half the pairs of `bt/synthetic`; the next epoch reads the other half.
 """
@@ -48,7 +48,7 @@ class Corpus:
     """Pairs of lines in a fixed order, which can be read again and again.
 
     Attributes:
-      place: The string that names it.
+      spec: The string that names it.
       name: Part of the names of its score files.
       source: What the source is, such as a language.
       target: The same for the target; ends the name of the file of answers.
@@ -64,7 +64,7 @@ class Corpus:
       is_here: False if reading it downloads it first.
     """
 
-    place: str
+    spec: str
     name: str
     source: str
     target: str
@@ -114,13 +114,13 @@ def named_hash(kind: str, fingerprint: str) -> str:
 
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
     """A split of the built-in English-German corpus, in either direction."""
-    place = f"grammar:{split}"
+    spec = f"grammar:{split}"
     if {source, target} != {"en", "de"}:
         raise UserError(
-            f"{place} is English-German; got config.data.source={source!r} and "
+            f"{spec} is English-German; got config.data.source={source!r} and "
             f"config.data.target={target!r}; want 'en' and 'de', in either order"
         )
-    grammar.check_split(split, place)
+    grammar.check_split(split, spec)
 
     def both() -> Iterator[Pair]:
         for english, german in grammar.pairs(split):
@@ -128,7 +128,7 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
 
     direction = f"{source}-{target}".encode()
     return Corpus(
-        place,
+        spec,
         split,
         source,
         target,
@@ -199,13 +199,13 @@ def _side(prefix: Path, language: str) -> Path:
     of_one = Path(str(prefix).removesuffix(".gz"))
     if prefix.is_file() and of_one.suffix:
         raise UserError(
-            f"{plain} does not exist: a place is the prefix of two files, and {prefix} "
-            f"is one of them; leave out {prefix.name.removeprefix(of_one.stem)}: want "
-            f"{of_one.with_suffix('')}"
+            f"{plain} does not exist: the prefix of two files names a corpus, and "
+            f"{prefix} is one of them; leave out "
+            f"{prefix.name.removeprefix(of_one.stem)}: want {of_one.with_suffix('')}"
         )
     raise UserError(
         f"{plain} does not exist, nor does {plain.name}.gz; {similar_files(prefix)}. A "
-        "place is a prefix: 'news' stands for news.en and news.de (config.data.source "
+        "spec is a prefix: 'news' stands for news.en and news.de (config.data.source "
         "and target)"
     )
 
@@ -226,22 +226,22 @@ def symbols_of(prefix: Path) -> tuple[str, ...]:
 # ------------------------------------------------------------------ one-sided text
 
 
-def open_lines(place: str, source: str, target: str, folder: str = "") -> Corpus:
+def open_lines(spec: str, source: str, target: str, folder: str = "") -> Corpus:
     """Opens one-sided text, for language models; an example is ("", line).
 
-    A place is a text file, plain or `.gz`, one example a line; or one of sentence pairs
+    A spec is a text file, plain or `.gz`, one example a line; or one of sentence pairs
     with a scheme, such as `grammar:train`, of which the target is read. Raises
     UserError if there is none.
     """
-    if scheme_of(place):
+    if scheme_of(spec):
         return derived(
-            open_corpus(place, source, target, folder),
+            open_corpus(spec, source, target, folder),
             "targets",
             lambda pairs: (("", line) for _, line in pairs),
             source="",
             target="lines",
         )
-    named = in_folder(place, folder)
+    named = in_folder(spec, folder)
     file = next(filter(Path.is_file, (named, Path(f"{named}.gz"))), None)
     if file is None:
         raise UserError(
@@ -279,7 +279,7 @@ def documents(corpus: Corpus) -> Corpus:
                 yield "", "\n".join(lines)
 
     complaint = (
-        f"{corpus.place} has no document: all its lines are empty; want text, with an "
+        f"{corpus.spec} has no document: all its lines are empty; want text, with an "
         "empty line between two documents"
     )
     return derived(
@@ -308,45 +308,45 @@ def tagged(corpus: Corpus, subtask: str, tag: str) -> Corpus:
         corpus,
         tag,
         lambda pairs: ((f"{tag} {source}", target) for source, target in pairs),
-        place=f"{subtask}:{corpus.place}",
+        spec=f"{subtask}:{corpus.spec}",
         name=f"{subtask}.{corpus.name}",
         subtask=subtask,
         tag=tag,
     )
 
 
-# -------------------------------------------------------------------------- places
+# -------------------------------------------------------------------------- specs
 
 
-def in_folder(place: str, folder: str) -> Path:
-    """The file or prefix that a place names; an absolute place ignores the folder."""
-    return Path(folder).expanduser() / Path(place).expanduser()
+def in_folder(spec: str, folder: str) -> Path:
+    """The file or prefix that a spec names; an absolute spec ignores the folder."""
+    return Path(folder).expanduser() / Path(spec).expanduser()
 
 
-def scheme_of(place: str) -> str:
-    """The beginning of a place that is not files: "grammar", "tfds"; or ""."""
-    scheme, colon, _ = place.partition(":")
+def scheme_of(spec: str) -> str:
+    """The beginning of a spec that is not files: "grammar", "tfds"; or ""."""
+    scheme, colon, _ = spec.partition(":")
     return scheme if colon and scheme in ("grammar", "tfds") else ""
 
 
-def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens the corpus at one place.
+def open_corpus(spec: str, source: str, target: str, folder: str = "") -> Corpus:
+    """Opens the corpus at one spec.
 
     Args:
-      place: See the top of this file.
+      spec: See the top of this file.
       source, target: The languages to translate from and into.
       folder: The folder where relative prefixes start.
 
     Raises:
       UserError: An unknown split or data set, or languages that it does not have.
     """
-    scheme = scheme_of(place)
+    scheme = scheme_of(spec)
     if scheme == "grammar":
-        return grammar_corpus(place.removeprefix("grammar:"), source, target)
+        return grammar_corpus(spec.removeprefix("grammar:"), source, target)
     if scheme == "tfds":
-        split = TfdsSplit(place, source, target)
+        split = TfdsSplit(spec, source, target)
         return Corpus(
-            place,
+            spec,
             split.name,
             source,
             target,
@@ -354,50 +354,50 @@ def open_corpus(place: str, source: str, target: str, folder: str = "") -> Corpu
             split.fingerprint,
             is_here=split.is_prepared,
         )
-    return file_corpus(in_folder(place, folder), source, target)
+    return file_corpus(in_folder(spec, folder), source, target)
 
 
 def open_corpora(
-    places: str, source: str, target: str, folder: str = "", weights: bool = False
+    specs: str, source: str, target: str, folder: str = "", weights: bool = False
 ) -> list[Corpus]:
-    """Opens the parallel corpora at several places.
+    """Opens the parallel corpora at several specs.
 
     Args:
       source: The language to translate from; file names end in it.
       target: The language to translate into; file names end in it.
-      others: As for `open_places`.
+      others: As for `open_specs`.
     """
 
-    def open_one(place: str, folder: str) -> Corpus:
-        return open_corpus(place, source, target, folder)
+    def open_one(spec: str, folder: str) -> Corpus:
+        return open_corpus(spec, source, target, folder)
 
-    return open_places(places, open_one, folder, weights)
+    return open_specs(specs, open_one, folder, weights)
 
 
-def open_places(
-    places: str,
+def open_specs(
+    specs: str,
     open_one: Callable[[str, str], Corpus],
     folder: str = "",
     weights: bool = False,
 ) -> list[Corpus]:
-    """Opens the corpora at places separated by commas, in order, by `open_one`.
+    """Opens the corpora at specs separated by commas, in order, by `open_one`.
 
-    `weights` is True if places may end in a weight, as in training text.
+    `weights` is True if specs may end in a weight, as in training text.
 
     Raises:
       UserError: A weight that is not a number above 0, or that is not allowed here; a
-        place that is given twice or cannot be opened.
+        spec that is given twice or cannot be opened.
     """
     corpora: dict[str, Corpus] = {}
-    for written in split_places(places):
+    for written in split_specs(specs):
         # Files may have a name such as "news@2.en"; then "@2" need not be a weight.
         exists = "@" in written and _has_files(in_folder(written, folder))
-        place, weight = _split_weight(written, weights, exists)
-        corpus = open_one(place, folder)
-        if corpus.place in corpora:
-            fix = f"; for twice an epoch write {place}@2" if weights else ""
-            raise UserError(f"{places!r} names {place} twice; want it once{fix}")
-        corpora[corpus.place] = dataclasses.replace(corpus, weight=weight)
+        spec, weight = _split_weight(written, weights, exists)
+        corpus = open_one(spec, folder)
+        if corpus.spec in corpora:
+            fix = f"; for twice an epoch write {spec}@2" if weights else ""
+            raise UserError(f"{specs!r} names {spec} twice; want it once{fix}")
+        corpora[corpus.spec] = dataclasses.replace(corpus, weight=weight)
     return list(corpora.values())
 
 
@@ -407,9 +407,9 @@ def _has_files(prefix: Path) -> bool:
     return any(n == prefix.name or n.startswith(f"{prefix.name}.") for n in names)
 
 
-def split_places(places: str) -> list[str]:
-    """Splits a string into its places; weights, if any, stay part of them."""
-    return [place for place in map(str.strip, places.split(",")) if place]
+def split_specs(specs: str) -> list[str]:
+    """Splits a string into its specs; weights, if any, stay part of them."""
+    return [spec for spec in map(str.strip, specs.split(",")) if spec]
 
 
 def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:
@@ -418,7 +418,7 @@ def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float
     File names may have an @ too. If `weights` are allowed, a number after the last @ is
     a weight, and anything else is an error unless such files exist.
     """
-    place, at, number = written.rpartition("@")
+    spec, at, number = written.rpartition("@")
     if not at or "/" in number or (exists and not weights):
         return written, 1.0
     # re.A: `\d` would also match the digits of other scripts.
@@ -426,14 +426,14 @@ def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float
     if not weights and weight:
         raise UserError(
             f"{written}: only training text has weights; a dev or test set is read "
-            f"completely and once, so want {place}"
+            f"completely and once, so want {spec}"
         )
-    if place and weight:
-        return place.rstrip(), weight
+    if spec and weight:
+        return spec.rstrip(), weight
     if exists or not weights:
         return written, 1.0
-    place = place or "news"
+    spec = spec or "news"
     raise UserError(
-        f"{written} is not a place with a weight; want PLACE@NUMBER, where NUMBER > 0 "
-        f"says how many times an epoch reads PLACE, such as {place}@2 or {place}@0.5"
+        f"{written} is not a corpus with a weight; want CORPUS@NUMBER, where NUMBER "
+        f"> 0 says how many times an epoch reads CORPUS, such as {spec}@2 or {spec}@0.5"
     )

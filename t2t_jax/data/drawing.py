@@ -93,7 +93,7 @@ def tempered(
     """Computes how many times an epoch reads each corpus, at a temperature T > 0.
 
     An epoch draws sum(size * weight) pairs, whatever the temperature. At T = 1 the
-    weights of the places are the answer; another temperature keeps them as factors.
+    weights of the specs are the answer; another temperature keeps them as factors.
     """
     drawn = sum(size * weight for size, weight in zip(sizes, weights, strict=True))
     if temperature == 1 or not drawn:  # exactly the weights, without rounding errors

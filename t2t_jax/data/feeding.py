@@ -22,7 +22,7 @@ import numpy as np
 
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch
-from t2t_jax.data.corpus import split_places
+from t2t_jax.data.corpus import split_specs
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
 from t2t_jax.data.tfds import import_tensorflow
@@ -290,13 +290,13 @@ class BatchLookup:
         """Yields the pairs of the batch at a position, in the order of its rows.
 
         Yields:
-          A dict of `row` (in the batch), `corpus` (a place of `config.data.train`),
+          A dict of `row` (in the batch), `corpus` (a spec of `config.data.train`),
           `line` (in that corpus before cleaning, from 1), and `source` and `target`
           (the text that the tokens decode to, as the model saw them).
         """
         varied, plan = self._epoch(position.epoch)
         layout = plan[position.batch]
-        places = split_places(self._config.data.train)
+        specs = split_specs(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         source, target = self._tokens(varied, position.epoch, layout)
@@ -309,7 +309,7 @@ class BatchLookup:
             corpus = int(np.searchsorted(first, pair, side="right")) - 1
             yield {
                 "row": row,
-                "corpus": places[corpus],
+                "corpus": specs[corpus],
                 "line": int(self._pairs.line[pair]),
                 "source": source,
                 "target": target,

@@ -117,7 +117,7 @@ def _write_pairs(
     """
     # 16 bits hold the ids of most vocabularies, in half the space.
     dtype = np.uint16 if max(vocabulary.sizes) <= 1 << 16 else np.int32
-    places = [corpus.place for corpus in corpora]
+    specs = [corpus.spec for corpus in corpora]
     cleaner = Cleaner(config, examples.sides)
     sizes = [0] * len(corpora)
     lengths: tuple[list, list] = ([], [])
@@ -145,13 +145,13 @@ def _write_pairs(
     # Every pair is either kept or counted as dropped.
     assert cleaner.read == sum(sizes) + sum(cleaner.dropped.values())
     if not sum(sizes):
-        raise UserError(_nothing_left(places, cleaner, config))
+        raise UserError(_nothing_left(specs, cleaner, config))
     for side, kept in zip(("source", "target"), lengths, strict=True):
         offsets = np.zeros(sum(sizes) + 1, np.int64)
         np.cumsum(np.concatenate(kept), out=offsets[1:])
         np.save(folder / f"{side}.offsets.npy", offsets)
     np.save(folder / "line.npy", np.concatenate(lines))
-    (folder / "left_out.txt").write_text(cleaner.show(places), encoding="utf-8")
+    (folder / "left_out.txt").write_text(cleaner.show(specs), encoding="utf-8")
     meta = {
         "dtype": np.dtype(dtype).name,
         "read": cleaner.read,
@@ -161,7 +161,7 @@ def _write_pairs(
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-def _nothing_left(places: list[str], cleaner: Cleaner, config: DataConfig) -> str:
+def _nothing_left(specs: list[str], cleaner: Cleaner, config: DataConfig) -> str:
     """The error message if cleaning dropped every pair: the counts, what to change."""
     counts = [f"{count:,} {rule}" for rule, count in cleaner.dropped.items()]
     fields = [
@@ -170,7 +170,7 @@ def _nothing_left(places: list[str], cleaner: Cleaner, config: DataConfig) -> st
         if field and cleaner.dropped[rule]
     ]
     return (
-        f"no training pair is left of {', '.join(places)}: of {cleaner.read:,} read, "
+        f"no training pair is left of {', '.join(specs)}: of {cleaner.read:,} read, "
         f"{', '.join(counts)}; "
         + (f"change {' or '.join(fields)}" if fields else "want lines with words")
     )

@@ -1,12 +1,12 @@
 """Sentence pairs from TensorFlow Datasets (TFDS): `tfds:wmt14_translate/de-en:train`.
 
-A place is `tfds:NAME[/CONFIG][:VERSION]:SPLIT`. The split may be a slice or a sum in
+A spec is `tfds:NAME[/CONFIG][:VERSION]:SPLIT`. The split may be a slice or a sum in
 the syntax of TFDS (`train[:10000]`, `train[:5%]`, `train+validation`).
 
 Data sets are stored in `$TFDS_DATA_DIR`, or in `~/tensorflow_datasets`. A prepared data
 set is read without its code and without a network. A missing one is downloaded and
 prepared when it is first read; but wrong names, wrong languages and a missing network
-are reported as soon as the place is opened.
+are reported as soon as the spec is opened.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ BATCH = 4_096  # records parsed together; one by one takes 20 times as long
 LINES = 1  # part of every fingerprint; increment it when records give other lines
 VERSION = r"\d+\.\d+\.\d+"
 
-# The look-ahead refuses a place that ends in its version: the split would be missing.
-PLACE = re.compile(
+# The look-ahead refuses a spec that ends in its version: the split would be missing.
+SPEC = re.compile(
     rf"tfds:([A-Za-z]\w*)(?:/([^:/]+))?(?::({VERSION}))?:(?!{VERSION}$)([^:/].*)"
 )
 
@@ -50,7 +50,7 @@ class TfdsSplit:
         data set; a missing data set and no network; TensorFlow is not installed.
     """
 
-    place: str
+    spec: str
     source: str
     target: str
 
@@ -64,9 +64,9 @@ class TfdsSplit:
     @functools.cached_property
     def _parts(self) -> tuple[str, str, str, str]:
         """The name, config, version and split; config and version may be empty."""
-        if not (parts := PLACE.fullmatch(self.place)):
+        if not (parts := SPEC.fullmatch(self.spec)):
             raise UserError(
-                f"{self.place}: want tfds:NAME:SPLIT, tfds:NAME/CONFIG:SPLIT or "
+                f"{self.spec}: want tfds:NAME:SPLIT, tfds:NAME/CONFIG:SPLIT or "
                 "tfds:NAME/CONFIG:VERSION:SPLIT, such as "
                 "tfds:wmt14_translate/de-en:train"
             )
@@ -75,7 +75,7 @@ class TfdsSplit:
 
     @property
     def name(self) -> str:
-        """The place as part of a file name: `wmt14_translate-de-en-train-to5pct`."""
+        """The spec as part of a file name: `wmt14_translate-de-en-train-to5pct`."""
         name = "-".join(filter(None, self._parts))
         for sign, word in {"[": "-", "]": "", ":": "to", "%": "pct"}.items():
             name = name.replace(sign, word)
@@ -101,7 +101,7 @@ class TfdsSplit:
             yield from zip(*sides, strict=True)
             count += len(sides[0])
         if not count:
-            raise UserError(f"{self.place} is empty; name a split with sentences")
+            raise UserError(f"{self.spec} is empty; name a split with sentences")
 
     def fingerprint(self) -> str:
         """A hash of the split's record files; reads all of them."""
@@ -120,7 +120,7 @@ class TfdsSplit:
                 line = sentence.decode("utf-8")
             except UnicodeDecodeError as e:
                 raise UserError(
-                    f"{self.place}, example {number:,}, {language!r}: byte "
+                    f"{self.spec}, example {number:,}, {language!r}: byte "
                     f"{e.start + 1} (0x{sentence[e.start]:02x}) is not UTF-8; prepare "
                     "the data set again with text in UTF-8"
                 ) from None
@@ -131,7 +131,7 @@ class TfdsSplit:
 
     def _batches(self) -> Iterator[dict[str, Any]]:
         """Yields batches of sentences as bytes, keyed by language."""
-        tf, _ = import_tfds(self.place)
+        tf, _ = import_tfds(self.spec)
         text = tf.io.FixedLenFeature((), tf.string)
         features = {self.source: text, self.target: text}
         for shard in self._shards():
@@ -162,7 +162,7 @@ class TfdsSplit:
         self._check_languages(info)
         if info.file_format.value != "tfrecord":
             raise UserError(
-                f"{self.place} is stored as {info.file_format.value}; want tfrecord, "
+                f"{self.spec} is stored as {info.file_format.value}; want tfrecord, "
                 "of download_and_prepare(file_format='tfrecord')"
             )
         wanted = self._parts[-1]
@@ -170,32 +170,32 @@ class TfdsSplit:
             split = part.partition("[")[0].strip()
             if split not in info.splits and split != "all":
                 hint = did_you_mean(split, info.splits)
-                raise UserError(f"{self.place}: no such split {split!r}{hint}")
+                raise UserError(f"{self.spec}: no such split {split!r}{hint}")
         try:
             shards = info.splits[wanted].file_instructions
         except (ValueError, NotImplementedError) as e:  # a wrong slice
-            raise UserError(f"{self.place}: {str(e).splitlines()[-1]}") from None
+            raise UserError(f"{self.spec}: {str(e).splitlines()[-1]}") from None
         for shard in shards:
             if not epath.Path(shard.filename).exists():
                 raise self._broken(f"{shard.filename} is missing")
         return shards
 
     def _check_languages(self, info) -> None:
-        _, tfds = import_tfds(self.place)
+        _, tfds = import_tfds(self.spec)
         text = tfds.features.Text
         features = dict(info.features or {}).items()
         languages = sorted(name for name, kind in features if isinstance(kind, text))
         for wanted in (self.source, self.target):
             if wanted not in languages:
                 raise UserError(
-                    f"{self.place} has no {wanted!r} (config.data.source="
+                    f"{self.spec} has no {wanted!r} (config.data.source="
                     f"{self.source!r}, config.data.target={self.target!r}); its "
                     f"languages are: {', '.join(languages) or 'none'}"
                 )
 
     def _broken(self, what: str) -> UserError:
         return UserError(
-            f"{self.place} is incomplete or damaged: {what}. Copy it again to "
+            f"{self.spec} is incomplete or damaged: {what}. Copy it again to "
             f"{data_folder()}, or delete it there to have it downloaded again"
         )
 
@@ -209,7 +209,7 @@ class TfdsSplit:
 
     def _find(self):
         """TFDS's reader of the data set, or None if it is not prepared."""
-        _, tfds = import_tfds(self.place)
+        _, tfds = import_tfds(self.spec)
         name, config, version, _ = self._parts
         given = {"config": config} if config else {}
         given |= {"version": version} if version else {}
@@ -224,32 +224,32 @@ class TfdsSplit:
 
     def _code(self):
         """TFDS's code that downloads and prepares the data set; refuses wrong names."""
-        _, tfds = import_tfds(self.place)
+        _, tfds = import_tfds(self.spec)
         name, config, version, split = self._parts
         try:
             code = tfds.builder_cls(name)
         except tfds.core.registered.DatasetNotFoundError:
             raise UserError(
-                f"{self.place} is not in {data_folder()}" + self._instead(tfds)
+                f"{self.spec} is not in {data_folder()}" + self._instead(tfds)
             ) from None
         configs = [*code.builder_configs]
         if config and config not in configs:
             hint = did_you_mean(config, configs) if configs else "; leave it out"
-            raise UserError(f"{self.place}: {name} has no config {config!r}{hint}")
+            raise UserError(f"{self.spec}: {name} has no config {config!r}{hint}")
         given = {"config": config or None, "version": version or None}
         try:
             builder = code(data_dir=data_folder(), **given)
         except (AssertionError, ValueError) as e:  # no such version
-            raise UserError(f"{self.place}: {e}") from None
+            raise UserError(f"{self.spec}: {e}") from None
         self._check_languages(builder.info)
         urls = [builder.info.homepage or ""]
         # url_infos imports importlib_resources, which TFDS 4.9.10 does not install.
         with contextlib.suppress(ImportError):
             urls += builder.url_infos or []
         if reason := unreachable(urls, NETWORK_SECONDS):
-            dataset = self.place.removeprefix("tfds:").removesuffix(f":{split}")
+            dataset = self.spec.removeprefix("tfds:").removesuffix(f":{split}")
             raise UserError(
-                f"{self.place} is not in {data_folder()}, and there is no network to "
+                f"{self.spec} is not in {data_folder()}, and there is no network to "
                 f"download it ({reason}). Prepare it on a machine with network: "
                 'python -c "import tensorflow_datasets as tfds; '
                 f"tfds.builder('{dataset}').download_and_prepare()\", then copy its "
@@ -274,7 +274,7 @@ class TfdsSplit:
 
     def _prepare(self) -> None:
         """Downloads and prepares the data set."""
-        _, tfds = import_tfds(self.place)
+        _, tfds = import_tfds(self.spec)
         builder = self._code()
         say(f"downloading {builder.info.full_name} to {data_folder()}, once")
         try:
@@ -284,7 +284,7 @@ class TfdsSplit:
         except Exception as e:  # hosts, disks and the data set's code raise many types
             hint = f"; pip install {e.name}" if isinstance(e, ImportError) else ""
             raise UserError(
-                f"{self.place} could not be prepared: {type(e).__name__}: {e}{hint}"
+                f"{self.spec} could not be prepared: {type(e).__name__}: {e}{hint}"
             ) from e
 
 
@@ -297,11 +297,11 @@ def data_folder() -> str:
     return os.path.expanduser(folder)
 
 
-def import_tfds(place: str):
+def import_tfds(spec: str):
     """Imports TensorFlow and TFDS: no messages, no accelerators, no Google Cloud.
 
     Raises:
-      UserError: One of them is not installed; the message names the place.
+      UserError: One of them is not installed; the message names the spec.
     """
     try:
         tf = import_tensorflow()
@@ -309,7 +309,7 @@ def import_tfds(place: str):
         from tensorflow_datasets.core.utils import gcs_utils
     except ImportError as e:
         raise UserError(
-            f"{place} is read by TensorFlow Datasets, which is not installed ({e}): "
+            f"{spec} is read by TensorFlow Datasets, which is not installed ({e}): "
             "pip install tensorflow tensorflow-datasets; or name two text files by "
             "their prefix, such as news for news.en and news.de"
         ) from None

@@ -306,9 +306,9 @@ class Variation:
         """Raises UserError if the text is not what it was when it was prepared."""
         fingerprints = [corpus.fingerprint() for corpus in self.corpora]
         if pairs.key != prepared_key(fingerprints, self.vocabulary, self.config):
-            places = ", ".join(corpus.place for corpus in self.corpora)
+            specs = ", ".join(corpus.spec for corpus in self.corpora)
             raise UserError(
-                f"the text of {places} has changed since it was prepared, and epochs "
+                f"the text of {specs} has changed since it was prepared, and epochs "
                 "of varied text are made from it; put the text back"
             )
 

@@ -62,7 +62,7 @@ def score_provenance(
         source_first=hashed(sources[:1]),
         reference_first=hashed(references[:1]),
         # Also within a mixture: en-de:grammar:test.
-        synthetic="grammar" in corpus.place.split(":")[:-1],
+        synthetic="grammar" in corpus.spec.split(":")[:-1],
     )
     resampled = len(sources) <= LONGEST
     # The versions among these facts go into `versions` instead.

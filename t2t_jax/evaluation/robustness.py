@@ -51,7 +51,7 @@ def damaged(corpus: Corpus, damage: str) -> Corpus:
         corpus,
         damage,
         changed,
-        place=f"{corpus.place}+{damage}",
+        spec=f"{corpus.spec}+{damage}",
         name=f"{corpus.name}+{damage}",
         compare_with=(
             "damaged text, without published numbers; compare only with systems scored "

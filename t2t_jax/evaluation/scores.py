@@ -15,7 +15,7 @@ from etils import epath
 
 from t2t_jax import __version__
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, split_places
+from t2t_jax.data.corpus import Corpus, split_specs
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
@@ -51,7 +51,7 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
     for corpus in corpora:
         if (other := seen.setdefault(corpus.name, corpus)) is not corpus:
             raise UserError(
-                f"the test sets {other.place} and {corpus.place} are both called "
+                f"the test sets {other.spec} and {corpus.spec} are both called "
                 f"{corpus.name!r}, which also names the files of scores; rename one"
             )
     return corpora
@@ -191,7 +191,7 @@ def _inputs(
     if len(translator.members) == 1:
         of_members = {name: value for name, (value,) in of_members.items()}
     return {
-        "set": corpus.place,
+        "set": corpus.spec,
         "lines": len(sources),
         "sha256": _hash(sources, references),
         **of_members,
@@ -247,7 +247,7 @@ def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
         exist, is not UTF-8 or differs in length from its set; a set is too long for a
         bootstrap.
     """
-    names = split_places(files)
+    names = split_specs(files)
     if len(names) != len(corpora):
         sets = ", ".join(corpus.name for corpus in corpora)
         raise UserError(
@@ -267,12 +267,12 @@ def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
     lines, wanted = list(read_lines(file)), sum(1 for _ in corpus.pairs())
     if len(lines) != wanted:
         raise UserError(
-            f"--baseline: {file} has {len(lines):,} lines, but {corpus.place} has "
+            f"--baseline: {file} has {len(lines):,} lines, but {corpus.spec} has "
             f"{wanted:,}; want an answer to each example, in the same order"
         )
     if wanted > LONGEST:
         raise UserError(
-            f"--baseline: {corpus.place} has {wanted:,} lines, but the bootstrap takes "
+            f"--baseline: {corpus.spec} has {wanted:,} lines, but the bootstrap takes "
             f"at most {LONGEST:,}; use a part of the set"
         )
     return lines

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, open_places, split_places
+from t2t_jax.data.corpus import Corpus, open_specs, split_specs
 from t2t_jax.data.tokenizers.training import existing_tokenizer
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -30,7 +30,7 @@ from t2t_jax.run.train import train
 from t2t_jax.tasks.table import task_of
 from t2t_jax.workdir import TOKENIZERS, Workdir
 
-ORIGINAL = "original"  # stands for the places of the input in `mix`
+ORIGINAL = "original"  # stands for the input in `mix`
 NAME = "distilled"  # of the text in the student's workdir
 STAGES = ("translate", "train")
 FIELDS = "tokenizer", "source_tokenizer"  # of `config.data`, as `Vocabulary.sides`
@@ -38,7 +38,7 @@ FIELDS = "tokenizer", "source_tokenizer"  # of `config.data`, as `Vocabulary.sid
 
 def distill(
     teachers: Sequence[str],
-    places: str,
+    specs: str,
     config: Config,
     workdir: str | Path,
     *,
@@ -56,14 +56,14 @@ def distill(
 
     Args:
       teachers: workdirs; several are an ensemble.
-      places: the text whose source lines are translated, as `config.data.train` without
+      specs: the text whose source lines are translated, as `config.data.train` without
         weights; relative to the current folder. Without references, the source file is
         enough.
       config: the student's; its `data.train` is replaced, and its tokenizer is the
         teacher's unless it names another one.
       workdir: the student's.
       recipe: what is searched and chosen; by default the teacher's best translation.
-      mix: further places of training text, with weights; `original` is `places`.
+      mix: further specs of training text, with weights; `original` is `specs`.
       word_level: whether the student also learns the teacher's distributions of tokens.
       prefix: of the text's files; by default `distilled` in the workdir.
       checkpoint, dtype: the teacher's, as for `Translator.load`.
@@ -89,9 +89,9 @@ def distill(
         theirs = teacher.config()
         _check_teacher(theirs, teachers, workdir)
         data = theirs.data
-        mixed = [place.partition("@")[0] for place in split_places(mix)]
+        mixed = [spec.partition("@")[0] for spec in split_specs(mix)]
         references = recipe.by != PROBABILITY or ORIGINAL in mixed
-        corpora = open_input(places, data.source, data.target, references)
+        corpora = open_input(specs, data.source, data.target, references)
         config = student_config(config, teachers, prefix, corpora, mix, word_level)
         trains = only != "translate" and shard[1] == 1
         if trains:
@@ -216,10 +216,10 @@ def student_config(
         _check_pieces(config, teacher)
         options = {**config.train.options, "teacher": ",".join(map(str, teachers))}
         config = fields.changed(config, "train", loss="distillation", options=options)
-    places = [str(prefix), *_mixed(mix, corpora)]
-    if unclear := [place for place in places if "," in place]:
-        raise UserError(f"{unclear[0]}: a comma separates places; want a name without")
-    return fields.changed(config, "data", train=",".join(places))
+    specs = [str(prefix), *_mixed(mix, corpora)]
+    if unclear := [spec for spec in specs if "," in spec]:
+        raise UserError(f"{unclear[0]}: a comma separates corpora; want a name without")
+    return fields.changed(config, "data", train=",".join(specs))
 
 
 def _check_pieces(config: Config, teacher: Workdir) -> None:
@@ -239,18 +239,18 @@ def _check_pieces(config: Config, teacher: Workdir) -> None:
 
 
 def _mixed(mix: str, corpora: Sequence[Corpus]) -> list[str]:
-    """The places of `mix`, in which `original` is replaced by those of the corpora."""
-    places = []
-    for place in split_places(mix):
-        name, at, weight = place.partition("@")
+    """The specs of `mix`, in which `original` is replaced by those of the corpora."""
+    specs = []
+    for spec in split_specs(mix):
+        name, at, weight = spec.partition("@")
         if name != ORIGINAL:
-            places.append(place)
+            specs.append(spec)
             continue
         for corpus in corpora:
-            # A relative place of a config would start at `config.data.dir`.
-            whole = corpus.prefix.absolute() if corpus.prefix else corpus.place
-            places.append(f"{whole}{at}{weight}")
-    return places
+            # A relative spec of a config would start at `config.data.dir`.
+            whole = corpus.prefix.absolute() if corpus.prefix else corpus.spec
+            specs.append(f"{whole}{at}{weight}")
+    return specs
 
 
 def _check_teacher(
@@ -275,6 +275,6 @@ def _check_student(config: Config, workdir: str | Path, teacher: Workdir) -> Non
         Workdir.open(workdir).changes(config)
     task = task_of(config)
     build(config.model, *teacher.vocabulary().sizes)
-    for places in (config.data.dev, config.data.test):
-        for corpus in open_places(places, task.open, config.data.dir):
+    for specs in (config.data.dev, config.data.test):
+        for corpus in open_specs(specs, task.open, config.data.dir):
             collections.deque(corpus.pairs(), maxlen=0)

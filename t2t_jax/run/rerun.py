@@ -15,7 +15,7 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import open_places
+from t2t_jax.data.corpus import open_specs
 from t2t_jax.data.feeding import BatchLookup, Position, feeder_name
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.prepare import find_prepared, training_pairs
@@ -93,7 +93,7 @@ def open_text(workdir: Workdir) -> RunText:
     config, vocabulary = workdir.config(), workdir.vocabulary()
     arrays = find_prepared(workdir.text())
     task, data = task_of(config), config.data
-    corpora = open_places(data.train, task.open, data.dir, weights=True)
+    corpora = open_specs(data.train, task.open, data.dir, weights=True)
     pairs = training_pairs(corpora, vocabulary, task.data(), task, arrays)
     return RunText(workdir, config, vocabulary, task, pairs)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from t2t_jax import __version__
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.corpus import Corpus, Pair, file_corpus, open_corpus, open_places
+from t2t_jax.data.corpus import Corpus, Pair, file_corpus, open_corpus, open_specs
 from t2t_jax.data.text_files import (
     HASHES_ENDING,
     encode_line,
@@ -108,22 +108,22 @@ class Recipe:
         return choose
 
 
-def open_input(places: str, source: str, target: str, references: bool) -> list[Corpus]:
+def open_input(specs: str, source: str, target: str, references: bool) -> list[Corpus]:
     """Opens the text whose source lines a teacher translates.
 
     Args:
-      places: as `config.data.train` without weights, relative to the current folder.
+      specs: as `config.data.train` without weights, relative to the current folder.
       references: True if both sides are needed; else the source file is enough.
     """
 
-    def open_one(place: str, folder: str) -> Corpus:
-        corpus = open_corpus(place, source, target, folder)
+    def open_one(spec: str, folder: str) -> Corpus:
+        corpus = open_corpus(spec, source, target, folder)
         if not (prefix := corpus.prefix):
             return corpus
         if not (file := find_file(prefix, source)):
             there = sorted(f.name for f in prefix.parent.glob(f"{prefix.name}.*"))
             raise UserError(
-                f"--input={place} has no {prefix.name}.{source} (or .gz), and the "
+                f"--input={spec} has no {prefix.name}.{source} (or .gz), and the "
                 f"teacher translates {source} -> {target}; there "
                 + (f"are {', '.join(there[:6])}" if there else "is no such file")
             )
@@ -136,9 +136,9 @@ def open_input(places: str, source: str, target: str, references: bool) -> list[
             fingerprint=lambda: file_hash(file),
         )
 
-    corpora = open_places(places, open_one)
+    corpora = open_specs(specs, open_one)
     if not corpora:
-        raise UserError(f"--input={places!r} names no text; want a PREFIX")
+        raise UserError(f"--input={specs!r} names no text; want a PREFIX")
     return corpora
 
 

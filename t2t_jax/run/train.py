@@ -14,7 +14,7 @@ from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import Plan
-from t2t_jax.data.corpus import Corpus, Pair, open_places, symbols_of
+from t2t_jax.data.corpus import Corpus, Pair, open_specs, symbols_of
 from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.prepare import report_lines
@@ -200,12 +200,12 @@ def _open_text(
         raise UserError(
             "config.data.train is empty; name the training text: --config.data.train="
             "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train. The "
-            "places of other tasks are in docs/tasks.md"
+            "corpora of other tasks are in docs/tasks.md"
         )
-    training = open_places(data.train, task.open, data.dir, weights=True)
+    training = open_specs(data.train, task.open, data.dir, weights=True)
     _check_symbols(task, training)
     dev, tests = (
-        open_places(places, task.open, data.dir) for places in (data.dev, data.test)
+        open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)
     )
     return training, dev, distinct(tests)
 

@@ -1,6 +1,6 @@
 """Classification: a sentence in, one of a few labels out.
 
-A place is the prefix of a file PREFIX.tsv, plain or `.gz`, with a sentence, a tab and a
+A spec is the prefix of a file PREFIX.tsv, plain or `.gz`, with a sentence, a tab and a
 label in each line; or `grammar:SPLIT`, whose sentences are labelled by their last mark.
 """
 
@@ -17,7 +17,7 @@ from t2t_jax.data.corpus import (
     in_folder,
     named_hash,
     open_corpus,
-    open_places,
+    open_specs,
     scheme_of,
 )
 from t2t_jax.data.text_files import file_hash, find_file, not_empty, read_lines
@@ -55,10 +55,10 @@ class Classification(Task):
         classification.OF_LABELS | classification.OF_PROBABILITIES
     )
 
-    def open(self, place: str, folder: str = "") -> Corpus:
+    def open(self, spec: str, folder: str = "") -> Corpus:
         """Opens labelled text: PREFIX.tsv, or `grammar:SPLIT`."""
         data = self.config.data
-        return open_labelled(place, data.source, data.target, folder)
+        return open_labelled(spec, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -123,16 +123,16 @@ class Classification(Task):
             )
         if len(labels) < 2:
             raise UserError(
-                f"all of {', '.join(c.place for c in corpora)} has the label "
+                f"all of {', '.join(c.spec for c in corpora)} has the label "
                 f"{labels[0]!r}; want examples of at least two labels to tell apart"
             )
         remedy = "Add it to config.task.options.labels, correct it, or remove the line"
         for corpus in corpora:
-            check_labels(corpus.pairs(), labels, corpus.place, remedy)
+            check_labels(corpus.pairs(), labels, corpus.spec, remedy)
         data = self.config.data
-        for places in (data.dev, data.test):
-            for corpus in open_places(places, self.open, data.dir):
-                check_labels(corpus.pairs(), labels, corpus.place)
+        for specs in (data.dev, data.test):
+            for corpus in open_specs(specs, self.open, data.dir):
+                check_labels(corpus.pairs(), labels, corpus.spec)
         return labels
 
     def respond(
@@ -183,7 +183,7 @@ class Classification(Task):
 def check_labels(
     pairs: Iterable[Pair],
     labels: Collection[str],
-    place: str,
+    spec: str,
     remedy: str = "The training text has no example of it: correct it, or remove the "
     "line",
 ) -> None:
@@ -191,19 +191,19 @@ def check_labels(
     for number, (_, label) in enumerate(pairs, 1):
         if label not in labels:
             raise UserError(
-                f"{place}, line {number:,}: unknown label {label!r}"
+                f"{spec}, line {number:,}: unknown label {label!r}"
                 f"{did_you_mean(label, labels)}. {remedy}"
             )
 
 
-def open_labelled(place: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens labelled text at one place; sentences of the grammar are in `source`.
+def open_labelled(spec: str, source: str, target: str, folder: str = "") -> Corpus:
+    """Opens labelled text at one spec; sentences of the grammar are in `source`.
 
-    Raises UserError if the grammar has no such split, or the place holds no labels.
+    Raises UserError if the grammar has no such split, or the spec holds no labels.
     """
-    if (scheme := scheme_of(place)) == "grammar":
+    if (scheme := scheme_of(spec)) == "grammar":
         return derived(
-            open_corpus(place, source, target, folder),
+            open_corpus(spec, source, target, folder),
             f"last marks {MARKS}",
             lambda pairs: ((line[:-1], MARKS[line[-1]]) for line, _ in pairs),
             source="text",
@@ -211,10 +211,10 @@ def open_labelled(place: str, source: str, target: str, folder: str = "") -> Cor
         )
     if scheme == "tfds":
         raise UserError(
-            f"{place} holds pairs of sentences and no labels; want the prefix of a "
+            f"{spec} holds pairs of sentences and no labels; want the prefix of a "
             "file PREFIX.tsv, or grammar:train"
         )
-    return labelled_file(in_folder(place, folder))
+    return labelled_file(in_folder(spec, folder))
 
 
 def labelled_file(prefix: Path) -> Corpus:
@@ -252,7 +252,7 @@ def _file(prefix: Path) -> Path:
         hint = f"; write {name!r}, without the ending"
     raise UserError(
         f"{prefix}.tsv does not exist, nor does {prefix.name}.tsv.gz; want a file with "
-        "a sentence, a tab and a label in each line. A place is its prefix: 'reviews' "
+        "a sentence, a tab and a label in each line. Its prefix names it: 'reviews' "
         f"stands for reviews.tsv{hint}"
     )
 

@@ -57,10 +57,10 @@ class LanguageModel(Task):
                 "(config.task.options.window, or config.data.max_length)"
             )
 
-    def open(self, place: str, folder: str = "") -> Corpus:
+    def open(self, spec: str, folder: str = "") -> Corpus:
         """Opens a text: its lines, or with `unit="document"` its documents."""
         data = self.config.data
-        lines = open_lines(place, data.source, data.target, folder)
+        lines = open_lines(spec, data.source, data.target, folder)
         return lines if self.options.unit == "line" else documents(lines)
 
     def answer_options(self) -> dict:

@@ -62,10 +62,10 @@ class MaskedLanguageModel(Task):
         ),
     }
 
-    def open(self, place: str, folder: str = "") -> Corpus:
+    def open(self, spec: str, folder: str = "") -> Corpus:
         """Opens one-sided text (see `open_lines`)."""
         data = self.config.data
-        return open_lines(place, data.source, data.target, folder)
+        return open_lines(spec, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:

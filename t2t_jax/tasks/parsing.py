@@ -159,10 +159,10 @@ class Parsing(Task):
         """Writes a tree of the treebank as the target of an example."""
         return linearise(tree if self.options.tags else without_tags(tree))
 
-    def open(self, place: str, folder: str = "") -> Corpus:
+    def open(self, spec: str, folder: str = "") -> Corpus:
         """Opens a treebank; see `treebank.py`."""
         language = self.config.data.target
-        return open_treebank(place, language, self.linearise, folder)
+        return open_treebank(spec, language, self.linearise, folder)
 
     def vocabulary(
         self, corpora: Sequence[Corpus], known: Vocabulary | None = None
@@ -223,7 +223,7 @@ class Parsing(Task):
 
     def compare_with(self, corpus: Corpus) -> str:
         """Says with which published results scores compare."""
-        if corpus.place.startswith("grammar:"):
+        if corpus.spec.startswith("grammar:"):
             return (
                 "synthetic trees of the built-in grammar, without published numbers; "
                 "compare only with runs on the same split and version"

@@ -106,8 +106,8 @@ class Task(Examples):
             max_ratio=data.max_ratio if self.drops_uneven else 0.0,
         )
 
-    def open(self, place: str, folder: str = "") -> Corpus:
-        """Opens the corpus at a place (see `data/corpus.py`).
+    def open(self, spec: str, folder: str = "") -> Corpus:
+        """Opens the corpus at a spec (see `data/corpus.py`).
 
         Its fingerprint must differ from that of another task's examples of the same
         text. Its `target` is the ending of the file of answers.
@@ -116,7 +116,7 @@ class Task(Examples):
           UserError: it does not exist, or is not what the task needs.
         """
         data = self.config.data
-        return open_corpus(place, data.source, data.target, folder)
+        return open_corpus(spec, data.source, data.target, folder)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -333,12 +333,12 @@ class Task(Examples):
 
         "" leaves it to `evaluation/provenance.py`, which knows translation.
         """
-        if "grammar" in corpus.place.split(":")[:-1]:
+        if "grammar" in corpus.spec.split(":")[:-1]:
             return (
                 "synthetic text of the built-in grammar, without published numbers; "
                 "compare only with runs on the same split and version"
             )
         return (
             "no published number is known for this text; compare only with systems "
-            f"scored on the same examples of {corpus.place}"
+            f"scored on the same examples of {corpus.spec}"
         )

@@ -3,14 +3,14 @@
 As in T5 (Raffel et al. 2020); translation into several languages is as in Google's
 multilingual system (Johnson et al. 2017): `<2de> The dog barks.` asks for German.
 
-Places are `SUBTASK:PLACE`, in a config and in --test of the commands:
+Corpora are named `SUBTASK:CORPUS`, in a config and in --test of the commands:
 
     en-de:news             a direction: the files news.en and news.de; its tag is <2de>
     de-en:grammar:train    the built-in corpus, from German; <2en>
     copy:news.en           one-sided text, to be repeated; <copy>
     spans:news.en          one-sided text, whose spans are to be restored; <spans>. It
                            is for training: it has a dev loss, but no answers
-    parsing:wsj            an entry of TASKS that writes text, with its own place
+    parsing:wsj            an entry of TASKS that writes text, with its own corpus
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_places, tagged
+from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_specs, tagged
 from t2t_jax.data.noise import SENTINELS, Noise, SpanCorruption
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -52,8 +52,8 @@ class TextToText(Task):
     @cached_property
     def trained(self) -> tuple[str, ...]:
         """The subtasks of the training text, in order."""
-        places = split_places(self.config.data.train)
-        return tuple(dict.fromkeys(_split(place)[0] for place in places))
+        specs = split_specs(self.config.data.train)
+        return tuple(dict.fromkeys(_split(spec)[0] for spec in specs))
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class TextToText(Task):
         if name not in (known := _names()):
             raise UserError(
                 f"{name!r} is not a subtask; want a direction such as en-de, or "
-                f"{' or '.join(known)}, and places such as en-de:grammar:train"
+                f"{' or '.join(known)}, and corpora such as en-de:grammar:train"
                 + did_you_mean(name, [*known, *filter(_languages, self.trained)])
             )
         task = _task(self.config, name)
@@ -94,7 +94,7 @@ class TextToText(Task):
         self.subtask(name)
         if (tag := _tag(name)) not in self.tags:
             raise UserError(
-                f"{name}: no place of config.data.train has its tag {tag}, only "
+                f"{name}: no corpus of config.data.train has its tag {tag}, only "
                 f"{', '.join(self.tags)}; train on such text, or leave {name} out "
                 "(of config.data.dev and config.data.test, too)"
             )
@@ -108,9 +108,9 @@ class TextToText(Task):
 
     # ------------------------------------------------------ text becomes examples
 
-    def open(self, place: str, folder: str = "") -> Corpus:
-        """Opens the corpus at `SUBTASK:PLACE`."""
-        name, rest = _split(place)
+    def open(self, spec: str, folder: str = "") -> Corpus:
+        """Opens the corpus at `SUBTASK:CORPUS`."""
+        name, rest = _split(spec)
         tag = self.tag(name)
         return tagged(self.subtask(name).open(rest, folder), name, tag)
 
@@ -130,7 +130,7 @@ class TextToText(Task):
         super().check_variation()
         if (value := self.config.data.subword_dropout) and SPANS in self.trained:
             raise UserError(
-                f"config.data.subword_dropout={value} with places of {SPANS}, which "
+                f"config.data.subword_dropout={value} with corpora of {SPANS}, which "
                 "change from epoch to epoch themselves; leave one of the two out"
             )
 
@@ -158,7 +158,7 @@ class TextToText(Task):
         """Returns the first examples of each dev set, with the subtask, by its name."""
         sets = {}
         for corpus in (c for c in corpora if c.subtask != SPANS):
-            name = corpus.place if corpus.name in sets else corpus.name
+            name = corpus.spec if corpus.name in sets else corpus.name
             task = self.of(corpus)
             sets[name] = task, task.examples(corpus)[:most]
         return sets
@@ -176,12 +176,12 @@ class TextToText(Task):
         }
 
 
-def _split(place: str) -> tuple[str, str]:
-    """Splits `SUBTASK:PLACE`."""
-    name, _, rest = place.partition(":")
+def _split(spec: str) -> tuple[str, str]:
+    """Splits `SUBTASK:CORPUS`."""
+    name, _, rest = spec.partition(":")
     if not rest:
         raise UserError(
-            f"{place} names no subtask; want SUBTASK:PLACE, such as en-de:{place}"
+            f"{spec} names no subtask; want SUBTASK:CORPUS, such as en-de:{spec}"
         )
     return name.strip(), rest.strip()
 
@@ -229,10 +229,10 @@ class Copy(Task):
 
     measures: ClassVar = {"accuracy": Measure("% of exact answers", _matches, percent)}
 
-    def open(self, place: str, folder: str = "") -> Corpus:
+    def open(self, spec: str, folder: str = "") -> Corpus:
         """Opens one-sided text; `grammar:` and `tfds:` have their target side."""
         data = self.config.data
-        return copied(open_lines(place, data.source, data.target, folder))
+        return copied(open_lines(spec, data.source, data.target, folder))
 
 
 class Spans(Copy):
@@ -243,7 +243,7 @@ class Spans(Copy):
     def examples(self, corpus: Corpus) -> list[Pair]:
         """Raises UserError: it has no examples that are scored."""
         raise UserError(
-            f"{SPANS}:{corpus.place}: {SPANS} has no answers to be scored; name this "
+            f"{SPANS}:{corpus.spec}: {SPANS} has no answers to be scored; name this "
             "text in config.data.dev, which measures its loss"
         )
 

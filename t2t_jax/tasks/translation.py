@@ -105,7 +105,7 @@ class Translation(Task):
 
         The word-for-word translation is the baseline that knows words but no grammar.
         """
-        grammar = corpus.place in {f"grammar:{split}" for split in SPLITS}
+        grammar = corpus.spec in {f"grammar:{split}" for split in SPLITS}
         row = f"BLEU {scores['bleu']:5.1f}   "
         # Named after their protocols: none passes for sacreBLEU.
         if not grammar and not without_moses(corpus.target):

@@ -1,9 +1,9 @@
 """Treebanks: bracketed trees of files, and of the built-in grammar, as a corpus.
 
-A place is a prefix: `wsj/23` stands for `wsj/23.mrg` or `wsj/23.trees`, plain or `.gz`.
-Beside it, `wsj/23.txt` may have the sentences, one a line, which are then compared with
-the trees. A file has one tree a line, or the Penn treebank's layout, in which further
-lines of a tree are indented:
+A prefix names a corpus: `wsj/23` stands for `wsj/23.mrg` or `wsj/23.trees`, plain or
+`.gz`. Next to it, `wsj/23.txt` may have the sentences, one a line, which are then
+compared with the trees. A file has one tree a line, or the Penn treebank's
+layout, in which further lines of a tree are indented:
 
     (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .))
     ( (S
@@ -44,28 +44,28 @@ Linearise = Callable[[Tree], str]
 
 
 def open_treebank(
-    place: str, language: str, linearise: Linearise, folder: str = ""
+    spec: str, language: str, linearise: Linearise, folder: str = ""
 ) -> Corpus:
-    """Opens the treebank at a place: a prefix, or `grammar:trees/SPLIT`.
+    """Opens the treebank at a spec: a prefix, or `grammar:trees/SPLIT`.
 
     Its pairs are (sentence, tree as `linearise` writes it). Raises UserError if it does
     not exist, or is none.
     """
-    if (scheme := scheme_of(place)) == "grammar":
-        rest = place.removeprefix("grammar:")
+    if (scheme := scheme_of(spec)) == "grammar":
+        rest = spec.removeprefix("grammar:")
         trees, _, split = rest.partition("/")
         if trees != "trees":
             raise UserError(
-                f"{place} has no trees; want grammar:trees/SPLIT, such as "
+                f"{spec} has no trees; want grammar:trees/SPLIT, such as "
                 f"grammar:trees/{rest if rest in grammar.SPLITS else 'train'}"
             )
         return grammar_trees(split or "train", language, linearise)
     if scheme == "tfds":
         raise UserError(
-            f"{place}: trees are not read from TensorFlow Datasets; want a prefix, "
+            f"{spec}: trees are not read from TensorFlow Datasets; want a prefix, "
             "such as 'wsj/23' for wsj/23.mrg, or grammar:trees/SPLIT"
         )
-    return tree_file(in_folder(place, folder), linearise)
+    return tree_file(in_folder(spec, folder), linearise)
 
 
 def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
@@ -92,11 +92,11 @@ def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
 
 def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
     """A split of the built-in corpus, in one of its languages."""
-    place = f"grammar:trees/{split}"
-    grammar.check_split(split, place)
+    spec = f"grammar:trees/{split}"
+    grammar.check_split(split, spec)
     if language not in ("en", "de"):
         raise UserError(
-            f"{place} has English and German trees; got config.data.target="
+            f"{spec} has English and German trees; got config.data.target="
             f"{language!r}; want 'en' or 'de'"
         )
 
@@ -110,7 +110,7 @@ def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
         return _hash("GrammarTrees", linearise, of_trees)
 
     return Corpus(
-        place, f"trees-{split}", "txt", "trees", lambda: iter(pairs()), fingerprint
+        spec, f"trees-{split}", "txt", "trees", lambda: iter(pairs()), fingerprint
     )
 
 
@@ -126,7 +126,7 @@ def _files(prefix: Path) -> list[Path]:
     if trees is None:
         raise UserError(
             f"{prefix}.mrg does not exist, nor does {prefix.name}.trees; "
-            f"{similar_files(prefix)}. A place is a prefix: 'wsj/23' stands for "
+            f"{similar_files(prefix)}. A prefix names a corpus: 'wsj/23' stands for "
             "wsj/23.mrg, wsj/23.trees, or the same with .gz"
         )
     return [trees, *filter(None, [sentences])]

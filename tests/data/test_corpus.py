@@ -119,7 +119,7 @@ def test_a_place_of_training_text_may_have_a_weight(tmp_path, written, place, we
         write(tmp_path, name)
     (corpus,) = open_corpora(written, "en", "de", str(tmp_path), weights=True)
     plain = open_corpus(place, "en", "de", str(tmp_path))
-    assert (corpus.place, corpus.weight) == (plain.place, weight)
+    assert (corpus.spec, corpus.weight) == (plain.spec, weight)
     assert plain.weight == 1
     assert corpus.fingerprint() == plain.fingerprint()
 
@@ -127,10 +127,10 @@ def test_a_place_of_training_text_may_have_a_weight(tmp_path, written, place, we
 def test_a_weight_is_a_number_above_zero_of_a_place(tmp_path):
     write(tmp_path)
     for written in ("x@0", "x@-1", "x@nan", "x@abc", "x@1e3", "x@", "@2"):
-        with pytest.raises(UserError, match=f"^{written} .*want PLACE@NUMBER"):
+        with pytest.raises(UserError, match=f"^{written} .*want CORPUS@NUMBER"):
             open_corpora(written, "en", "de", str(tmp_path), weights=True)
     for written in ("grammar:train@abc", "tfds:wmt14_translate/de-en:train@x"):
-        with pytest.raises(UserError, match="want PLACE@NUMBER"):
+        with pytest.raises(UserError, match="want CORPUS@NUMBER"):
             open_corpora(written, "en", "de", weights=True)
     (corpus,) = open_corpora("mail@2/x", "en", "de", str(tmp_path), weights=True)
     with pytest.raises(UserError, match="there is no folder .*mail@2"):

@@ -98,7 +98,7 @@ def test_languages_without_spaces_are_not_one_word_a_line(language, tokenizer):
     ],
 )
 def test_scores_that_mean_nothing_for_a_language_are_not_printed(language, left_out):
-    corpus = types.SimpleNamespace(target=language, place="test")
+    corpus = types.SimpleNamespace(target=language, spec="test")
     printed = Translation(Config()).printed_of(corpus)
     assert {*Translation.printed} - {*printed} == left_out
     scores = dict.fromkeys((*Translation.printed, "perplexity"), 1.0)

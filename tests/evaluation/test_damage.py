@@ -134,7 +134,7 @@ def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
     copy = damaged(with_tag, "capitals")
     assert [*copy.pairs()] == [("<2de> A DOG.", "EIN HUND.")]
     assert (copy.name, copy.subtask) == ("en-de.some+capitals", "en-de")
-    assert copy.place == f"en-de:{tmp_path}/some+capitals"
+    assert copy.spec == f"en-de:{tmp_path}/some+capitals"
     other = damaged(corpus, "lower_case")
     assert len({c.fingerprint() for c in (corpus, with_tag, copy, other)}) == 4
     assert "same damage" in copy.compare_with

@@ -95,7 +95,7 @@ def test_sentences_of_the_grammar_are_labelled_by_their_last_mark(monkeypatch):
     monkeypatch.setattr("t2t_jax.grammar.corpus.pairs", lambda split: iter(pairs))
     corpus = open_labelled("grammar:dev", "en", "de")
     assert list(corpus.pairs()) == [("Is he here", "question"), ("He is", "statement")]
-    assert (corpus.place, corpus.name, corpus.weight) == ("grammar:dev", "dev", 1.0)
+    assert (corpus.spec, corpus.name, corpus.weight) == ("grammar:dev", "dev", 1.0)
 
 
 # ------------------------------------------------------------------------------ labels

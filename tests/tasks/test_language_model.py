@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.data.corpus import documents, open_lines, open_places
+from t2t_jax.data.corpus import documents, open_lines, open_specs
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import Options
 from t2t_jax.tasks.language_model import LanguageModel
@@ -28,7 +28,7 @@ def task(max_length=256, **options):
 def test_empty_lines_separate_documents(tmp_path):
     (tmp_path / "x.en").write_text(TEXT, newline="")
     open_one = task(unit="document").open
-    (corpus,) = open_places("x.en@2", open_one, str(tmp_path), weights=True)
+    (corpus,) = open_specs("x.en@2", open_one, str(tmp_path), weights=True)
     assert [*corpus.pairs()] == [("", text) for text in DOCUMENTS]
     lines = task().open("x.en", str(tmp_path))
     assert len([*lines.pairs()]) == 10

@@ -11,7 +11,7 @@ import pytest
 from t2t_jax.commands import flags
 from t2t_jax.config import Config, DataConfig, TaskConfig, TrainConfig
 from t2t_jax.data import feeding
-from t2t_jax.data.corpus import open_places
+from t2t_jax.data.corpus import open_specs
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -50,7 +50,7 @@ def task(train=TRAIN, init_from="", **data):
 
 
 def opened(mixture, places, folder, **options):
-    return open_places(places, mixture.open, folder, **options)
+    return open_specs(places, mixture.open, folder, **options)
 
 
 # ----------------------------------------------------------------- places and tags
@@ -63,7 +63,7 @@ def test_each_source_begins_with_the_tag_of_its_subtask(folder):
         *("en-de.news", "de-en.news", "en-fr.news", "copy.news.en")
     ]
     assert [corpus.target for corpus in corpora] == ["de", "en", "fr", "lines"]
-    assert [corpus.place for corpus in corpora][::3] == [
+    assert [corpus.spec for corpus in corpora][::3] == [
         *(f"en-de:{folder}/news", f"copy:{folder}/news.en")
     ]
     en, de, fr, _ = (lines[0] for lines in TEXT.values())
@@ -91,7 +91,7 @@ def test_the_same_text_of_another_subtask_is_another_text(folder):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("news", "news names no subtask; want SUBTASK:PLACE"),
+        ("news", "news names no subtask; want SUBTASK:CORPUS"),
         ("en-de:", "names no subtask"),
         ("grammar:train", "'grammar' is not a subtask.* such as en-de:grammar:train"),
         ("en_de:news", "'en_de' is not a subtask.*did you mean 'en-de'"),

@@ -19,7 +19,7 @@ from absl import flags
 from t2t_jax import __version__
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.cleaning import visible
-from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
@@ -64,7 +64,7 @@ def export(
     Args:
       name: of a format in `EXPORTS`.
       output: a new folder.
-      test: places of text to compare on, as `config.data.test`; by default the dev and
+      test: corpora to compare on, as `config.data.test`; by default the dev and
         test sets of the config.
       scores: the workdir's, by set, for formats with a model card.
       options: of the format; None is not given.
@@ -152,10 +152,10 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
     own = [place for place in f"{data.dev},{data.test}".split(",") if place]
     # Text of TensorFlow Datasets may have to be downloaded first, which is not asked.
     own = [place for place in own if not place.strip().startswith("tfds:")]
-    places = test or ",".join(own)
+    specs = test or ",".join(own)
     corpora: Sequence[Corpus] = ()
     try:
-        corpora = open_places(places, task_of(translator.config).open, folder)
+        corpora = open_specs(specs, task_of(translator.config).open, folder)
     except UserError as e:
         if test:
             raise

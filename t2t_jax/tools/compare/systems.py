@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_jax.data.corpus import Corpus, open_corpora, open_places, split_places
+from t2t_jax.data.corpus import Corpus, open_corpora, open_specs, split_specs
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import distinct, scores_and_answers
@@ -77,7 +77,7 @@ def _parse(written: str) -> Place:
     name, equals, rest = written.partition("=")
     if not equals or _exists(written):
         name, rest = "", written
-    parts = split_places(rest)
+    parts = split_specs(rest)
     if not parts:
         raise UserError(f"{written!r} names no system; want NAME=FILE or a workdir")
     if all(Path(part).expanduser().is_file() for part in parts):
@@ -198,7 +198,7 @@ def _corpora(
 def _open(translator: Translator, tests: str) -> list[Corpus]:
     """Opens the test sets as a workdir's task reads them."""
     task = task_of(translator.config)
-    corpora = _some(distinct(open_places(tests, task.open)), tests)
+    corpora = _some(distinct(open_specs(tests, task.open)), tests)
     for corpus in corpora:
         if (of_set := task.of(corpus)).chosen_by != "bleu":
             raise UserError(
@@ -237,7 +237,7 @@ def _read_files(
         found = list(read_lines(file))
         if len(found) != len(pairs):
             raise UserError(
-                f"{file} has {len(found):,} lines, but {corpus.place} has "
+                f"{file} has {len(found):,} lines, but {corpus.spec} has "
                 f"{len(pairs):,}; want a translation of each line, in the same order"
             )
         read.append(found)
@@ -255,7 +255,7 @@ def _translate(
     corpus = _open(translator, tests)[n]
     if _lines([translator], corpus) != list(lines):
         raise UserError(
-            f"{place.name} reads other lines of {corpus.place} than the first workdir: "
+            f"{place.name} reads other lines of {corpus.spec} than the first workdir: "
             "want runs of the same direction"
         )
     _, answers = scores_and_answers(translator, corpus, place.members())

@@ -13,7 +13,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import open_places, scheme_of, split_places
+from t2t_jax.data.corpus import open_specs, scheme_of, split_specs
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
@@ -99,16 +99,16 @@ def run(given) -> None:
     limits, drops = rules.with_limits(given.limit), rules.dropping(given.drop)
     _check_outputs(given, languages)
     task = task_of(config)
-    corpora = open_places(data.train, task.open, data.dir, weights=True)
+    corpora = open_specs(data.train, task.open, data.dir, weights=True)
     if not corpora:
         raise UserError(
             f"config.data.train={data.train!r} names no text; give "
             "--config.data.train=PREFIX, for PREFIX.en and PREFIX.de"
         )
     references = [
-        Reference(corpus.place, [*corpus.pairs()])
-        for places in (data.dev, data.test)
-        for corpus in open_places(_of_languages(places, data), task.open, data.dir)
+        Reference(corpus.spec, [*corpus.pairs()])
+        for specs in (data.dev, data.test)
+        for corpus in open_specs(_of_languages(specs, data), task.open, data.dir)
     ]
     scores = _scores(given, languages)
     vocabulary = _vocabulary(given, task, corpora, scores)
@@ -125,11 +125,11 @@ def run(given) -> None:
         _fix(examination, Path(given.fix).expanduser(), languages)
 
 
-def _of_languages(places: str, data) -> str:
+def _of_languages(specs: str, data) -> str:
     """Leaves out built-in sets, which the preset names, for text of other languages."""
     if {data.source, data.target} == {"en", "de"}:
-        return places
-    named = split_places(places)
+        return specs
+    named = split_specs(specs)
     kept = [place for place in named if scheme_of(place) != "grammar"]
     if left_out := [place for place in named if place not in kept]:
         say(
@@ -180,7 +180,7 @@ def _fix(examination: Examination, prefix: Path, languages) -> None:
         f"{removed:,} removed to {prefix}.removed.tsv; train with "
         f"--config.data.train={prefix}"
     )
-    weighted = [c.place for c in examination.corpora if c.weight != 1]
+    weighted = [c.spec for c in examination.corpora if c.weight != 1]
     if weighted:
         say(
             f"warning: {prefix} has no weights; those of {', '.join(weighted)} are gone"

@@ -30,10 +30,10 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
     dropped = int(examination.dropped_p.sum())
     pairs = examination.lines(_shown_places(examination))
     content = {
-        "title": "Text: " + ", ".join(c.place for c in examination.corpora),
+        "title": "Text: " + ", ".join(c.spec for c in examination.corpora),
         "languages": list(languages),
         "places": [
-            {"place": corpus.place, "pairs": size, "weight": corpus.weight}
+            {"place": corpus.spec, "pairs": size, "weight": corpus.weight}
             for corpus, size in zip(examination.corpora, examination.sizes, strict=True)
         ],
         "pairs": total,
@@ -109,7 +109,7 @@ def _example(place, severity, note, examination, pairs) -> dict:
             sides = [_cut(side) for side in pairs[near]]
             shown.append([line + near - place, *sides])
     return {
-        "corpus": corpus.place,
+        "corpus": corpus.spec,
         "line": line,
         "severity": float(severity),
         "note": note,
@@ -124,7 +124,7 @@ def _cut(line: str) -> str:
 def _stretch(stretch, examination: Examination) -> dict:
     corpus, line = examination.where(stretch.begin)
     return {
-        "corpus": corpus.place,
+        "corpus": corpus.spec,
         "first": line,
         "last": line + stretch.end - stretch.begin - 1,
         "offset": stretch.offset,

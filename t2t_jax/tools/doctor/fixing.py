@@ -87,7 +87,7 @@ def _write(
         counts[bool(why)] += 1
         if why:
             rules, notes = zip(*why, strict=True)
-            row = corpus.place, str(line), ",".join(rules), "; ".join(notes), *pair
+            row = corpus.spec, str(line), ",".join(rules), "; ".join(notes), *pair
             removed.write("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n")
             continue
         # A line of TFDS may have line feeds, which would shift all lines behind it.

@@ -249,7 +249,7 @@ def _pair(
     if key not in cached:
         pairs = task.of(corpus).examples(corpus)
         if hashed([target for _, target in pairs]) != scores["reference_sha256"]:
-            raise UserError(f"{corpus.place} has changed since it was scored")
+            raise UserError(f"{corpus.spec} has changed since it was scored")
         # Not splitlines(), which would also split at characters such as U+2028.
         lines = [content.decode().split("\n")[:-1] for content in answers]
         cached[key] = task.of(corpus).significance(metric, *lines, pairs, corpus)

@@ -16,7 +16,7 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, open_places
+from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.data.feeding import Position, feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -84,7 +84,7 @@ def opened(context: Context) -> tuple[Workdir, Config, Vocabulary]:
 def check_here(corpus: Corpus) -> Corpus:
     """Returns a corpus; refuses one that would be downloaded when it is read."""
     if not corpus.is_here():
-        raise UserError(f"{corpus.place} is not on this machine, and not downloaded")
+        raise UserError(f"{corpus.spec} is not on this machine, and not downloaded")
     return corpus
 
 
@@ -169,7 +169,7 @@ def _dev_lines(
     """Lines of the dev set by side, and a note if they cannot be read."""
     task, data, pairs, note = task_of(config), config.data, [], ""
     try:
-        for corpus in open_places(data.dev, task.open, data.dir):
+        for corpus in open_specs(data.dev, task.open, data.dir):
             lines = check_here(corpus).pairs()
             pairs += itertools.islice(lines, MOST_LINES - len(pairs))
     except (UserError, OSError) as e:
