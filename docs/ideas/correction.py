@@ -1,6 +1,6 @@
 """Task: grammatical error correction; a sentence with errors in, the sentence out.
 
-A place is that of text whose target side is correct, such as `grammar:train`. The
+A corpus is text whose target side is correct, such as `grammar:train`. The
 errors are made, as a function of the sentence: one word in four loses an "s" at its end
 or gets one, or is left out if it is an article.
 """
