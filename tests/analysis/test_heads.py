@@ -159,7 +159,7 @@ def test_uniform_attention_has_all_the_entropy():
         ("itself", True, range(8)),
         ("end", False, [7] * 7 + [0]),
         ("start", True, [0] * 7),
-        ("same token", False, [3, 1, 2, 0, 4, 5, 6, 7]),
+        ("same piece", False, [3, 1, 2, 0, 4, 5, 6, 7]),
         ("punctuation", False, [6, 6, 6, 2, 2, 2, 2, 2]),
     ],
 )
@@ -169,8 +169,8 @@ def test_planted_self_attention_is_recognized(kind, causal, columns):
     found = described(sentence)
     assert found[f"share_if_any.{kind}"] == pytest.approx(1)
     assert found["entropy"] == pytest.approx(0)
-    if kind == "same token":  # two queries of eight; the others attend to themselves
-        assert found["share.same token"] == pytest.approx(2 / 8)
+    if kind == "same piece":  # two queries of eight; the others attend to themselves
+        assert found["share.same piece"] == pytest.approx(2 / 8)
     else:
         assert kind_of(found) == kind
 

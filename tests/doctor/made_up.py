@@ -10,7 +10,7 @@ class MadeUp(NamedTuple):
     """Pairs in memory, as a corpus."""
 
     made: list
-    place: str = "made up"
+    spec: str = "made up"
     name: str = "made-up"
     source: str = "en"
     target: str = "de"

@@ -1,14 +1,26 @@
-"""Kills training runs at moments that are seen from outside, in what they write."""
+"""Kills training runs at moments that are seen from outside, in what they write.
 
+    python -m tests.faults.killing --kills=50 --seed=0 --output=docs/results/kills.json
+
+Each run is killed about once at each moment, then allowed to end, and compared with an
+undisturbed run in every array, metric, score, translation and file name.
+"""
+
+import argparse
 import os
 import random
 import shutil
 import signal
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import results
+from t2t_jax.io.tables import text_table
+from t2t_jax.run.differences import workdir_differences
 from t2t_jax.tools.verify.child_runs import ChildRuns
 
 EVAL_EVERY = 15  # steps
@@ -126,19 +138,75 @@ def kill(runs, name, moment, chance, signum=signal.SIGKILL) -> bool:
     return status != 0
 
 
-def killed_at(runs, moments, kills, seed, signals=(signal.SIGKILL,)):
-    """Runs that are killed at each of the moments in turn, and their workdirs.
+class Killed(NamedTuple):
+    """A run that was killed and has come to its end: its workdir, and the moments."""
+
+    workdir: Path
+    moments: list[str]
+
+
+def killed_at(
+    runs: ChildRuns, kills: int, seed: int, signals=(signal.SIGKILL,)
+) -> Iterator[Killed]:
+    """Yields runs that were killed at each of `MOMENTS` in turn, `kills` times in all.
 
     A moment that does not come before a run has ended is waited for in the next.
     """
-    chance, workdirs, left, in_vain = random.Random(seed), [], kills, 0
+    chance, left, in_vain, number = random.Random(seed), kills, 0, 0
+    names = [*MOMENTS]
     while left:
-        assert in_vain < 5, f"{moments[-left % len(moments)]!r} does not come"
-        name, before = f"killed{len(workdirs)}", left
+        assert in_vain < 5, f"{names[-left % len(names)]!r} does not come"
+        killed = Killed(runs.folder / f"killed{number}", [])
+        name = killed.workdir.name
         while left and kill(
-            runs, name, moments[-left % len(moments)], chance, chance.choice(signals)
+            runs,
+            name,
+            moment := names[-left % len(names)],
+            chance,
+            chance.choice(signals),
         ):
+            killed.moments.append(moment)
             left -= 1
-        in_vain = 0 if left < before else in_vain + 1
-        workdirs.append(runs.finished(name))
-    return workdirs
+        in_vain = 0 if killed.moments else in_vain + 1
+        runs.finished(name)
+        number += 1
+        yield killed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50, help="in all")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--terminate", action="store_true", help="half by SIGTERM")
+    parser.add_argument("--output", type=Path, help="a new JSON file for the rows")
+    asked = parser.parse_args()
+    if asked.output:
+        results.check_new(asked.output)
+    signals = [signal.SIGKILL] + [signal.SIGTERM] * asked.terminate
+    counts = {name: {"kills": 0, "runs": 0, "equal": 0} for name in [*MOMENTS, "all"]}
+    with tempfile.TemporaryDirectory() as folder:
+        runs = runs_in(Path(folder) / "runs")
+        whole = runs.finished("whole")
+        for killed in killed_at(runs, asked.kills, asked.seed, signals):
+            found = workdir_differences(whole, killed.workdir)
+            differences = {name: lines for name, lines in found.items() if lines}
+            if differences:
+                print(killed.moments, differences, file=sys.stderr, flush=True)
+            for name in {*killed.moments, "all"}:
+                row = counts[name]
+                all_of_run = name == "all"
+                row["kills"] += (
+                    len(killed.moments) if all_of_run else (killed.moments.count(name))
+                )
+                row["runs"] += 1
+                row["equal"] += not differences
+    rows = [{"moment": name} | row for name, row in counts.items()]
+    cells = [[r["moment"], str(r["kills"]), f"{r['equal']}/{r['runs']}"] for r in rows]
+    print(*text_table([("killed", "kills", "runs bitwise equal"), *cells]), sep="\n")
+    if asked.output:
+        results.write(asked.output, rows)
+    return int(counts["all"]["equal"] < counts["all"]["runs"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

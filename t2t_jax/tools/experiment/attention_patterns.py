@@ -93,7 +93,7 @@ def self_attention(
     at = {
         "previous": distance == -1,
         "itself": distance == 0,
-        "same token": same & others,
+        "same piece": same & others,
         "punctuation": np.array([*map(is_punctuation, pieces)], bool) & others,
     }
     if causal:
