@@ -12,12 +12,11 @@ from pathlib import Path
 import jax
 
 from t2t_jax import __version__
-from t2t_jax.costs.chips import memory_here
 from t2t_jax.evaluation.provenance import code_version
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import core_count
-from t2t_jax.parallel.machine import processor_name
+from t2t_jax.parallel.machine import memory_here, processor_name
 
 OURS = ("jax", "jaxlib", "flax", "optax", "numpy")
 # The distributions of peers, which are listed where the process has imported them.
