@@ -4,7 +4,7 @@ A safety net for refactoring: tests that are changed together with the code may 
 notice defects, and nothing fails. So run the table before and after: what was caught
 must still be caught. Sixteen mutants break a law of the model (tests/model/laws.py) in
 the package itself, twenty a promise of README and docs, and twenty-four bring back a
-defect that a commit fixed; a comment names the commit.
+defect that a commit fixed.
 
     python -m tests.mutants            # all of them: about twelve minutes on one core
     python -m tests.mutants NAME ...   # some of them
@@ -32,522 +32,296 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 300  # seconds; a mutant that makes its tests hang is caught, too
+# A mutant: its name, the file, the commit that fixed the defect; the code without (-)
+# and with the defect (+); and the tests that notice it, all of one file below tests/.
+TABLE = r"""
+[law]
+future_is_unseen t2t_jax/model/mask.py
+  - jnp.arange(key_bs.shape[1]) <= t
+  + jnp.arange(key_bs.shape[1]) <= t + 1
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-future_is_unseen]
+source_is_seen t2t_jax/model/transformer.py
+  - cross.keys_values(x_bsd)
+  + cross.keys_values(0 * x_bsd)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-source_is_seen]
+both_directions_are_seen t2t_jax/model/transformer.py
+  - Mask(at, at, aligned=True)
+  + Mask(at, at, causal=True, aligned=True)
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[kind=encoder_only-both_directions_are_seen]
+packed_is_alone t2t_jax/model/mask.py
+  - query_bt[:, :, None] == key_bs[:, None, :]
+  + (query_bt[:, :, None] > 0) == (key_bs[:, None, :] > 0)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-packed_is_alone]
+padding_is_inert t2t_jax/model/mask.py
+  - key_bs = self.query.segment, self.key.segment
+  + key_bs = self.query.segment, jnp.maximum(self.key.segment, 1)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-padding_is_inert]
+cached_is_forced t2t_jax/model/decoder_cache.py
+  - self._replace(row_bnt=moved_bnt)
+  + self
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-cached_is_forced]
+gradient_is_slope t2t_jax/model/layers.py
+  - x - x.mean(-1, keepdims=True)
+  + x - jax.lax.stop_gradient(x.mean(-1, keepdims=True))
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-gradient_is_slope]
+every_weight_is_used t2t_jax/model/feed_forward.py
+  - return linear(x_btf, self.outer, bias=self.outer_bias)
+  + return linear(x_btf, self.outer)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-every_weight_is_used]
+rematerialized_is_stored t2t_jax/model/layers.py
+  - jax.checkpoint(layer, policy
+  + jax.checkpoint(lambda x, *a: 1.01 * layer(x, *a), policy
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[kind=encoder_only-rematerialized_is_stored]
+rows_drop_out_alike t2t_jax/model/layers.py
+  - rng.row_b.astype(jnp.uint32)
+  + jnp.arange(len(rng.row_b)).astype(jnp.uint32)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-rows_drop_out_alike]
+bfloat16_is_near t2t_jax/model/layers.py
+  - preferred_element_type=logits_dtype(x_btd)
+  + preferred_element_type=x_btd.dtype
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-bfloat16_is_near]
+sharded_is_one_device t2t_jax/parallel/mesh.py
+  - "heads": "tensor"
+  + "heads": "fsdp"
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-sharded_is_one_device]
+model_is_its_twin t2t_jax/model/attention.py
+  - q_bthk.shape[-1] ** -0.5
+  + q_bthk.shape[2] ** -0.5
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-model_is_its_twin]
+weights_add_up t2t_jax/model/attention.py
+  - jax.nn.softmax(scores(q_bthk, kv, mask, position))
+  + jax.nn.softmax(scores(q_bthk, kv, mask, position), axis=1)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-weights_add_up]
+weights_are_of_attention t2t_jax/model/attention.py
+  - within=options.neighbourhood // 2)
+  + within=options.neighbourhood)
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[attention=restricted-weights_are_of_attention]
+restored_is_saved t2t_jax/model/layers.py
+  - jnp.full(shape, value, jnp.float32)
+  + jnp.full(shape, value, jnp.bfloat16)
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-restored_is_saved]
+[promise]
+neighbours_change_a_translation t2t_jax/search/beam.py
+  - where_rows(before.stopped_b, before, after)
+  + after
+    decoding/test_search.py test_a_sentence_does_not_depend_on_its_neighbours
+a_run_resumes_elsewhere_in_its_data t2t_jax/data/feeding.py
+  - start.batch, _begun(
+  + 0, _begun(
+    data/test_feeding.py test_any_position_can_be_continued_from
+a_resumed_run_trains_other_bits t2t_jax/training/checkpoint.py
+  - TrainState(**restored.state),
+  + TrainState(**restored.state)._replace(
+  + optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),
+    faults/test_kills.py test_a_run_continued_is_one_run[saved_on_schedule]
+an_empty_line_is_dropped t2t_jax/decoding/batch_decoding.py
+  - for line in range(len(sources))
+  + for line in sorted(nbest_lists)
+    decoding/test_translator.py test_one_line_in_one_line_out_in_order
+decoding_does_not_undo_encoding t2t_jax/data/tokenizers/sentencepieces.py
+  - _ESCAPE * 2: _ESCAPE
+  + _ESCAPE * 2: _ESCAPE * 2
+    data/test_vocab.py test_decoding_undoes_encoding
+tfdata_is_another_feeder t2t_jax/data/feeding.py
+  - names[:] = batch
+  + names[:] = sorted(batch)
+    data/test_feeding.py test_tfdata_is_the_numpy_feeder_to_the_byte
+beam_search_stops_too_early t2t_jax/search/beam.py
+  - jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
+  + jnp.max(log_prob_bn, axis=1) * inverse_t[length]
+    decoding/test_search.py test_a_wide_beam_is_exhaustive_search
+a_hypothesis_has_another_score_than_its_tokens t2t_jax/decoding/scoring.py
+  - (len(ids), alpha)
+  + (len(ids) + 1, alpha)
+    decoding/test_teaching.py test_a_hypothesis_has_the_probability_it_was_found_with
+a_damaged_checkpoint_passes t2t_jax/io/sealed.py
+  - actual["sha256"] != sha256
+  + False
+    test_files.py test_every_change_of_a_sealed_folder_is_found_and_named
+a_preset_drifts configs/big.py
+  - steps=300_000
+  + steps=100_000
+    test_golden.py test_a_preset_is_what_it_was[configs/big.py]
+a_weight_has_no_sharding_rule t2t_jax/parallel/mesh.py
+  - "positions": None,
+  + "position": None,
+    parallel/test_mesh.py test_every_weight_has_a_sharding_rule
+padding_counts_in_the_loss t2t_jax/training/cross_entropy.py
+  - jnp.sum(x_bt, where=real_bt)
+  + jnp.sum(x_bt)
+    training/test_loss.py test_in_chunks_it_is_the_plain_loss
+label_smoothing_is_another t2t_jax/training/cross_entropy.py
+  - normalizer_bt - logits_btv.mean(-1)
+  + normalizer_bt - logits_btv.max(-1)
+    training/test_loss.py test_it_is_the_formula
+the_warm_up_is_another t2t_jax/training/schedules.py
+  - step * warmup**-1.5
+  + step * warmup**-1.4
+    test_config.py test_the_learning_rate_curve_is_the_papers
+the_average_is_not_the_mean t2t_jax/training/averaging.py
+  - x / len(steps)
+  + x / (len(steps) + 1)
+    training/test_checkpoint.py test_the_average_is_the_mean
+the_papers_bleu_is_smoothed t2t_jax/metrics/plain.py
+  - smooth_method="none"
+  + smooth_method="exp"
+    evaluation/test_bleu.py test_the_papers_bleu_is_not_smoothed
+half_a_file_is_left t2t_jax/io/atomic.py
+  - file.with_name(f".{file.name}.writing")
+  + file
+    test_files.py test_a_file_that_cannot_be_written_stays_what_it_was
+an_output_is_overwritten t2t_jax/io/output_files.py
+  - if file.exists():
+  + if False:
+    decoding/test_jobs.py test_what_is_there_is_not_written_over
+microbatches_are_not_the_batch t2t_jax/training/step.py
+  - jnp.arange(rows)}
+  + jnp.arange(rows) % (rows // train.accumulate)}
+    parallel/test_mesh.py
+      test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch
+all_epochs_have_one_order t2t_jax/data/batching.py
+  - Permutations(seed, epoch) if shuffle
+  + Permutations(seed, 0) if shuffle
+    data/test_batching.py test_every_seed_and_epoch_has_its_own_order
+[mend]
+a_negative_checkpoint_is_a_traceback t2t_jax/training/averaging.py 5d729ad
+  - str(config.decode.checkpoint if checkpoint is None else checkpoint)
+  + config.decode.checkpoint if checkpoint is None else checkpoint
+    decoding/test_translator.py test_which_checkpoints_a_choice_means
+set_aside_in_a_bucket_without_manifest t2t_jax/io/sealed.py 083c74b
+  - [*_below(folder), *manifest]
+  + [*_below(folder)]
+    test_files.py test_a_folder_set_aside_is_still_sealed
+checkpoints_change_places t2t_jax/training/checkpoint_folders.py eaa9fd6
+  - if was == here else
+  + if True else
+    faults/test_damaged_use.py test_parameters_that_took_each_others_place_are_told
+json_is_not_checked t2t_jax/io/atomic.py eaa9fd6
+  - if wanted != _sha256_of(content):
+  + if False:
+    test_files.py test_every_bit_of_what_was_noted_counts
+another_version_of_the_model t2t_jax/training/checkpoint_folders.py 8098dca
+  - if got != want:
+  + if False:
+    training/test_checkpoint.py
+      test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told
+a_removed_partial_output t2t_jax/io/output_files.py a7a659f
+  - except FileNotFoundError:
+  + except IsADirectoryError:
+    decoding/test_jobs.py test_what_is_removed_while_it_is_written_is_told
+an_option_that_only_one_job_has t2t_jax/io/output_files.py 2c784af
+  - for name in now | then
+  + for name in now
+    decoding/test_pairs_output.py test_a_stopped_job_is_continued
+a_carriage_return_of_the_text_is_lost t2t_jax/data/text_files.py 686043a
+  - end = "\r\n" if
+  + end = "\n" if
+    decoding/test_pairs_output.py test_a_line_comes_back_as_it_was
+a_mark_of_byte_order_is_lost t2t_jax/run/translated_pairs.py c71794c
+  - n - before)
+  + n)
+    decoding/test_pairs_output.py test_a_shard_keeps_a_byte_order_mark_of_its_first_line
+half_a_translation_is_learned t2t_jax/run/translated_pairs.py 98823e2
+  - for h in translation.hypotheses if h.ended
+  + for h in translation.hypotheses
+    test_distillation.py test_half_a_translation_is_not_kept
+damaged_gzip_is_a_traceback t2t_jax/data/text_files.py 0b9447a
+  - (gzip.BadGzipFile, EOFError, zlib.error)
+  + (gzip.BadGzipFile, EOFError)
+    data/test_corpus.py test_a_damaged_gzip_file_is_told
+stops_use_up_patience t2t_jax/training/stopping.py 0b9447a
+  - if s % train.eval_every == 0
+  + if s
+    training/test_stopping.py test_patience_counts_evaluations_since_the_best
+invisible_lines_are_text t2t_jax/data/cleaning.py 0b9447a
+  - \ufe00-\ufe0f\ufeff
+  + \ufe00-\ufe0f
+    data/test_cleaning.py test_what_cannot_be_seen_is_empty
+a_stop_changes_the_average t2t_jax/training/averaging.py ea28582
+  - s % config.train.save_every == 0
+  + s
+    decoding/test_translator.py test_which_checkpoints_a_choice_means
+ties_of_the_second_stage t2t_jax/search/algorithm.py a2788fc
+  - best_bk = jnp.sort(best_bk, axis=1)
+  + pass
+    decoding/test_search.py test_top_k_in_two_stages_is_top_k
+packed_rows_that_a_model_cannot_read t2t_jax/model/model.py 192ddc9
+  - config.data.batching == "packed" and not model.packs
+  + False
+    test_frozen_models.py test_models_that_do_not_fit_are_refused
+damaged_added_tokens t2t_jax/tools/bridges/vocabularies/huggingface.py 44d292d
+  - except (AttributeError, LookupError, TypeError, ValueError):
+  + except ZeroDivisionError:
+    bridges/test_published_tokenizers.py test_damaged_files_are_refused
+a_silenced_token_hides_differences t2t_jax/tools/bridges/checks/agreement.py c28896e
+  - ~(silent[0] & silent[1])
+  + ~(silent[0] | silent[1])
+    bridges/test_agreement.py test_silenced_tokens_hide_no_difference
+an_error_that_is_nan_is_held t2t_jax/tools/verify/check.py 4db2b35
+  - float(np.max([*errors], initial=0.0))
+  + float(max([0.0, *errors]))
+    verification/test_framework.py test_an_error_that_is_not_a_number_is_not_held
+an_absent_tpu_is_started t2t_jax/parallel/process_setup.py 237206b
+  - importlib.util.find_spec("libtpu") is None or _has_tpu()
+  + True
+    parallel/test_platforms.py test_without_a_tpu_jax_is_not_sent_to_look_for_one
+wild_seeds_hide_other_rows t2t_jax/tools/experiment/statistics.py a11739f
+  - p_seeds = welch_test(ours, others)
+  + p_seeds = t_test(ours, others, *pooled)
+    experiment/test_statistics.py test_a_row_of_wild_seeds_does_not_hide_the_others
+a_tag_is_split t2t_jax/data/corpus.py c93f1e7
+  - tuple(record.get("symbols", ()))
+  + ()
+    test_pairs_command.py test_the_command_makes_pairs_and_says_how
+learned_positions_of_any_number t2t_jax/decoding/scoring.py 8da45aa
+  - min([bucket, *limits])
+  + bucket
+    decoding/test_teaching.py
+      test_learned_positions_that_are_no_power_of_two_score_the_longest_translation
+half_a_line_stays_in_the_log t2t_jax/io/growing.py e308fd6
+  - self._file.truncate(len(content))
+  + pass
+    training/test_metrics.py test_half_a_line_left_by_a_crash_is_cut_off
+"""
 
 
 class Mutant(NamedTuple):
-    """A defect and the tests that notice it.
-
-    Attributes:
-      name: what the defect does.
-      file: the file that has it.
-      old, new: the code, and the code with the defect.
-      test_file, tests: the tests, of one file; names separated by spaces.
-    """
+    """A defect of `file` (`old` becomes `new`), and the tests that notice it."""
 
     name: str
     file: str
     old: str
     new: str
     test_file: str
-    tests: str
+    tests: tuple[str, ...]
 
     def ids(self) -> list[str]:
-        """The tests as pytest takes them."""
-        return [f"{self.test_file}::{test}" for test in self.tests.split()]
+        """Returns the tests as pytest takes them."""
+        return [f"{self.test_file}::{test}" for test in self.tests]
 
 
-LAWS = [
-    Mutant(
-        "future_is_unseen",
-        "t2t_jax/model/mask.py",
-        "jnp.arange(key_bs.shape[1]) <= t",
-        "jnp.arange(key_bs.shape[1]) <= t + 1",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-future_is_unseen]",
-    ),
-    Mutant(
-        "source_is_seen",
-        "t2t_jax/model/transformer.py",
-        "cross.keys_values(x_bsd)",
-        "cross.keys_values(0 * x_bsd)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-source_is_seen]",
-    ),
-    Mutant(
-        "both_directions_are_seen",
-        "t2t_jax/model/transformer.py",
-        "Mask(at, at, aligned=True)",
-        "Mask(at, at, causal=True, aligned=True)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[kind=encoder_only-both_directions_are_seen]",
-    ),
-    Mutant(
-        "packed_is_alone",
-        "t2t_jax/model/mask.py",
-        "query_bt[:, :, None] == key_bs[:, None, :]",
-        "(query_bt[:, :, None] > 0) == (key_bs[:, None, :] > 0)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-packed_is_alone]",
-    ),
-    Mutant(
-        "padding_is_inert",
-        "t2t_jax/model/mask.py",
-        "key_bs = self.query.segment, self.key.segment",
-        "key_bs = self.query.segment, jnp.maximum(self.key.segment, 1)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-padding_is_inert]",
-    ),
-    Mutant(
-        "cached_is_forced",
-        "t2t_jax/model/decoder_cache.py",
-        "self._replace(row_bnt=moved_bnt)",
-        "self",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-cached_is_forced]",
-    ),
-    Mutant(
-        "gradient_is_slope",
-        "t2t_jax/model/layers.py",
-        "x - x.mean(-1, keepdims=True)",
-        "x - jax.lax.stop_gradient(x.mean(-1, keepdims=True))",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-gradient_is_slope]",
-    ),
-    Mutant(
-        "every_weight_is_used",
-        "t2t_jax/model/feed_forward.py",
-        "return linear(x_btf, self.outer, bias=self.outer_bias)",
-        "return linear(x_btf, self.outer)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-every_weight_is_used]",
-    ),
-    Mutant(
-        "rematerialized_is_stored",
-        "t2t_jax/model/layers.py",
-        "jax.checkpoint(layer, policy",
-        "jax.checkpoint(lambda x, *a: 1.01 * layer(x, *a), policy",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[kind=encoder_only-rematerialized_is_stored]",
-    ),
-    Mutant(
-        "rows_drop_out_alike",
-        "t2t_jax/model/layers.py",
-        "rng.row_b.astype(jnp.uint32)",
-        "jnp.arange(len(rng.row_b)).astype(jnp.uint32)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-rows_drop_out_alike]",
-    ),
-    Mutant(
-        "bfloat16_is_near",
-        "t2t_jax/model/layers.py",
-        "preferred_element_type=logits_dtype(x_btd)",
-        "preferred_element_type=x_btd.dtype",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-bfloat16_is_near]",
-    ),
-    Mutant(
-        "sharded_is_one_device",
-        "t2t_jax/parallel/mesh.py",
-        '"heads": "tensor"',
-        '"heads": "fsdp"',
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-sharded_is_one_device]",
-    ),
-    Mutant(
-        "model_is_its_twin",
-        "t2t_jax/model/attention.py",
-        "q_bthk.shape[-1] ** -0.5",
-        "q_bthk.shape[2] ** -0.5",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-model_is_its_twin]",
-    ),
-    Mutant(
-        "weights_add_up",
-        "t2t_jax/model/attention.py",
-        "jax.nn.softmax(scores(q_bthk, kv, mask, position))",
-        "jax.nn.softmax(scores(q_bthk, kv, mask, position), axis=1)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-weights_add_up]",
-    ),
-    Mutant(
-        "weights_are_of_attention",
-        "t2t_jax/model/attention.py",
-        "within=options.neighbourhood // 2)",
-        "within=options.neighbourhood)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[attention=restricted-weights_are_of_attention]",
-    ),
-    Mutant(
-        "restored_is_saved",
-        "t2t_jax/model/layers.py",
-        "jnp.full(shape, value, jnp.float32)",
-        "jnp.full(shape, value, jnp.bfloat16)",
-        "tests/model/test_laws_of_variants.py",
-        "test_a_variant_obeys[defaults-restored_is_saved]",
-    ),
-]
+def mutants_of(table: str) -> dict[str, list[Mutant]]:
+    """Reads the table: the mutants of each kind."""
+    kinds: dict[str, list[Mutant]] = {}
+    for kind, rows in re.findall(r"^\[(\w+)\]\n((?:[^\[].*\n)+)", table, re.MULTILINE):
+        kinds[kind] = []
+        for row in re.findall(r"^\w.*\n(?: .*\n)+", rows, re.MULTILINE):
+            name, file, *_ = row.split()
+            old, new = (
+                "\n".join(re.findall(rf"^  \{mark} (.*)$", row, re.MULTILINE))
+                for mark in "-+"
+            )
+            words = " ".join(re.findall(r"^    +(.*)$", row, re.MULTILINE)).split()
+            tests = f"tests/{words[0]}", tuple(words[1:])
+            kinds[kind].append(Mutant(name, file, old, new, *tests))
+    return kinds
 
-PROMISES = [
-    Mutant(
-        "neighbours_change_a_translation",
-        "t2t_jax/search/beam.py",
-        "where_rows(before.stopped_b, before, after)",
-        "after",
-        "tests/decoding/test_search.py",
-        "test_a_sentence_does_not_depend_on_its_neighbours",
-    ),
-    Mutant(
-        "a_run_resumes_elsewhere_in_its_data",
-        "t2t_jax/data/feeding.py",
-        "start.batch, _begun(",
-        "0, _begun(",
-        "tests/data/test_feeding.py",
-        "test_any_position_can_be_continued_from",
-    ),
-    Mutant(
-        "a_resumed_run_trains_other_bits",
-        "t2t_jax/training/checkpoint.py",
-        "TrainState(**restored.state),",
-        "TrainState(**restored.state)._replace("
-        "optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),",
-        "tests/faults/test_kills.py",
-        "test_a_run_continued_is_one_run[saved_on_schedule]",
-    ),
-    Mutant(
-        "an_empty_line_is_dropped",
-        "t2t_jax/decoding/batch_decoding.py",
-        "for line in range(len(sources))",
-        "for line in sorted(nbest_lists)",
-        "tests/decoding/test_translator.py",
-        "test_one_line_in_one_line_out_in_order",
-    ),
-    Mutant(
-        "decoding_does_not_undo_encoding",
-        "t2t_jax/data/tokenizers/sentencepieces.py",
-        "_ESCAPE * 2: _ESCAPE",
-        "_ESCAPE * 2: _ESCAPE * 2",
-        "tests/data/test_vocab.py",
-        "test_decoding_undoes_encoding",
-    ),
-    Mutant(
-        "tfdata_is_another_feeder",
-        "t2t_jax/data/feeding.py",
-        "names[:] = batch",
-        "names[:] = sorted(batch)",
-        "tests/data/test_feeding.py",
-        "test_tfdata_is_the_numpy_feeder_to_the_byte",
-    ),
-    Mutant(
-        "beam_search_stops_too_early",
-        "t2t_jax/search/beam.py",
-        "jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]",
-        "jnp.max(log_prob_bn, axis=1) * inverse_t[length]",
-        "tests/decoding/test_search.py",
-        "test_a_wide_beam_is_exhaustive_search",
-    ),
-    Mutant(
-        "a_hypothesis_has_another_score_than_its_tokens",
-        "t2t_jax/decoding/scoring.py",
-        "(len(ids), alpha)",
-        "(len(ids) + 1, alpha)",
-        "tests/decoding/test_teaching.py",
-        "test_a_hypothesis_has_the_probability_it_was_found_with",
-    ),
-    Mutant(
-        "a_damaged_checkpoint_passes",
-        "t2t_jax/io/sealed.py",
-        'actual["sha256"] != sha256',
-        "False",
-        "tests/test_files.py",
-        "test_every_change_of_a_sealed_folder_is_found_and_named",
-    ),
-    Mutant(
-        "a_preset_drifts",
-        "configs/big.py",
-        "steps=300_000",
-        "steps=100_000",
-        "tests/test_golden.py",
-        "test_a_preset_is_what_it_was[configs/big.py]",
-    ),
-    Mutant(
-        "a_weight_has_no_sharding_rule",
-        "t2t_jax/parallel/mesh.py",
-        '"positions": None,',
-        '"position": None,',
-        "tests/parallel/test_mesh.py",
-        "test_every_weight_has_a_sharding_rule",
-    ),
-    Mutant(
-        "padding_counts_in_the_loss",
-        "t2t_jax/training/cross_entropy.py",
-        "jnp.sum(x_bt, where=real_bt)",
-        "jnp.sum(x_bt)",
-        "tests/training/test_loss.py",
-        "test_in_chunks_it_is_the_plain_loss",
-    ),
-    Mutant(
-        "label_smoothing_is_another",
-        "t2t_jax/training/cross_entropy.py",
-        "normalizer_bt - logits_btv.mean(-1)",
-        "normalizer_bt - logits_btv.max(-1)",
-        "tests/training/test_loss.py",
-        "test_it_is_the_formula",
-    ),
-    Mutant(
-        "the_warm_up_is_another",
-        "t2t_jax/training/schedules.py",
-        "step * warmup**-1.5",
-        "step * warmup**-1.4",
-        "tests/test_config.py",
-        "test_the_learning_rate_curve_is_the_papers",
-    ),
-    Mutant(
-        "the_average_is_not_the_mean",
-        "t2t_jax/training/averaging.py",
-        "x / len(steps)",
-        "x / (len(steps) + 1)",
-        "tests/training/test_checkpoint.py",
-        "test_the_average_is_the_mean",
-    ),
-    Mutant(
-        "the_papers_bleu_is_smoothed",
-        "t2t_jax/metrics/plain.py",
-        'smooth_method="none"',
-        'smooth_method="exp"',
-        "tests/evaluation/test_bleu.py",
-        "test_the_papers_bleu_is_not_smoothed",
-    ),
-    Mutant(
-        "half_a_file_is_left",
-        "t2t_jax/io/atomic.py",
-        'file.with_name(f".{file.name}.writing")',
-        "file",
-        "tests/test_files.py",
-        "test_a_file_that_cannot_be_written_stays_what_it_was",
-    ),
-    Mutant(
-        "an_output_is_overwritten",
-        "t2t_jax/io/output_files.py",
-        "if file.exists():",
-        "if False:",
-        "tests/decoding/test_jobs.py",
-        "test_what_is_there_is_not_written_over",
-    ),
-    Mutant(
-        "microbatches_are_not_the_batch",
-        "t2t_jax/training/step.py",
-        "jnp.arange(rows)}",
-        "jnp.arange(rows) % (rows // train.accumulate)}",
-        "tests/parallel/test_mesh.py",
-        "test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch",
-    ),
-    Mutant(
-        "all_epochs_have_one_order",
-        "t2t_jax/data/batching.py",
-        "Permutations(seed, epoch) if shuffle",
-        "Permutations(seed, 0) if shuffle",
-        "tests/data/test_batching.py",
-        "test_every_seed_and_epoch_has_its_own_order",
-    ),
-]
 
-# Beside each name: the commit that fixed the defect.
-MENDS = [
-    Mutant(
-        "a_negative_checkpoint_is_a_traceback",  # 5d729ad
-        "t2t_jax/training/averaging.py",
-        "str(config.decode.checkpoint if checkpoint is None else checkpoint)",
-        "config.decode.checkpoint if checkpoint is None else checkpoint",
-        "tests/decoding/test_translator.py",
-        "test_which_checkpoints_a_choice_means",
-    ),
-    Mutant(
-        "set_aside_in_a_bucket_without_manifest",  # 083c74b
-        "t2t_jax/io/sealed.py",
-        "[*_below(folder), *manifest]",
-        "[*_below(folder)]",
-        "tests/test_files.py",
-        "test_a_folder_set_aside_is_still_sealed",
-    ),
-    Mutant(
-        "checkpoints_change_places",  # eaa9fd6
-        "t2t_jax/training/checkpoint_folders.py",
-        "if was == here else",
-        "if True else",
-        "tests/faults/test_damaged_use.py",
-        "test_parameters_that_took_each_others_place_are_told",
-    ),
-    Mutant(
-        "json_is_not_checked",  # eaa9fd6
-        "t2t_jax/io/atomic.py",
-        "if wanted != _sha256_of(content):",
-        "if False:",
-        "tests/test_files.py",
-        "test_every_bit_of_what_was_noted_counts",
-    ),
-    Mutant(
-        "another_version_of_the_model",  # 8098dca
-        "t2t_jax/training/checkpoint_folders.py",
-        "if got != want:",
-        "if False:",
-        "tests/training/test_checkpoint.py",
-        "test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told",
-    ),
-    Mutant(
-        "a_removed_partial_output",  # a7a659f
-        "t2t_jax/io/output_files.py",
-        "except FileNotFoundError:",
-        "except IsADirectoryError:",
-        "tests/decoding/test_jobs.py",
-        "test_what_is_removed_while_it_is_written_is_told",
-    ),
-    Mutant(
-        "an_option_that_only_one_job_has",  # 2c784af
-        "t2t_jax/io/output_files.py",
-        "for name in now | then",
-        "for name in now",
-        "tests/decoding/test_pairs_output.py",
-        "test_a_stopped_job_is_continued",
-    ),
-    Mutant(
-        "a_carriage_return_of_the_text_is_lost",  # 686043a
-        "t2t_jax/data/text_files.py",
-        'end = "\\r\\n" if',
-        'end = "\\n" if',
-        "tests/decoding/test_pairs_output.py",
-        "test_a_line_comes_back_as_it_was",
-    ),
-    Mutant(
-        "a_mark_of_byte_order_is_lost",  # c71794c
-        "t2t_jax/run/translated_pairs.py",
-        "n - before)",
-        "n)",
-        "tests/decoding/test_pairs_output.py",
-        "test_a_shard_keeps_a_byte_order_mark_of_its_first_line",
-    ),
-    Mutant(
-        "half_a_translation_is_learned",  # 98823e2
-        "t2t_jax/run/translated_pairs.py",
-        "for h in translation.hypotheses if h.ended",
-        "for h in translation.hypotheses",
-        "tests/test_distillation.py",
-        "test_half_a_translation_is_not_kept",
-    ),
-    Mutant(
-        "damaged_gzip_is_a_traceback",  # 0b9447a
-        "t2t_jax/data/text_files.py",
-        "(gzip.BadGzipFile, EOFError, zlib.error)",
-        "(gzip.BadGzipFile, EOFError)",
-        "tests/data/test_corpus.py",
-        "test_a_damaged_gzip_file_is_told",
-    ),
-    Mutant(
-        "stops_use_up_patience",  # 0b9447a
-        "t2t_jax/training/stopping.py",
-        "if s % train.eval_every == 0",
-        "if s",
-        "tests/training/test_stopping.py",
-        "test_patience_counts_evaluations_since_the_best",
-    ),
-    Mutant(
-        "invisible_lines_are_text",  # 0b9447a
-        "t2t_jax/data/cleaning.py",
-        "\\ufe00-\\ufe0f\\ufeff",
-        "\\ufe00-\\ufe0f",
-        "tests/data/test_cleaning.py",
-        "test_what_cannot_be_seen_is_empty",
-    ),
-    Mutant(
-        "a_stop_changes_the_average",  # ea28582
-        "t2t_jax/training/averaging.py",
-        "s % config.train.save_every == 0",
-        "s",
-        "tests/decoding/test_translator.py",
-        "test_which_checkpoints_a_choice_means",
-    ),
-    Mutant(
-        "ties_of_the_second_stage",  # a2788fc
-        "t2t_jax/search/algorithm.py",
-        "best_bk = jnp.sort(best_bk, axis=1)",
-        "pass",
-        "tests/decoding/test_search.py",
-        "test_top_k_in_two_stages_is_top_k",
-    ),
-    Mutant(
-        "packed_rows_that_a_model_cannot_read",  # 192ddc9
-        "t2t_jax/model/model.py",
-        'config.data.batching == "packed" and not model.packs',
-        "False",
-        "tests/test_frozen_models.py",
-        "test_models_that_do_not_fit_are_refused",
-    ),
-    Mutant(
-        "damaged_added_tokens",  # 44d292d
-        "t2t_jax/tools/bridges/vocabularies/huggingface.py",
-        "except (AttributeError, LookupError, TypeError, ValueError):",
-        "except ZeroDivisionError:",
-        "tests/bridges/test_published_tokenizers.py",
-        "test_damaged_files_are_refused",
-    ),
-    Mutant(
-        "a_silenced_token_hides_differences",  # c28896e
-        "t2t_jax/tools/bridges/checks/agreement.py",
-        "~(silent[0] & silent[1])",
-        "~(silent[0] | silent[1])",
-        "tests/bridges/test_agreement.py",
-        "test_silenced_tokens_hide_no_difference",
-    ),
-    Mutant(
-        "an_error_that_is_nan_is_held",  # 4db2b35
-        "t2t_jax/tools/verify/check.py",
-        "float(np.max([*errors], initial=0.0))",
-        "float(max([0.0, *errors]))",
-        "tests/verification/test_framework.py",
-        "test_an_error_that_is_not_a_number_is_not_held",
-    ),
-    Mutant(
-        "an_absent_tpu_is_started",  # 237206b
-        "t2t_jax/parallel/process_setup.py",
-        'importlib.util.find_spec("libtpu") is None or _has_tpu()',
-        "True",
-        "tests/parallel/test_platforms.py",
-        "test_without_a_tpu_jax_is_not_sent_to_look_for_one",
-    ),
-    Mutant(
-        "wild_seeds_hide_other_rows",  # a11739f
-        "t2t_jax/tools/experiment/statistics.py",
-        "p_seeds = welch_test(ours, others)",
-        "p_seeds = t_test(ours, others, *pooled)",
-        "tests/experiment/test_statistics.py",
-        "test_a_row_of_wild_seeds_does_not_hide_the_others",
-    ),
-    Mutant(
-        "a_tag_is_split",  # c93f1e7
-        "t2t_jax/data/corpus.py",
-        'tuple(record.get("symbols", ()))',
-        "()",
-        "tests/test_pairs_command.py",
-        "test_the_command_makes_pairs_and_says_how",
-    ),
-    Mutant(
-        "learned_positions_of_any_number",  # 8da45aa
-        "t2t_jax/decoding/scoring.py",
-        "min([bucket, *limits])",
-        "bucket",
-        "tests/decoding/test_teaching.py",
-        "test_learned_positions_that_are_no_power_of_two_score_the_longest_translation",
-    ),
-    Mutant(
-        "half_a_line_stays_in_the_log",  # e308fd6
-        "t2t_jax/io/growing.py",
-        "self._file.truncate(len(content))",
-        "pass",
-        "tests/training/test_metrics.py",
-        "test_half_a_line_left_by_a_crash_is_cut_off",
-    ),
-]
-
-MUTANTS = {"law": LAWS, "promise": PROMISES, "mend": MENDS}
+MUTANTS = mutants_of(TABLE)
+LAWS = MUTANTS["law"]
 
 
 def check() -> list[str]:
@@ -567,7 +341,7 @@ def check() -> list[str]:
             )
         mistakes += [
             f"{mutant.name}: {mutant.test_file} has no {test}"
-            for test in mutant.tests.split()
+            for test in mutant.tests
             if f"\ndef {test.partition('[')[0]}(" not in tests
         ]
     return mistakes
