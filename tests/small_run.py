@@ -15,6 +15,7 @@ from t2t_jax.model.model import build
 from t2t_jax.run.differences import workdir_differences
 from t2t_jax.tools.verify.child_runs import config_flags
 from t2t_jax.training.averaging import parameter_steps, read_parameters
+from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import Workdir
 
 ROOT = Path(__file__).parent.parent
@@ -100,6 +101,23 @@ def final_parameters(workdir, text):
 
 def parameters_of(workdir, step, shapes, kind="parameters"):
     return read_parameters(Workdir(workdir).checkpoints / kind / str(step), shapes)
+
+
+def random_parameters(model, seed=0):
+    leaves, tree = jax.tree.flatten(model.shapes)
+    rng = np.random.default_rng(seed)
+    return tree.unflatten(rng.normal(size=x.shape).astype(x.dtype) for x in leaves)
+
+
+def stored(folder, config, vocabulary, seed=0):
+    """A workdir with random parameters of one step; its model, and the parameters."""
+    model, workdir = build(config.model, *vocabulary.sizes), Workdir(folder)
+    parameters = random_parameters(model, seed)
+    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+    checkpoints.save_parameters(parameters, 3)
+    checkpoints.close()
+    workdir.store(config, vocabulary, {})
+    return workdir, model, parameters
 
 
 def assert_same(a, b):

@@ -3,19 +3,15 @@
 import dataclasses
 import itertools
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 
 from t2t_jax import Translator, UserError, load_config
-from t2t_jax import config as fields
 from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import file_corpus
@@ -27,10 +23,9 @@ from t2t_jax.model.model import build
 from t2t_jax.run import distillation
 from t2t_jax.run.distillation import distill, student_config
 from t2t_jax.run.teacher_text import Recipe
-from t2t_jax.training import losses
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary
-from tests.small_run import ROOT, config_for, contents
+from tests.small_run import config_for, contents
 
 ODD = ["one\u2028two", "\ufeffmark\r", "\ufeff\ufeff", "", "  spaces  ", "Ärger\r\r"]
 LINES = [*ODD, *(f"The cat sees {n} dogs." for n in range(14))]
@@ -84,9 +79,6 @@ def place(tmp_path, trained, monkeypatch):
     return SimpleNamespace(folder=tmp_path, made=made, trained_with=trained_with)
 
 
-# ----------------------------------------------------------------------------- the text
-
-
 def test_the_student_reads_what_the_teacher_writes(
     trained, text, tmp_path, monkeypatch
 ):
@@ -95,22 +87,19 @@ def test_the_student_reads_what_the_teacher_writes(
     translate = Translator.translate
 
     def ended(*arguments, **options):  # a model of 12 steps ends no sentence by itself
-        return [
-            dataclasses.replace(
-                t, hypotheses=(dataclasses.replace(t.best, ended=True),)
-            )
-            for t in translate(*arguments, **options)
-        ]
+        for t in translate(*arguments, **options):
+            best = dataclasses.replace(t.best, ended=True)
+            yield dataclasses.replace(t, hypotheses=(best,))
 
-    monkeypatch.setattr(Translator, "translate", ended)
+    monkeypatch.setattr(Translator, "translate", lambda *a, **o: [*ended(*a, **o)])
     workdir = tmp_path / "student"
     config = from_config_dict(config_for(text))
     arguments = [str(trained[0])], str(text / "test"), config, workdir
     distill(*arguments)
-    corpus = file_corpus(workdir / "distilled", "en", "de")
     sources = [source for source, _ in file_corpus(text / "test", "en", "de").pairs()]
     found = Translator.load(trained[0]).translate(sources)
-    assert [*corpus.pairs()] == [(t.source, t.text) for t in found]
+    pairs = [*file_corpus(workdir / "distilled", "en", "de").pairs()]
+    assert pairs == [(t.source, t.text) for t in found]
     assert any(t.text for t in found)
     ((given, folder),) = called
     assert folder == workdir
@@ -152,10 +141,7 @@ def test_parts_are_the_whole(place, count):
 def test_lines_stay_in_step_whatever_they_are(place):
     place.made()
     pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
-    assert len(pairs) == len(LINES)
-    for line, (source, target) in zip(LINES, pairs, strict=True):
-        assert source == line
-        assert target == answers(source)[0].text
+    assert pairs == [(line, answers(line)[0].text) for line in LINES]
     assert place.folder.joinpath("student/distilled.hashes").exists()  # and checked
 
 
@@ -163,13 +149,15 @@ def test_lines_stay_in_step_whatever_they_are(place):
 def test_the_nearest_to_the_reference_is_kept(place, by):
     place.made(recipe=Recipe(4, by))
     metric = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(effective_order=True)}
+    score = metric[by].sentence_score
     pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
     for source, target in pairs[len(ODD) :]:
         texts = [hypothesis.text for hypothesis in answers(source)]
-        scores = [
-            metric[by].sentence_score(t, [f"Katze {source}"]).score for t in texts
-        ]
+        scores = [score(t, [f"Katze {source}"]).score for t in texts]
         assert target == texts[scores.index(max(scores))] == f"Katze {source}"
+    # Of equally near ones, the most probable is kept.
+    choose = Recipe(4, by).chooser("de")
+    assert choose(Translation("x", answers("x y")), "qqq") == answers("x y")[0].text
 
 
 def test_half_a_translation_is_not_kept():
@@ -181,11 +169,6 @@ def test_half_a_translation_is_not_kept():
     assert kept(Translation("x", (open_ended,)), "") == ""
     nearest = Recipe(2, "bleu").chooser("de")
     assert nearest(Translation("x", (open_ended, two)), one.text) == two.text
-
-
-def test_of_equally_near_ones_the_most_probable_is_kept():
-    choose = Recipe(4, "chrf").chooser("de")
-    assert choose(Translation("x", answers("x y")), "qqq") == answers("x y")[0].text
 
 
 @pytest.mark.parametrize("name", ["chrf", "bleu"])
@@ -206,27 +189,12 @@ def test_a_text_without_references_is_enough(place):
             place.made("other", **options)
 
 
-# ---------------------------------------------------------------------- what is mixed
-
-
 def test_the_original_is_mixed_in_by_its_weight(place, monkeypatch):
     monkeypatch.chdir(place.folder)
     place.made(places="in,grammar:dev", mix="original@0.5, tatoeba@2")
     ((config, _),) = place.trained_with
-    folder = place.folder
-    assert config.data.train.split(",") == [
-        f"{folder}/student/distilled",
-        f"{folder}/in@0.5",
-        "grammar:dev@0.5",
-        "tatoeba@2",
-    ]
-
-
-# ---------------------------------------------------------------------- what is wrong
-
-
-def edit(file):
-    file.write_bytes(file.read_bytes()[:-3])
+    texts = f"{place.folder}/student/distilled,{place.folder}/in@0.5"
+    assert config.data.train == f"{texts},grammar:dev@0.5,tatoeba@2"
 
 
 @pytest.mark.parametrize(
@@ -244,36 +212,29 @@ def test_a_text_of_another_recipe_is_not_reused(place, options, message):
     assert "--text" in str(error.value)
 
 
-def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained, monkeypatch):
-    @dataclasses.dataclass(frozen=True)
-    class Named:
-        teacher: str = ""
-
-    loss = losses.LOSSES["cross_entropy"]._replace(Options=Named)
-    monkeypatch.setitem(
-        losses.LOSSES, "distillation", losses.LOSSES.get("distillation", loss)
-    )
+def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained):
     place.made(word_level=True)
     ((config, _),) = place.trained_with
     assert config.train.loss == "distillation"
     assert config.train.options["teacher"] == str(trained[0])
-    small = from_config_dict(config_for(text))
     other = place.folder / "other.model"
     other.write_bytes(vocabulary().model)
-    config = fields.changed(small, "data", tokenizer=str(other))
+    small = from_config_dict(config_for(text, data={"tokenizer": str(other)}))
     with pytest.raises(UserError, match="needs the tokenizer of its teacher"):
-        student_config(config, [trained[0]], place.folder / "x", word_level=True)
-    assert student_config(config, [trained[0]], place.folder / "x") != config
+        student_config(small, [trained[0]], place.folder / "x", word_level=True)
+    assert student_config(small, [trained[0]], place.folder / "x") != small
 
 
 def test_changed_files_are_noticed(place):
+    def edit_and_make(file, message, name="student"):
+        file = place.folder / file
+        file.write_bytes(file.read_bytes()[:-3])
+        with pytest.raises(UserError, match=message):
+            place.made(name)
+
     place.made()
-    edit(place.folder / "student/distilled.de")
-    with pytest.raises(UserError, match="was changed after the teacher wrote it"):
-        place.made()
-    edit(place.folder / "student/distilled.json")
-    with pytest.raises(UserError, match=r"distilled.json is damaged"):
-        place.made()
+    edit_and_make("student/distilled.de", "was changed after the teacher wrote it")
+    edit_and_make("student/distilled.json", r"distilled.json is damaged")
     place.made("parts", shard=(1, 2))
     place.made("parts", shard=(2, 2))
     part = place.folder / "parts/distilled.pairs.1-of-2"
@@ -285,73 +246,60 @@ def test_changed_files_are_noticed(place):
         part.write_bytes(b"".join(lines[:-lacking]))
         with pytest.raises(UserError, match=message):
             place.made("parts")
-    edit(place.folder / "in.de")
-    with pytest.raises(UserError, match=r"of another text of a teacher:\n +input"):
-        place.made("parts")
+    edit_and_make("in.de", r"of another text of a teacher:\n +input", "parts")
 
 
 def test_mistakes_are_reported_before_anything_is_translated(place, trained, text):
-    def made(message, **options):
+    shutil.copytree(trained[0], place.folder / "other")
+    for options, message in (
+        ({"places": "cats"}, r"has no cats\.en .*en -> de; there is no such file"),
+        ({"name": trained[0]}, "--workdir=.* is the teacher"),
+        ({"only": "train"}, "--only=train, but"),
+        ({"shard": (1, 21)}, "of 20 pairs is empty"),
+        ({"name": "other"}, "was made with another config"),
+    ):
         with pytest.raises(UserError, match=message):
             place.made(fails_after=0, **options)
-
-    made(r"has no cats\.en .*en -> de; there is no such file", places="cats")
-    made("--workdir=.* is the teacher", name=trained[0])
-    made("--only=train, but", only="train")
-    made("of 20 pairs is empty", shard=(1, 21))
-    shutil.copytree(trained[0], place.folder / "other")
-    made("was made with another config", name="other")
     config = from_config_dict(config_for(text, data={"source": "de", "target": "en"}))
     with pytest.raises(UserError, match="languages of its teacher"):
         distill([str(trained[0])], str(text / "test"), config, place.folder / "s")
-    with pytest.raises(UserError, match="--by=chrf chooses among several"):
-        Recipe(1, "chrf")
-    with pytest.raises(UserError, match="did you mean 'bleu'"):
-        Recipe(2, "belu")
+    for recipe, message in (
+        ((1, "chrf"), "--by=chrf chooses among several"),
+        ((2, "belu"), "did you mean 'bleu'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Recipe(*recipe)
 
 
-# ---------------------------------------------------------------------- the student
-
-
-def changed(workdir, folder, **sections):
-    """A copy of a workdir's config with other fields; nothing else is in it."""
-    folder.mkdir()
-    config = read_checked_json(workdir / "config.json")
-    for section, values in sections.items():
-        config[section].update(values)
-    (folder / "config.json").write_bytes(checked_json(config))
-    return folder
-
-
-def test_a_student_is_its_teacher_with_other_sizes(trained, tmp_path):
+def test_a_student_is_its_teacher_with_other_sizes(trained):
     teacher = Workdir(trained[0]).config()
     same = from_config_dict(load_config(f"configs/student.py:{trained[0]}"))
-    tokenizer = str(trained[0] / "tokenizer.model")
-    assert same.model == teacher.model
-    assert same.train == teacher.train
-    assert (same.data.tokenizer, same.data.train) == (tokenizer, teacher.data.train)
-    small = from_config_dict(load_config(f"student:{trained[0]},3+1,narrow,tied"))
-    assert small.model.side("encoder").layers == 3
-    assert small.model.side("decoder").layers == 1
-    assert (small.model.width, small.model.heads, small.model.hidden) == (16, 1, 16)
+    assert (same.model, same.train) == (teacher.model, teacher.train)
+    assert same.data.tokenizer == str(trained[0] / "tokenizer.model")
+    assert same.data.train == teacher.data.train
+    small = from_config_dict(load_config(f"student:{trained[0]},3+1,narrow,tied")).model
+    assert [small.side(side).layers for side in ("encoder", "decoder")] == [3, 1]
+    assert (small.width, small.heads, small.hidden) == (16, 1, 16)
     pieces = len(Translator.load(trained[0]).vocabulary)
-    assert build(small.model, pieces).count() < build(teacher.model, pieces).count()
+    assert build(small, pieces).count() < build(teacher.model, pieces).count()
 
 
-def test_a_student_learns_anew(trained, tmp_path):
+@pytest.mark.parametrize(
+    ("train", "steps"),
+    [
+        ({"loss": "r_drop", "options": {"r_drop_alpha": 3.0}}, 12),
+        ({"freeze": "embedding"}, 12),
+        ({"init_from": "elsewhere"}, 100_000),
+    ],
+)
+def test_a_student_learns_anew(trained, tmp_path, train, steps):
     """It has no part of its teacher's loss, of what it froze, or of fine-tuning."""
-    options = {"r_drop_alpha": 3.0}
-    train = {"loss": "r_drop", "options": options, "freeze": "embedding"}
-    regular = changed(trained[0], tmp_path / "regular", train=train)
-    student = from_config_dict(load_config(f"student:{regular}")).train
-    assert (student.loss, student.freeze, dict(student.options)) == (
-        *("cross_entropy", ""),
-        {},
-    )
-    assert student.steps == 12
-    tuned = changed(trained[0], tmp_path / "tuned", train={"init_from": "elsewhere"})
-    student = from_config_dict(load_config(f"student:{tuned}")).train
-    assert (student.init_from, student.steps) == ("", 100_000)
+    config = read_checked_json(trained[0] / "config.json")
+    config["train"].update(train)
+    (tmp_path / "config.json").write_bytes(checked_json(config))
+    new = from_config_dict(load_config(f"student:{tmp_path}")).train
+    assert (new.loss, new.freeze, new.init_from) == ("cross_entropy", "", "")
+    assert (dict(new.options), new.steps) == ({}, steps)
 
 
 @pytest.mark.parametrize(
@@ -375,46 +323,29 @@ def test_the_teacher_on_the_command_line_makes_the_config(monkeypatch):
         assert command.default_config() == "student:a"
 
 
-# ---------------------------------------------------------------------- the benchmark
-
-
-# ---------------------------------------------------------------------- the command
-
-
 @pytest.mark.slow  # python -m pytest -m slow tests/test_distillation.py; four runs
-def test_a_command_killed_anywhere_is_continued(trained, text, tmp_path):
-    def start(name):
-        fields = ["--config.train.steps=12", "--config.train.save_every=4"]
-        words = [f"--config=student:{trained[0]},1+1", "--mix=original", "--nbest=2"]
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "t2t_jax", "distill", *words, *fields),
-                *(f"--teacher={trained[0]}", f"--input={text}/train"),
-                *(f"--workdir={tmp_path / name}", "--batch_size=20"),
-            ],
-            cwd=ROOT,
-            env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        )
+def test_a_command_killed_anywhere_is_continued(trained, text, tmp_path, start):
+    words = [f"--config=student:{trained[0]},1+1", "--mix=original", "--nbest=2"]
+    words += ["--config.train.steps=12", "--config.train.save_every=4"]
+    words += [f"--teacher={trained[0]}", f"--input={text}/train", "--batch_size=20"]
 
-    def kill_when(exists):
-        process = start("killed")
-        end = time.monotonic() + 300
-        while not exists():
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+    def distilling(name):
+        workdir = f"--workdir={tmp_path / name}"
+        return start(1, *words, workdir, module="t2t_jax distill")
 
-    killed = tmp_path / "killed"
-    kill_when((killed / "distilled.pairs.partial.json").exists)
-    kill_when((killed / "distilled.json").exists)
-    kill_when((killed / "checkpoints/state/4").exists)
-    assert start("killed").wait() == start("whole").wait() == 0
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    for file in (
+        "distilled.pairs.partial.json",
+        "distilled.json",
+        "checkpoints/state/4",
+    ):
+        distilling("killed").until((killed / file).exists).send(signal.SIGKILL).ends(-9)
+    distilling("killed").ends(0)
+    distilling("whole").ends(0)
     for name in ("distilled.en", "distilled.de", "distilled.hashes", "distilled.json"):
-        assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
     scores = [
-        json.loads((tmp_path / name / "scores/test.json").read_bytes())
-        for name in ("killed", "whole")
+        json.loads((folder / "scores/test.json").read_bytes())["parameters_sha256"]
+        for folder in (killed, whole)
     ]
-    assert scores[0]["parameters_sha256"] == scores[1]["parameters_sha256"]
+    assert scores[0] == scores[1]

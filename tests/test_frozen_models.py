@@ -7,18 +7,13 @@ import pytest
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.costs import step_costs
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.training.averaging import parameters_sha256
-from t2t_jax.training.checkpoint import Checkpoints
-from t2t_jax.training.frozen_models import (
-    check_frozen,
-    check_positions,
-    open_frozen,
-)
+from t2t_jax.training.frozen_models import check_frozen, check_positions, open_frozen
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import renumbered, vocabulary
+from tests.small_run import stored
 
 MODEL = {"layers": 1, "width": 8, "heads": 2, "hidden": 8}
 TEXT = {"prepared": "a", "dev": "b"}
@@ -32,77 +27,63 @@ def config_of(*teachers, task="translation", **model) -> Config:
     )
 
 
-def stored(folder, config: Config, tokenizer: Vocabulary, seed: int = 0) -> Workdir:
-    """A workdir with one checkpoint of parameters that are drawn at random."""
-    workdir = Workdir(folder)
-    workdir.store(config, tokenizer, TEXT)
-    random = np.random.default_rng(seed)
-    parameters = jax.tree.map(
-        lambda x: random.normal(size=x.shape).astype(x.dtype),
-        build(config.model, *tokenizer.sizes).shapes,
-    )
-    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
-    checkpoints.save_parameters(parameters, 3)
-    checkpoints.close()
-    return workdir
-
-
-@pytest.fixture(scope="module")
-def teacher(tmp_path_factory):
-    wide = config_of(width=16, dropout=0.3)
-    return stored(tmp_path_factory.mktemp("teacher"), wide, vocabulary())
-
-
 def opened(config):
     model = build(config.model, *vocabulary().sizes)
     return open_frozen(config, model, vocabulary())
 
 
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    return stored(folder, config_of(width=16, dropout=0.3), vocabulary())[0]
+
+
 def test_teachers_are_read_and_hashed(teacher, tmp_path):
-    other = stored(tmp_path / "other", config_of(), vocabulary(), seed=1)
+    none = opened(config_of())
+    assert (none.models, none.read(), none.sha256) == ((), [], [])
+    other, *_ = stored(tmp_path / "other", config_of(), vocabulary(), seed=1)
     both = opened(config_of(teacher, other, dtype="bfloat16"))
     first, second = both.read()
     assert both.read() == []  # memory of the host is freed
     assert [parameters_sha256(x) for x in (first, second)] == both.sha256
-    assert jax.tree.map(np.shape, first) == jax.tree.map(
-        np.shape, both.models[0].shapes
-    )
+    shapes = jax.tree.map(np.shape, both.models[0].shapes)
+    assert jax.tree.map(np.shape, first) == shapes
     assert len({*both.sha256, *opened(config_of(teacher)).sha256}) == 2
     # A single value is another teacher.
     jax.tree.leaves(second)[0].flat[0] += 1e-3
     assert parameters_sha256(second) != both.sha256[1]
 
 
-def test_a_loss_without_frozen_models_reads_none():
-    none = opened(config_of())
-    assert (none.models, none.read(), none.sha256) == ((), [], [])
-
-
 def test_models_that_do_not_fit_are_refused(teacher, tmp_path):
-    with pytest.raises(UserError, match="is not a workdir"):
-        check_frozen(config_of(tmp_path / "nothing"))
+    def place(name, config, tokenizer=None):
+        return config_of(stored(tmp_path / name, config, tokenizer or vocabulary())[0])
+
     Workdir(tmp_path / "new").store(config_of(), vocabulary(), TEXT)
-    with pytest.raises(UserError, match="no checkpoint yet"):
-        check_frozen(config_of(tmp_path / "new"))
+    for name, message in (("no", "is not a workdir"), ("new", "no checkpoint yet")):
+        with pytest.raises(UserError, match=message):
+            check_frozen(config_of(tmp_path / name))
     check_frozen(config_of(teacher))
-    other = stored(tmp_path / "other", config_of(), renumbered())
-    with pytest.raises(UserError, match=r"SHA-256 (\w{12}) there, (?!\1)\w{12} here"):
-        opened(config_of(teacher, other))
-    task = config_of(task="language_model", kind="decoder_only")
-    of_task = stored(tmp_path / "task", task, vocabulary())
-    with pytest.raises(UserError, match="same task"):
-        opened(config_of(of_task))
-    fields = {"kind": "bytenet", "heads": 8, "hidden": 2048}
-    column = stored(tmp_path / "column", config_of(**fields), vocabulary())
-    with pytest.raises(UserError, match=r"column: .*'bytenet' cannot tell .* packed"):
-        opened(changed(config_of(column), "data", batching="packed"))
-    opened(changed(config_of(column), "data", batching="bucketed"))
-    learned = config_of(positions="learned", max_positions=16)
-    short = stored(tmp_path / "short", learned, vocabulary())
-    config = config_of(short)
-    check_positions(config, opened(config), 16)
+    columns = {"kind": "bytenet", "heads": 8, "hidden": 2048}
+    column = place("column", config_of(**columns))
+    lm = config_of(task="language_model", kind="decoder_only")
+    for config, message in (
+        (
+            place("other", config_of(), renumbered()),
+            r"SHA-256 (\w{12}) there, (?!\1)\w{12} here",
+        ),
+        (place("lm", lm), "same task"),
+        (
+            changed(column, "data", batching="packed"),
+            r"column: .*'bytenet' cannot tell .* packed",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            opened(config)
+    opened(changed(column, "data", batching="bucketed"))
+    short = place("short", config_of(positions="learned", max_positions=16))
+    check_positions(short, opened(short), 16)
     with pytest.raises(UserError, match="up to 17 tokens, but .* has 16 positions"):
-        check_positions(config, opened(config), 17)
+        check_positions(short, opened(short), 17)
 
 
 def test_a_run_does_not_continue_with_another_teacher(tmp_path):

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -20,26 +21,25 @@ def test_what_is_in_the_environment_is_kept():
     assert after[TUNABLES] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
     first = needed_environment({}, GLIBC, MADVISE)
     assert first[TUNABLES] == "glibc.malloc.hugetlb=1"
-    # Once is enough.
-    assert needed_environment(first, GLIBC, MADVISE) is None
-    assert needed_environment({SWITCH: first[SWITCH]}, GLIBC, MADVISE) is None
+    for started_again in (first, {SWITCH: first[SWITCH]}):
+        assert needed_environment(started_again, GLIBC, MADVISE) is None
 
 
-UNHELPFUL = [  # environment, libc, kernel
-    ({TUNABLES: "glibc.malloc.hugetlb=0"}, GLIBC, MADVISE),
-    ({SWITCH: "0"}, GLIBC, MADVISE),
-    ({}, ("glibc", "2.34"), MADVISE),
-    ({}, ("musl", "1.2"), MADVISE),
-    ({}, ("", ""), MADVISE),
-    ({}, GLIBC, "[always] madvise never"),
-    ({}, GLIBC, "always madvise [never]"),
-    ({}, GLIBC, ""),
-]
-
-
-def test_where_it_would_not_help_nothing_changes():
-    for case in UNHELPFUL:
-        assert needed_environment(*case) is None, case
+@pytest.mark.parametrize(
+    ("environment", "libc", "kernel"),
+    [
+        ({TUNABLES: "glibc.malloc.hugetlb=0"}, GLIBC, MADVISE),
+        ({SWITCH: "0"}, GLIBC, MADVISE),
+        ({}, ("glibc", "2.34"), MADVISE),
+        ({}, ("musl", "1.2"), MADVISE),
+        ({}, ("", ""), MADVISE),
+        ({}, GLIBC, "[always] madvise never"),
+        ({}, GLIBC, "always madvise [never]"),
+        ({}, GLIBC, ""),
+    ],
+)
+def test_where_it_would_not_help_nothing_changes(environment, libc, kernel):
+    assert needed_environment(environment, libc, kernel) is None
 
 
 # A command that starts as ours do, on a kernel that can be asked for huge pages.
@@ -94,11 +94,14 @@ def test_a_command_starts_once_more_as_it_was_started(commands):
     assert (process.returncode, starts) == (3, "xx")
 
 
+RUNS_IT = "import runpy; runpy.run_module('commands.tell', alter_sys=True)"
+
+
 @pytest.mark.parametrize(
     ("how", "switch"),
     [
         (("-c", "import commands.tell"), {}),
-        (("-c", "import runpy; runpy.run_module('commands.tell', alter_sys=True)"), {}),
+        (("-c", RUNS_IT), {}),
         (("-m", "commands.tell"), {SWITCH: "0"}),
     ],
 )
@@ -111,16 +114,11 @@ def test_what_only_imports_it_or_turns_it_off_is_not_started_again(
 
 
 def test_an_interpreter_that_cannot_be_started_again_goes_on(monkeypatch):
-    def refuse(*_):
-        raise OSError
-
-    tried = []
-    monkeypatch.setattr(
-        huge_pages, "needed_environment", lambda *_: tried.append(1) or {}
-    )
+    execve = mock.Mock(side_effect=OSError)
+    monkeypatch.setattr(huge_pages, "needed_environment", lambda *_: {})
     monkeypatch.setattr(huge_pages, "_is_command", lambda: True)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(sys, "gettrace", lambda: None)
-    monkeypatch.setattr(os, "execve", refuse)
+    monkeypatch.setattr(os, "execve", execve)
     huge_pages.restart_if_useful()
-    assert tried
+    execve.assert_called_once()

@@ -14,9 +14,9 @@ import jax
 import jupytext
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.small_run import ROOT
+
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
-SETUP = "# Installs t2t_jax if it is missing."
 # A script draws without a screen; that every figure holds something, and that no letter
 # lacks a glyph (a warning), is looked at when it has ended.
 RUNNER = """
@@ -61,46 +61,32 @@ def ipynb(path: Path) -> str:
     return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
-def pytest_names(path: Path) -> str:
-    return path.stem
-
-
 def setup_cell(path: Path) -> str:
     cells = jupytext.read(path, fmt="py:percent").cells
     return next(cell.source for cell in cells if cell.cell_type == "code")
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} == {
-        path.stem for path in NOTEBOOKS
-    }
+def run(code, *arguments, **options):
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(
+        words, stderr=subprocess.PIPE, text=True, timeout=600, **options
+    )
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=pytest_names)
+def test_all_have_an_ipynb_and_begin_with_one_cell():
+    made = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert made == {path.stem for path in NOTEBOOKS} != set()
+    (cell,) = {setup_cell(path) for path in NOTEBOOKS}
+    assert cell.startswith("# Installs t2t_jax if it is missing.")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_ipynb_is_in_step(path):
     made = path.with_suffix(".ipynb")
     there = made.read_text(encoding="utf-8") if made.exists() else ""
     assert there == ipynb(path), (
         f"{made.name} is not what {path.name} makes; change the .py, then run: "
         "python -m tests.test_notebooks"
-    )
-
-
-def test_all_begin_with_one_cell():
-    cells = {setup_cell(path) for path in NOTEBOOKS}
-    assert len(cells) == 1
-    assert cells.pop().startswith(SETUP)
-
-
-def run(code, *arguments, cwd, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
     )
 
 
@@ -123,13 +109,14 @@ def quick(text, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=pytest_names)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_and_draws(path, quick, tmp_path):
     if "from IPython" in path.read_text(encoding="utf-8"):
         pytest.importorskip("IPython", reason="needs pip install -e '.[notebooks]'")
     pictures = tmp_path / "pictures"
     pictures.mkdir()
-    done = run(RUNNER, path, pictures, cwd=tmp_path, **quick)
+    environment = os.environ | quick
+    done = run(RUNNER, path, pictures, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-5_000:]
     assert list(pictures.iterdir()), "no picture was drawn"
 
@@ -142,10 +129,6 @@ def test_what_is_missing_is_said(tmp_path):
     assert "set REPOSITORY" in done.stderr
 
 
-def main():
+if __name__ == "__main__":
     for path in NOTEBOOKS:
         path.with_suffix(".ipynb").write_text(ipynb(path), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

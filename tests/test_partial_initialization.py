@@ -1,7 +1,5 @@
 """Parts of a model start from another model's, of another kind, too."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.model import Model, build
+from t2t_jax.model.model import build
 from t2t_jax.run import initialization
 from t2t_jax.run.initialization import (
     check_parts,
@@ -20,10 +18,9 @@ from t2t_jax.run.initialization import (
     taken_over,
     text_vocabulary,
 )
-from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.training.step import initial_parameters
-from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import renumbered, vocabulary
+from tests.small_run import assert_same, random_parameters, stored
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -42,19 +39,12 @@ def config_of(kind: str, parts: str = "", data=None, train=None, **model) -> Con
     )
 
 
-def numbered(model: Model):
-    """Parameters that all differ."""
-    leaves, tree = jax.tree.flatten(model.shapes)
-    rng = np.random.default_rng(0)
-    return tree.unflatten(rng.normal(size=x.shape).astype(x.dtype) for x in leaves)
-
-
 def started(theirs: Config, ours: Config, pieces: int = 20, labels: int | None = None):
     """The parameters of both models, by path, and those of ours that were taken."""
     their_model = build(theirs.model, pieces)
     our_model = build(ours.model, labels or pieces, pieces)
     check_parts(ours, theirs, their_model, build(ours.model, pieces))
-    before = numbered(their_model)
+    before = random_parameters(their_model)
     parts = ours.train.init_parts.split(",")
     taken = taken_over(parts, their_model, our_model, before)
     # Biases begin at 0 here and there.
@@ -70,10 +60,7 @@ KINDS = {
     "masked language model to classifier": ("encoder_only", "classifier", BOTH),
     "masked language model to translator": ("encoder_only", "transformer", BOTH),
     "language model to translator": ("decoder_only", "transformer", "decoder"),
-    "translator to language model": (
-        *("transformer", "decoder_only"),
-        "decoder,embedding",
-    ),
+    "translator to lm": ("transformer", "decoder_only", "decoder,embedding"),
     "classifier to translator": ("classifier", "transformer", BOTH),
     "language model to classifier": ("decoder_only", "classifier", "embedding"),
     "lstm": ("lstm", "lstm", "encoder"),
@@ -107,35 +94,31 @@ def test_a_classifier_takes_the_table_of_the_source(tied):
     assert ("head", "labels") not in taken
 
 
-def test_an_output_layer_is_taken_over_for_the_same_predictions():
-    tied = {"tied": "none", "output_bias": True}
-    parts = "embedding"
-    for kinds, same in (
-        (("transformer", "decoder_only"), True),
-        (("encoder_only", "transformer"), False),
-    ):
-        theirs, ours = kinds
-        taken = started(config_of(theirs, **tied), config_of(ours, parts, **tied))[2]
-        assert (("embedding", "output_bias") in taken) == same
-        assert (("embedding", "output") in taken) == same
+@pytest.mark.parametrize(
+    ("theirs", "ours", "same"),
+    [
+        ("transformer", "decoder_only", True),
+        ("encoder_only", "transformer", False),
+    ],
+)
+def test_an_output_layer_is_taken_over_for_the_same_predictions(theirs, ours, same):
+    untied = {"tied": "none", "output_bias": True}
+    ours = config_of(ours, "embedding", **untied)
+    _, _, taken = started(config_of(theirs, **untied), ours)
+    assert (("embedding", "output_bias") in taken) == same
+    assert (("embedding", "output") in taken) == same
 
 
+ROTARY = {"positions": "rotary"}
+OFFSET = {"options": {"position_offset": 2}}
 WRONG = [
     ("transformer", "classifier", "encodr", {}, "'encodr', but .*did you mean 'encod"),
     ("decoder_only", "transformer", "encoder", {}, "decoder_only'. has no such part"),
     ("lstm", "classifier", "encoder", {}, r"0.backward.bias=\(4, 8\) there, no array"),
     ("transformer", "classifier", BOTH, {"layers": 2}, "encoder_layers=1 there, 2 h"),
     ("transformer", "classifier", BOTH, {"width": 16}, "model.width=8 there, 16 here"),
-    (
-        *("transformer", "encoder_only", "encoder"),
-        {"positions": "rotary"},
-        "positions=sinusoid there, rotary here",
-    ),
-    (
-        *("transformer", "encoder_only", "encoder"),
-        {"options": {"position_offset": 2}},
-        "options.position_offset=0 there, 2 here",
-    ),
+    ("transformer", "encoder_only", "encoder", ROTARY, "=sinusoid there, rotary here"),
+    ("transformer", "encoder_only", "encoder", OFFSET, "offset=0 there, 2 here"),
     ("transformer", "transformer", BOTH, {"tied": "none"}, "tied=all there, none here"),
 ]
 
@@ -158,15 +141,11 @@ def test_parts_need_a_model_to_start_from():
         config_of("classifier", train={"init_parts": "encoder"})
 
 
-def separate() -> Vocabulary:
-    return Vocabulary(vocabulary().model, source=renumbered())
-
-
 def test_the_pieces_are_those_of_the_same_text():
     translator, lm, mlm, classifier = map(
         config_of, ("transformer", "decoder_only", "encoder_only", "classifier")
     )
-    both = separate()
+    both = Vocabulary(vocabulary().model, source=renumbered())
     assert text_vocabulary(both, translator, translator) is both
     assert text_vocabulary(both, translator, mlm).model == both.source.model
     assert text_vocabulary(both, translator, lm).sizes == (290,)
@@ -176,13 +155,12 @@ def test_the_pieces_are_those_of_the_same_text():
 
 
 def test_a_table_may_be_remapped_to_other_pieces():
-    old, new = vocabulary(), separate()
-    theirs, ours = config_of("transformer"), config_of("classifier", BOTH)
-    their_model = build(theirs.model, *old.sizes)
-    model = build(ours.model, *new.sizes)
-    before = numbered(their_model)
-    taken = taken_over(BOTH.split(","), their_model, model, before)
-    after = remap(taken, model, old, new)["embedding"]["tokens"]
+    old, new = vocabulary(), Vocabulary(vocabulary().model, source=renumbered())
+    theirs = build(config_of("transformer").model, *old.sizes)
+    ours = build(config_of("classifier", BOTH).model, *new.sizes)
+    before = random_parameters(theirs)
+    taken = taken_over(BOTH.split(","), theirs, ours, before)
+    after = remap(taken, ours, old, new)["embedding"]["tokens"]
     ids = {old.piece(i): i for i in range(len(old))}
     for i in range(len(new.source)):
         if (j := ids.get(new.source.piece(i))) is not None:
@@ -190,24 +168,17 @@ def test_a_table_may_be_remapped_to_other_pieces():
 
 
 def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
-    theirs, pieces = config_of("encoder_only"), vocabulary()
-    their_model = build(theirs.model, *pieces.sizes)
-    workdir = Workdir(tmp_path / "there")
-    before = numbered(their_model)
-    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
-    checkpoints.save_parameters(before, 3)
-    checkpoints.close()
-    workdir.store(theirs, pieces, {})
+    pieces = vocabulary()
+    workdir, _, before = stored(tmp_path / "there", config_of("encoder_only"), pieces)
     ours = config_of("classifier", BOTH, train={"init_from": str(workdir), "seed": 5})
     initialization.check_source(ours)
     assert initialization.vocabulary(ours).model == pieces.model
     model = build(ours.model, 3, len(pieces))
     after = initialization.hook(ours, model, pieces)()
     random = jax.jit(lambda: initial_parameters(model, 5))()
-    same = functools.partial(jax.tree.map, np.testing.assert_array_equal)
-    same(after["encoder"], before["encoder"])
-    same(after["embedding"], before["embedding"])
-    same(after["head"], jax.device_get(random["head"]))
+    assert_same(after["encoder"], before["encoder"])
+    assert_same(after["embedding"], before["embedding"])
+    assert_same(after["head"], jax.device_get(random["head"]))
     assert "random parameters: head" in capsys.readouterr().err
 
 
@@ -217,20 +188,13 @@ def test_a_head_is_taken_over_for_the_same_labels(tmp_path, parts, remap_vocabul
     def labelled(*labels):
         return Vocabulary(pack("labels", labels=labels), "", vocabulary())
 
-    of_two = {"joint_vocabulary": False}
-    theirs, old = config_of("classifier", data=of_two), labelled("bad", "good")
-    their_model = build(theirs.model, *old.sizes)
-    workdir = Workdir(tmp_path / "there")
-    before = numbered(their_model)
-    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
-    checkpoints.save_parameters(before, 3)
-    checkpoints.close()
-    workdir.store(theirs, old, {})
+    of_two, old = {"joint_vocabulary": False}, labelled("bad", "good")
+    theirs = config_of("classifier", data=of_two)
+    workdir, their_model, before = stored(tmp_path / "there", theirs, old)
     start = {"init_from": str(workdir), "remap_vocabulary": remap_vocabulary}
     start |= {"init_parts": parts}
     ours = config_of("classifier", data=of_two, train=start)
-    after = initialization.hook(ours, their_model, old)()
-    jax.tree.map(np.testing.assert_array_equal, after, before)
+    assert_same(initialization.hook(ours, their_model, old)(), before)
     # Of other labels, or of the same in another order, rows would mean something else.
     for labels in (["bad", "good", "so so"], ["good", "bad"]):
         new = labelled(*labels)

@@ -19,49 +19,36 @@ def test_a_preset_has_a_name(tmp_path, monkeypatch):
     assert load_config("big:en-fr").data.target == "fr"
     # The README's commands, which name files, work from any folder too.
     assert load_config("configs/tiny.py") == load_config("tiny")
-
-
-def test_a_mistyped_preset_is_answered_with_the_nearest():
     with pytest.raises(UserError, match="no such preset; did you mean 'tiny'"):
         load_config("tny")
     with pytest.raises(UserError, match=r"configs/mine.py does not exist"):
         load_config("configs/mine.py")
 
 
+def write_config(file, base, changes):
+    """A config of the user: that of a preset, with fields of its model changed."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(
+        f"from configs import {base}\n\n\ndef get_config():\n"
+        f"    config = {base}.get_config()\n    config.model.update({changes})\n"
+        "    return config\n"
+    )
+
+
 def test_a_file_comes_before_a_preset_of_its_name(tmp_path, monkeypatch):
-    (tmp_path / "configs").mkdir()
-    mine = tmp_path / "configs/tiny.py"
-    mine.write_text((ROOT / "configs/tiny.py").read_text() + TWO_LAYERS)
+    write_config(tmp_path / "configs/tiny.py", "base", "layers=2")
     monkeypatch.chdir(tmp_path)
     assert load_config("configs/tiny.py").model.layers == 2
-    preset = load_config(ROOT / "configs/tiny.py")
-    assert load_config("tiny") == preset
-
-
-TWO_LAYERS = """
-def get_config(_get=get_config):
-    config = _get()
-    config.model.layers = 2
-    return config
-"""
+    assert load_config("tiny") == load_config(ROOT / "configs/tiny.py")
 
 
 def test_a_config_of_ones_own_builds_on_presets_and_on_its_neighbours(tmp_path):
     for folder in ("configs", "ideas"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "wide.py").write_text(
-            "from configs import big\n\n\ndef get_config():\n"
-            "    config = big.get_config()\n    config.model.width = 2048\n"
-            "    return config\n"
-        )
+        write_config(tmp_path / folder / "wide.py", "big", "width=2048")
         config = load_config(tmp_path / folder / "wide.py")
         assert (config.model.width, config.model.heads) == (2048, 16)
     # A neighbour of the same name comes first, as in a fork.
-    (tmp_path / "configs/big.py").write_text(
-        "from configs import base\n\n\ndef get_config():\n"
-        "    config = base.get_config()\n    config.model.heads = 4\n"
-        "    return config\n"
-    )
+    write_config(tmp_path / "configs/big.py", "base", "heads=4")
     assert load_config(tmp_path / "configs/wide.py").model.heads == 4
     assert load_config(tmp_path / "ideas/wide.py").model.heads == 16
 

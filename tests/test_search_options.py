@@ -7,31 +7,12 @@ config, the flags, the checks, the help, the provenance of scores and in Python.
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-
-import pytest
 
 from t2t_jax import config
+from tests.small_run import ROOT
 
-ROOT = Path(__file__).parent.parent
 LINE = '    eagerness: int = field(5, low=2, safe=True, help="How eager it is.")\n'
 HEAD = "    beam: int = field("
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with the package, in which `config.py` has one line more."""
-    folder = tmp_path_factory.mktemp("package")
-    package = folder / "t2t_jax"
-    package.mkdir()
-    for path in Path(config.__file__).parent.iterdir():
-        if path.name not in ("config.py", "__pycache__"):
-            (package / path.name).symlink_to(path)
-    source = Path(config.__file__).read_text()
-    assert source.count(HEAD) == 1
-    (package / "config.py").write_text(source.replace(HEAD, LINE + HEAD))
-    (folder / "tests").symlink_to(ROOT / "tests")
-    return folder
 
 
 PROGRAM = """
@@ -72,14 +53,18 @@ PROGRAM = """
 """
 
 
-def test_a_line_adds_an_option_everywhere(folder):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_line_adds_an_option_everywhere(tmp_path):
+    package = tmp_path / "t2t_jax"  # in which `config.py` has one line more
+    package.mkdir()
+    for path in (ROOT / "t2t_jax").iterdir():
+        if path.name not in ("config.py", "__pycache__"):
+            (package / path.name).symlink_to(path)
+    source = (ROOT / "t2t_jax/config.py").read_text()
+    assert source.count(HEAD) == 1
+    (package / "config.py").write_text(source.replace(HEAD, LINE + HEAD))
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
+    subprocess.run(program, cwd=tmp_path, check=True)
 
 
 def test_what_is_recorded_of_a_search():

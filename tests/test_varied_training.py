@@ -1,12 +1,13 @@
 """Whole runs on text that varies from epoch to epoch."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from t2t_jax import UserError, train
-from t2t_jax.config import Config, DataConfig, ModelConfig, TaskConfig
+from t2t_jax.config import from_config_dict
 from t2t_jax.data.variation import text_variation_of
 from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.run.rerun import batch_of_step
@@ -15,19 +16,15 @@ from tests.small_run import assert_same, config_for, final_parameters
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")
 
-DATA = {
-    "train": "train@0.2",  # a few batches an epoch
-    "dev": "",
-    "test": "",
-    "augment": "neighbours@0.3,typos@0.4,case@0.2",
-    "subword_dropout": 0.2,
-}
 STEPS = 8
+AUGMENT = "neighbours@0.3,typos@0.4,case@0.2"
 
 
 def config(text, steps=STEPS, **data):
+    varied = {"train": "train@0.2", "dev": "", "test": ""}  # a few batches an epoch
+    varied |= {"augment": AUGMENT, "subword_dropout": 0.2}
     fields = {"save_every": 2, "steps": steps}
-    return config_for(text, data=DATA | data, train=fields)
+    return config_for(text, data=varied | data, train=fields)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +39,8 @@ def runs(text, tmp_path_factory):
 
 def test_a_resumed_run_ends_in_the_same_bytes(runs, text):
     assert_same(*(final_parameters(runs / name, text) for name in ("whole", "stopped")))
-    epochs = [
-        batch_of_step(runs / "stopped", step)[0].epoch for step in (STEPS - 1, STEPS)
-    ]
+    steps = STEPS - 1, STEPS
+    epochs = [batch_of_step(runs / "stopped", step)[0].epoch for step in steps]
     assert epochs[0] == epochs[1] > 0  # it was stopped in the middle of a later epoch
 
 
@@ -52,8 +48,7 @@ def test_whatwas_shows_the_text_of_the_epoch(runs, text):
     sides = (text / f"train.{language}" for language in ("en", "de"))
     lines = [side.read_text(encoding="utf-8").splitlines() for side in sides]
     stored = list(zip(*lines, strict=True))
-    variation = text_variation_of(DATA["augment"])
-    changed = set()
+    variation, changed = text_variation_of(AUGMENT), set()
     for step in (1, STEPS):
         position, found = batch_of_step(runs / "whole", step)
         # All lines are kept, and are one part.
@@ -81,50 +76,39 @@ def test_text_that_changed_since_is_not_looked_up(runs, text, tmp_path):
     for language in ("en", "de"):
         lines = (text / f"train.{language}").read_text(encoding="utf-8").splitlines()
         (tmp_path / f"train.{language}").write_text("\n".join(lines[::-1]) + "\n")
-    file = runs / "whole/config.json"
-    before = file.read_bytes()
-    moved = read_checked_json(file)
+    workdir = shutil.copytree(runs / "whole", tmp_path / "moved")
+    moved = read_checked_json(workdir / "config.json")
     moved["data"]["dir"] = str(tmp_path)
-    file.write_bytes(checked_json(moved))
-    try:
-        with pytest.raises(UserError, match="changed since it was prepared"):
-            batch_of_step(runs / "whole", 1)
-    finally:
-        file.write_bytes(before)
+    (workdir / "config.json").write_bytes(checked_json(moved))
+    with pytest.raises(UserError, match="changed since it was prepared"):
+        batch_of_step(workdir, 1)
 
 
 @pytest.mark.parametrize("kind", TASKS)
 @pytest.mark.parametrize(
-    "field", [{"augment": "typos"}, {"augment": "case"}, {"subword_dropout": 0.1}]
+    ("name", "value"),
+    [("augment", "typos"), ("augment", "case"), ("subword_dropout", 0.1)],
 )
-def test_tasks_refuse_what_does_not_apply(kind, field):
+def test_tasks_refuse_what_does_not_apply(kind, name, value):
     train = "en-de:grammar:train" if kind == "text_to_text" else "grammar:train"
-    task = task_of(
-        Config(
-            task=TaskConfig(kind=kind),
-            model=ModelConfig(tied="none"),
-            data=DataConfig(train=train, joint_vocabulary=False, **field),
-        )
-    )
-    ((name, value),) = field.items()
-    applies = name in task.varies
-    if kind == "classification" and value == "case":
-        with pytest.raises(UserError, match="case may change targets, which are label"):
-            task.check_variation()
+    data = {"train": train, "joint_vocabulary": False, name: value}
+    fields = {"task": {"kind": kind}, "model": {"tied": "none"}, "data": data}
+    task = task_of(from_config_dict(fields))
+    applies = kind in ("translation", "classification")
+    applies |= (kind, name) == ("text_to_text", "subword_dropout")
+    assert (name in task.varies) == applies
+    message = f"config.data.{name}={value!r} does not apply to .*{kind!r}; leave it"
+    if (kind, value) == ("classification", "case"):
+        message = "case may change targets, which are label"
     elif applies:
+        return task.check_variation()
+    with pytest.raises(UserError, match=message):
         task.check_variation()
-    else:
-        wrong = f"config.data.{name}={value!r} does not apply to .*{kind!r}; leave it"
-        with pytest.raises(UserError, match=wrong):
-            task.check_variation()
-    assert applies == (
-        kind in ("translation", "classification")
-        or (kind, name) == ("text_to_text", "subword_dropout")
-    )
+    return None
 
 
 def test_spans_are_cut_out_of_text_that_does_not_vary():
-    data = DataConfig(train="en-de:grammar:train,spans:news.en", subword_dropout=0.1)
-    task = task_of(Config(task=TaskConfig(kind="text_to_text"), data=data))
+    data = {"train": "en-de:grammar:train,spans:news.en", "subword_dropout": 0.1}
+    task = task_of(from_config_dict({"task": {"kind": "text_to_text"}, "data": data}))
     with pytest.raises(UserError, match="with places of spans.*leave one of the two"):
         task.check_variation()
