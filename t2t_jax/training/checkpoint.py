@@ -179,7 +179,7 @@ class Checkpoints:
                 "every checkpoint that the run could continue from is damaged or lost:"
                 f"{listed or f' {self._folder}/state has none'}\n"
                 "Restore them from a copy, or train from the start in another "
-                "--workdir. Nothing was changed here"
+                "--workdir. No checkpoint was changed"
             )
         # Only now that it is known how to continue may anything be moved.
         for path, trouble in damaged.items():

@@ -238,7 +238,7 @@ def stored(workdir):
 
 # Words of the error -> damages of a workdir.
 REFUSED = {
-    "every checkpoint that the run(.|\n)*Nothing was changed here": [flip_every_state],
+    "every checkpoint that the run(.|\n)*No checkpoint was changed": [flip_every_state],
     "checkpoints": [
         lose_manifests,
         lambda workdir: delete(workdir / "checkpoints/state", Random(0)),
