@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import hypothesis.configuration
 import jax
+import jaxlib
 import pytest
 
 # No test asserts a time, and none writes into the repository.
@@ -23,6 +24,11 @@ hypothesis.configuration.set_hypothesis_home_dir(
 )
 hypothesis.settings.register_profile("ours", deadline=None, database=None)
 hypothesis.settings.load_profile("ours")
+# XLA's emitters of fusions take half of the time in which small programs are compiled.
+# JAX 0.12, with which Python 3.13 tests, cannot do without; there all programs are those
+# that users have.
+if jaxlib.version.__version_info__ < (0, 12):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 os.environ["JAX_PLATFORMS"] = "cpu"  # of the commands that tests start

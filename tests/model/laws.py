@@ -28,6 +28,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import stack_positions
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.verify.references import twin
+from tests.compiler import quick_jit
 from tests.model import cases
 from tests.model.subject import (
     BEAMS,
@@ -239,7 +240,7 @@ def rematerialized_is_stored(subject: Subject) -> float:
     rng = DropoutRng(jax.random.key(5), jnp.arange(2 * ROWS))  # in training only
     definition = build(config, *subject.sizes).definition
     loss = subject.compiled(mean_nll, definition, jit=False)
-    recomputed = jax.jit(jax.value_and_grad(loss))
+    recomputed = quick_jit(jax.value_and_grad(loss))
     return worst_leaf(
         recomputed(subject.parameters, subject.batch, rng), subject.gradient
     )
@@ -364,7 +365,7 @@ def weights_are_of_attention(subject: Subject) -> float:
     at = Tokens(batch["target_segment"], batch["target_position"])
     mask = Mask(at, at, causal=True, aligned=True)
 
-    @jax.jit
+    @quick_jit
     def both(key):
         widths = config.width_of_head, config.width_of_head, config.width_of_value
         q, *kv = (

@@ -19,6 +19,7 @@ from t2t_jax.model.architecture import logits
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.model import build
 from t2t_jax.model.transformer import teacher_forcing
+from tests.compiler import quick_jit
 from tests.model import cases
 
 V, BOS = 24, 1
@@ -57,7 +58,7 @@ class Subject:
             and table[config.attention].weights is not None
         )
         self.forced_and_trace = self.compiled(self._forced_and_trace)
-        self.loss_and_gradient = jax.jit(
+        self.loss_and_gradient = quick_jit(
             jax.value_and_grad(self.compiled(mean_nll, jit=False))
         )
 
@@ -68,7 +69,7 @@ class Subject:
         def of_parameters(parameters, *arguments):
             return function(nnx.merge(definition, parameters), *arguments)
 
-        return jax.jit(of_parameters) if jit else of_parameters
+        return quick_jit(of_parameters) if jit else of_parameters
 
     def _forced_and_trace(self, module, batch):
         trace = LayerTrace([], [], []) if self.traces else None

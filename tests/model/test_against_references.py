@@ -39,6 +39,7 @@ from t2t_jax.tools.verify.random_models import (
 )
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.step import initial_state, loss_sums, train_step
+from tests.compiler import quick_jit
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -46,7 +47,7 @@ SMOOTHING = 0.1
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
 
-@partial(jax.jit, static_argnames="definition")
+@partial(quick_jit, static_argnames="definition")
 def everything(definition, parameters, batch):
     """(logits, (loss, nll, tokens), gradient of the mean loss) of the real model."""
     module = nnx.merge(definition, parameters)
@@ -85,7 +86,7 @@ def model_of_any_batch():
         layers=3, width=12, heads=3, hidden=20, dropout=0.0, max_positions=16
     )
     model = build(config, VOCABULARY)
-    apply = jax.jit(
+    apply = quick_jit(
         lambda parameters, batch: logits(
             nnx.merge(model.definition, parameters), teacher_forcing(batch, BOS)
         )
@@ -195,7 +196,7 @@ def test_three_steps_of_training_are_torchs(torch):
     model, config = build(torch.config.model, VOCABULARY), torch.config
     parameters = jax.tree.map(jnp.asarray, torch.parameters("weights"))
     state = initial_state(parameters, config)
-    step = jax.jit(
+    step = quick_jit(
         partial(train_step, definition=model.definition, config=config, bos=BOS)
     )
     metrics = []
