@@ -135,7 +135,7 @@ class DataConfig(Section):
     `train`, `dev` and `test` are corpora, separated by commas: a prefix of two text
     files (`news` stands for `news.en` and `news.de`, or the same with `.gz`),
     `tfds:NAME:SPLIT` for TensorFlow Datasets, or `grammar:SPLIT` for the built-in
-    corpus. In `train`, an epoch reads `PLACE@2` twice and `PLACE@0.5` half.
+    corpus. In `train`, an epoch reads `NAME@2` twice and `PLACE@0.5` half.
     """
 
     # The language to translate from; its text files have this ending, as in news.en.

@@ -24,9 +24,8 @@ hypothesis.configuration.set_hypothesis_home_dir(
 )
 hypothesis.settings.register_profile("ours", deadline=None, database=None)
 hypothesis.settings.load_profile("ours")
-# XLA's emitters of fusions take half of the time in which small programs are compiled.
-# JAX 0.12, with which Python 3.13 tests, cannot do without; there all programs are those
-# that users have.
+# XLA's fusion emitters take half of the time in which small programs are compiled. JAX
+# 0.12 has no other way: with it all programs are those that users have.
 if jaxlib.version.__version_info__ < (0, 12):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 jax.config.update("jax_platforms", "cpu")

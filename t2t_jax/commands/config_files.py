@@ -101,7 +101,10 @@ def _check_config(file: Path, arguments: Sequence[str]) -> None:
     with _mistakes_in(file):
         try:
             config = get_config(*arguments)
-        except ValueError as e:  # it refuses its argument
+        except ValueError as e:
+            if not arguments:
+                raise
+            # It refuses its argument.
             raise UserError(f"--config: {e}") from e
     if not isinstance(config, ml_collections.ConfigDict):
         raise UserError(
@@ -137,7 +140,8 @@ def _mistakes_in(file: Path) -> Iterator[None]:
         ) from None
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename) == file]
+        whole = file.absolute()  # as Python's import system writes it
+        lines = [f.lineno for f in frames if Path(f.filename).absolute() == whole]
         line = f", line {lines[-1]}" if lines else ""
         raise UserError(f"{file}{line}: {type(e).__name__}: {e}") from e
 

@@ -96,7 +96,7 @@ def main(_):
     if "data.train" in given_fields(sys.argv):
         raise UserError(
             "--config.data.train: a student is trained on what its teacher makes of "
-            "--input; for further text give --mix=PLACE@WEIGHT"
+            "--input; for further text give --mix=NAME@WEIGHT"
         )
     shard = (1, 1)
     if given.shard is not None:

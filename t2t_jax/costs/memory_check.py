@@ -28,18 +28,18 @@ def check_state(steps: Steps, config: Config) -> None:
     Computes nothing, so it may be called before any text is prepared.
 
     Raises:
-      UserError: parameters, their average, the optimizer's state and the gradients do
-        not fit; the message says what to change.
+      UserError: parameters, their average and the optimizer's state do not fit; the
+        message says what to change.
     """
     parts = step_costs.state_bytes(steps)
     limit = device_memory(steps.mesh.local_devices[0])
-    needed = sum(parts.values()) + parts["parameters"]  # the gradients are as large
+    needed = sum(parts.values())  # gradients and activations come on top
     if needed > limit:
         change = _change(steps, config, {}, 0.0, limit)
         raise UserError(
             f"out of memory: the {parts['parameters'] / 4:,.0f} parameters on a device "
-            f"take {needed / GIB:,.2f} GiB with their gradients and the optimizer's "
-            f"state, and the device has {limit / GIB:,.2f} GiB. {_advice(change)}"
+            f"take {needed / GIB:,.2f} GiB with the optimizer's state, before any "
+            f"gradient, and the device has {limit / GIB:,.2f} GiB. {_advice(change)}"
         )
 
 

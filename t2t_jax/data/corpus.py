@@ -197,7 +197,7 @@ def _side(prefix: Path, language: str) -> Path:
         return file
     plain = Path(f"{prefix}.{language}")
     of_one = Path(str(prefix).removesuffix(".gz"))
-    if prefix.is_file() and of_one.suffix:
+    if prefix.is_file() and of_one.suffix == f".{language}":
         raise UserError(
             f"{plain} does not exist: the prefix of two files names a corpus, and "
             f"{prefix} is one of them; leave out "

@@ -115,7 +115,8 @@ def check_memory(search: Search, longest: int, decode: DecodeConfig) -> None:
     if count <= NARROW:
         return
     bucket = bucket_for(longest)
-    rows, room = block_rows(bucket, decode), longest_output(bucket, decode)
+    # The caches of the first positions: a search that ends early needs no larger ones.
+    rows, room = block_rows(bucket, decode), room_for(1, longest_output(bucket, decode))
     each, squared = search.memory(rows, bucket, room)
     needed = each * count + squared * count**2
     limit = device_memory(search.mesh.local_devices[0])
@@ -126,8 +127,8 @@ def check_memory(search: Search, longest: int, decode: DecodeConfig) -> None:
     raise UserError(
         f"{count:,} hypotheses of a line (the beam, or samples) take at least "
         f"{needed / 2**30:,.1f} GiB, for {rows} lines of up to {bucket} tokens at once "
-        f"and translations of up to {room}; this device has {limit / 2**30:,.1f} GiB. "
-        f"At most {int(fits):,} can fit: use a smaller beam, or fewer samples"
+        f"and the first {room} tokens of translations; this device has "
+        f"{limit / 2**30:,.1f} GiB. At most {int(fits):,} can fit: use a smaller beam, or fewer samples"
     )
 
 

@@ -89,8 +89,8 @@ def beam_search_algorithm(
     if options.beam > len(vocabulary):
         raise UserError(
             f"beam={options.beam}, but the vocabulary has {len(vocabulary):,} tokens, "
-            "so a beam cannot be that wide after the first one; want a beam such as 4, "
-            f"and at most {len(vocabulary)}"
+            "so a beam cannot be that wide after the first token; want a beam such as "
+            f"4, and at most {len(vocabulary)}"
         )
     return BeamSearch(
         beam=options.beam,

@@ -57,14 +57,16 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
     return corpora
 
 
-def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict:
+def score_set(
+    translator: Translator, corpus: Corpus, workdir: Workdirs, keep: bool = False
+) -> dict:
     """Answers and scores one set, or returns the scores that are already stored.
 
     Writes `scores/SET.json` and `translations/SET.TARGET`, one answer (a translation)
     for each example of the set, in `results_folder`; earlier files of those names are
     kept under other names. Stored scores for the same lines, parameters, search, dtype
     and version are read instead, whatever machine computed them. If the workdir cannot
-    be written, nothing is stored and a warning says so.
+    be written, nothing is stored and a warning says so; with `keep` it is an error.
 
     Args:
       workdir: that of the translator; of an ensemble those of its members, in order.
@@ -73,7 +75,7 @@ def score_set(translator: Translator, corpus: Corpus, workdir: Workdirs) -> dict
       The content of `scores/SET.json`: the scores of the task, the inputs they depend
       on, and their provenance (`provenance.py`); of an ensemble also its `members`.
     """
-    return _score(translator, corpus, workdir)[0]
+    return _score(translator, corpus, workdir, keep)[0]
 
 
 def scores_and_answers(
@@ -91,7 +93,7 @@ def scores_and_answers(
 
 
 def _score(
-    translator: Translator, corpus: Corpus, workdir: Workdirs
+    translator: Translator, corpus: Corpus, workdir: Workdirs, keep: bool = False
 ) -> tuple[dict, list[str] | None]:
     """Scores one set; also returns its answers, or None if they are stored."""
     # Process 0 reads the set and sends it to the others, so that all translate the
@@ -112,6 +114,8 @@ def _score(
         try:
             _first(workdir).check_writable()
         except UserError as e:
+            if keep:
+                raise
             say(
                 f"warning: scores of {corpus.name} will not be stored: {e}. {ELSEWHERE}"
             )
@@ -296,7 +300,7 @@ def score_all(
     )
     scores = {}
     for corpus in tests:
-        scores[corpus.name] = score = score_set(translator, corpus, workdir)
+        scores[corpus.name] = score = score_set(translator, corpus, workdir, keep=True)
         say(table_row(task_of(config).of(corpus), corpus, score))
     for line in comparisons(scores):
         say(line)

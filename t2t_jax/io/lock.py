@@ -37,6 +37,8 @@ def is_held(file: epath.PathLike) -> bool | None:
         opened = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
         return False
+    except OSError:
+        return None  # `hold` says why
     try:
         # Shared, so that two processes that look do not see each other.
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -137,6 +139,10 @@ def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
         # "a+" neither truncates the file, which names its holder, nor requires it.
         opened = stack.enter_context(open(file, "a+"))  # noqa: SIM115
         locked = acquire(opened, wait=False)
+        if locked is False:
+            # Perhaps somebody only looked (`is_held`), which takes a moment.
+            time.sleep(0.1)
+            locked = acquire(opened, wait=False)
         if locked is None:
             return  # this file system has no locks
         if not locked:
@@ -149,7 +155,10 @@ def _lock(file: epath.Path, stack: contextlib.ExitStack) -> None:
 
 def _in_use(file: epath.Path) -> UserError:
     """The error for a workdir whose lock file is held; the file names the holder."""
-    content = file.read_text() if file.exists() else ""
+    try:
+        content = file.read_text()
+    except OSError:  # its holder may just have removed it
+        content = ""
     holder = content.partition("\n")[0].strip() or "another run"
     return UserError(
         f"{file.parent} is in use by {holder}. Wait for it or stop it, or give another "

@@ -36,15 +36,17 @@ def say(text: str = "") -> None:
 def print_any_character() -> None:
     """Lets standard output and standard error print every character.
 
-    In an ASCII locale (LC_ALL=C) they become UTF-8, as in Python's UTF-8 mode and as
-    files of translations are. Other encodings get escapes for what they lack.
+    In an ASCII locale (LC_ALL=C) they become UTF-8, as files of translations are.
+    Other encodings get escapes for what they lack.
     """
     for stream in (sys.stdout, sys.stderr):
         if not hasattr(stream, "reconfigure"):  # replaced by the caller
             continue
         encoding = codecs.lookup(stream.encoding).name
         if encoding == "ascii":
-            stream.reconfigure(encoding="utf-8")
+            # Standard error prints file names whose bytes are not UTF-8, too.
+            errors = "strict" if stream is sys.stdout else "backslashreplace"
+            stream.reconfigure(encoding="utf-8", errors=errors)
         elif encoding != "utf-8":
             stream.reconfigure(errors="backslashreplace")
 

@@ -1,5 +1,6 @@
 """Facts about this machine: those that change the bits of a result, and its memory."""
 
+import math
 import os
 import platform
 from importlib import metadata
@@ -86,8 +87,13 @@ def memory_here() -> float:
 
 
 def device_memory(device: jax.Device) -> float:
-    """Bytes that programs on a device can take; for a CPU, this machine's memory."""
-    return (device.memory_stats() or {}).get("bytes_limit") or memory_here()
+    """Bytes that programs on a device can take; for a CPU, this machine's memory.
+
+    Infinite where the device does not say.
+    """
+    if limit := (device.memory_stats() or {}).get("bytes_limit"):
+        return limit
+    return memory_here() if device.platform == "cpu" else math.inf
 
 
 # Flags with which XLA computes the same bytes twice on a GPU.

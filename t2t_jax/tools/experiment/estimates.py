@@ -90,6 +90,7 @@ class _Costs:
         train = config.train
         trained = train.accumulate, train.loss, train.optimizer, train.freeze
         kept = train.ema_decay, train.keep_best, config.decode.average
+        kept += train.steps, train.save_every
         key = same, config.data, config.mesh, config.task, *trained, *kept
         if key not in self._known:
             what = "measuring" if self._measure else "forecasting"
@@ -118,7 +119,9 @@ class _Costs:
         rate = chip.peak(compute_dtype(config.model).name) * chips.SHARE_OF_PEAK
         # The state is read and written once in a step.
         memory = 2 * state / chip.bandwidth
-        return RunCost(model.count(), max(flops / mesh.size / rate, memory), disk)
+        # Devices of a CPU share its cores, by which the rate was measured.
+        devices = 1 if jax.devices()[0].platform == "cpu" else mesh.size
+        return RunCost(model.count(), max(flops / devices / rate, memory), disk)
 
     @functools.cached_property
     def _chip(self) -> tuple[str, Chip]:

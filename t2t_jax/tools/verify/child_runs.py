@@ -83,6 +83,7 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         for process in self._popen:
             process.kill()
+        for process in self._popen:
             process.wait()
 
     def start(
@@ -126,6 +127,10 @@ class Processes:
                 return bool(reached())
             time.sleep(0.001)
         return True
+
+    def running(self, number: int = 0) -> bool:
+        """True if a process has not ended."""
+        return self._popen[number].poll() is None
 
     def send(self, signum: signal.Signals, number: int = 0) -> None:
         """Sends a signal to a process."""
@@ -208,6 +213,8 @@ class ChildRuns:
         with self._started([self.command(self.folder / name)], name) as process:
             if process.until(reached):
                 process.send(signum)
+            elif process.running():
+                raise RuntimeError(f"{name} did not get there in {LONG:,} s")
             return process.end()[0]
 
     def group(
