@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Measures on a machine with a GPU what docs/performance.md lacks, in less than ten
 # minutes. Parts run in order of their worth; one that fails or takes too long does not
-# stop the others. $OUT (./on_a_card) then has a JSON file for each part, summary.md with
-# their tables, and log.txt.
+# stop the others. $OUT (./on_a_card) then has a JSON file for each part that came to its
+# end, and summary.md with their tables, and with the last lines of those that failed.
 #
-#   bash benchmarks/on_a_card.sh                        # on that machine
+#   bash benchmarks/on_a_card.sh                        # on that machine: all parts
+#   bash benchmarks/on_a_card.sh big decode             # these; programs are kept from before
 #   bash benchmarks/on_a_card.sh --rehearse             # small sizes, on any machine
 #   bash benchmarks/on_a_card.sh --wheels=DIR [NAME...] # beforehand, with a network
 #
@@ -12,7 +13,8 @@
 # missing come from the wheels in $WHEELS, and JAX stays as it is. --wheels=DIR downloads
 # them: all that this package needs beside JAX, NVIDIA's libraries and TensorFlow; or just
 # the packages NAME, where the others are installed there. PYTHON=FILE names another
-# interpreter; LIMIT=SECONDS another time for all parts together.
+# interpreter; LIMIT=SECONDS another time for all parts together. Paths are relative to
+# the repository.
 #
 # `part` calls functions by name:
 # shellcheck disable=SC2329
@@ -36,21 +38,26 @@ wheels() {
   local options=(--quiet --only-binary=:all: --python-version 3.12 --implementation cp
     "${platforms[@]}" --dest "$folder")
   if [ $# -gt 0 ]; then
-    "$python" -m pip download --no-deps "${options[@]}" "$@"
+    "$python" -m pip download --no-deps "${options[@]}" "$@" || return
   else
     "$python" -m pip download "${options[@]}" "${packages[@]}" &&
-      rm -f "$folder"/{jax,jaxlib,nvidia,tensorflow}[-_]*.whl
+      rm -f "$folder"/{jax,jaxlib,nvidia,tensorflow}[-_]*.whl || return
   fi
   du -sh "$folder"
 }
 
+all=(base numbers big train_step decode batching others)
 rehearse=false
 case ${1:-} in
   --wheels=?*) wheels "${1#--wheels=}" "${@:2}"; exit ;;
-  --rehearse) rehearse=true ;;
-  "") ;;
-  *) echo "$0: $1: want --wheels=DIR, --rehearse or nothing" >&2; exit 2 ;;
+  --rehearse) rehearse=true; shift ;;
 esac
+for name in "$@"; do
+  if [[ " ${all[*]} " != *" $name "* ]]; then
+    echo "$0: $name: want --wheels=DIR, --rehearse, or some of: ${all[*]}" >&2
+    exit 2
+  fi
+done
 if [ -e "$out/summary.md" ]; then
   echo "$0: $out has results already; name another folder by OUT=DIR" >&2
   exit 2
@@ -61,8 +68,6 @@ limit=${LIMIT:-560}
 "$rehearse" && limit=${LIMIT:-3600}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# Programs compiled by one part are used by the next.
-export T2T_JAX_CACHE=${T2T_JAX_CACHE:-$scratch/cache}
 export PYTHONUNBUFFERED=1
 
 # missing_wheels: prints the wheels in $WHEELS whose packages are not installed.
@@ -82,26 +87,29 @@ PYTHON
 
 # install: makes the packages importable, without a change to those that are there.
 install() {
-  local found=()
+  local found=() wheel
   [ -n "${WHEELS:-}" ] && mapfile -t found < <(missing_wheels)
   if [ ${#found[@]} -gt 0 ]; then
-    "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$scratch/packages" \
-      "${found[@]}" || return
+    for wheel in "${found[@]}"; do # one by one: a wheel that is refused is told alone
+      "$python" -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
+        --target "$scratch/packages" "$wheel"
+    done
   fi
   PYTHONPATH=$scratch/packages "$python" -c '
 import jax
-import t2t_jax.commands.launch
+import benchmarks.decode, t2t_jax.run.train, t2t_jax.tools.verify.command
 print(f"JAX {jax.__version__}:", *jax.devices())
 print(f"{jax.local_devices()[0].device_kind}, {jax.default_backend()}")'
 }
 
 # The parts. Each has the same checks or benchmark in a rehearsal, with small sizes.
-verify() { "$python" -m t2t_jax verify --full --json "$@"; }
+# `exec`, so that a part that takes too long is ended, and not its shell alone.
+verify() { exec "$python" -m t2t_jax verify --full --json "$@"; }
 
-speed() {
-  local checks=matrix,base_step,base_memory,big_step,big_memory
+base() {
+  local checks=matrix,base_step,base_memory
   "$rehearse" && checks=matrix
-  verify --only="$checks" > "$out/speed.json"
+  verify --only="$checks" > "$out/base.json"
 }
 
 numbers() {
@@ -110,18 +118,24 @@ numbers() {
   verify --only="$checks" > "$out/numbers.json"
 }
 
+big() {
+  local checks=big_step,big_memory
+  "$rehearse" && checks=padding
+  verify --only="$checks" > "$out/big.json"
+}
+
 train_step() {
-  local work=(--config=configs/base.py --batch=196x128 --steps=5)
+  local work=(--config=configs/base.py --batch=192x128 --steps=5)
   "$rehearse" && work=(--config=configs/tiny.py --batch=4x8 --steps=1 --peak_sizes=256)
-  "$python" -m benchmarks.train_step "${work[@]}" --peers="$(installed marianmt)" \
-    --rounds=3 --nomemory --output="$out/train_step.json"
+  exec "$python" -m benchmarks.train_step "${work[@]}" \
+    --peers="$(installed marianmt)" --rounds=3 --nomemory --output="$out/train_step.json"
 }
 
 decode() {
   local work=(--rows=128)
   "$rehearse" && work=(--config=configs/tiny.py --rows=2 --source=4 --steps=6 --vocab=300
     --peak_sizes=256)
-  "$python" -m benchmarks.decode "${work[@]}" --rounds=3 \
+  exec "$python" -m benchmarks.decode "${work[@]}" --rounds=3 \
     --peers="$(installed ctranslate2 ctranslate2-int8 huggingface)" \
     --output="$out/decode.json"
 }
@@ -129,13 +143,13 @@ decode() {
 batching() {
   local work=(--config=configs/base.py --wmt=200000)
   "$rehearse" && work=(--config=configs/tiny.py --wmt=2000 --steps=2 --peak_sizes=256
-    --config.data.vocab_size=300 --config.data.batch_tokens=4096)
-  "$python" -m benchmarks.batching "${work[@]}" --config.data.buckets=4 \
+    --config.data.vocab_size=300 --config.data.batch_tokens=8192)
+  exec "$python" -m benchmarks.batching "${work[@]}" --config.data.buckets=2 \
     --output="$out/batching.json"
 }
 
-others() {
-  local checks=attention,dtypes,feeder,decode,saving,decode_batch,scaling,determinism
+others() { # `determinism` trains six times: not in ten minutes
+  local checks=attention,dtypes,feeder,saving,decode,decode_batch
   "$rehearse" && checks=lines
   verify --only="$checks" > "$out/others.json"
 }
@@ -156,7 +170,7 @@ print(",".join(found))
 PYTHON
 }
 
-export -f verify speed numbers train_step decode batching others installed
+export -f verify base numbers big train_step decode batching others installed
 export python out rehearse
 
 # part UNTIL NAME: runs a function until so many percent of the time are spent.
@@ -166,9 +180,13 @@ part() {
   printf '\n## %s\n\n```text\n' "$name"
   # Bash runs the function, as `timeout` starts programs only. Of verify, whose output is
   # JSON, the summary has the lines that it prints as it goes.
-  timeout --kill-after=10 "$left" bash -c "$name" 2> >(tee -a "$out/log.txt" |
-    grep -aE --line-buffered '^[a-z_0-9]+: (held|NOT HELD|reported|not checked)|^error:')
+  timeout --kill-after=10 "$left" bash -c "$name" 2> "$scratch/log"
   status=$?
+  if [ "$status" -eq 0 ]; then
+    grep -aE '^[a-z_0-9]+: (held|NOT HELD|reported|not checked)' "$scratch/log"
+  else
+    tail -n 40 "$scratch/log"
+  fi
   printf '```\n\nstatus %s, %s of at most %s seconds\n' \
     "$status" "$((SECONDS - began))" "$left"
 }
@@ -177,15 +195,24 @@ part() {
   printf '# On a card\n\n%s, commit %s\n\n```text\n' \
     "$(date --utc +%F)" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
   install 2>&1
+  ready=$?
   printf '```\n'
+  exit "$ready"
 } | tee "$out/summary.md"
+[ "${PIPESTATUS[0]}" -eq 0 ] || exit 1
 export PYTHONPATH=$scratch/packages${PYTHONPATH:+:$PYTHONPATH}
+asked=("$@")
+[ $# -gt 0 ] || asked=("${all[@]}")
+# Shares of the time; what a part leaves goes to the next.
+declare -A share=([base]=4 [numbers]=3 [big]=5 [train_step]=5 [decode]=4 [batching]=4
+  [others]=3)
+total=0
+for name in "${asked[@]}"; do total=$((total + share[$name])); done
 {
-  part 25 speed
-  part 43 numbers
-  part 60 train_step
-  part 74 decode
-  part 86 batching
-  part 100 others
+  spent=0
+  for name in "${asked[@]}"; do
+    spent=$((spent + share[$name]))
+    part $((100 * spent / total)) "$name"
+  done
   printf '\n%s of %s seconds\n' "$SECONDS" "$limit"
 } | tee -a "$out/summary.md"

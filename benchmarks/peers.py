@@ -116,6 +116,8 @@ class MarianTraining:
         )
         self.forward = self.model
         if self.device == "cuda":
+            # Where it cannot be compiled (no C compiler), it runs as it is.
+            self.torch._dynamo.config.suppress_errors = True
             self.forward = self.torch.compile(self.model)
 
     def step(self, source_bs: np.ndarray, target_bt: np.ndarray, padded: bool):

@@ -128,7 +128,8 @@ def check_memory(search: Search, longest: int, decode: DecodeConfig) -> None:
         f"{count:,} hypotheses of a line (the beam, or samples) take at least "
         f"{needed / 2**30:,.1f} GiB, for {rows} lines of up to {bucket} tokens at once "
         f"and the first {room} tokens of translations; this device has "
-        f"{limit / 2**30:,.1f} GiB. At most {int(fits):,} can fit: use a smaller beam, or fewer samples"
+        f"{limit / 2**30:,.1f} GiB. At most {int(fits):,} can fit: use a smaller "
+        "beam, or fewer samples"
     )
 
 
