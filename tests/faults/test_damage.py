@@ -239,14 +239,14 @@ def stored(workdir):
 # Words of the error -> damages of a workdir.
 REFUSED = {
     "every checkpoint that the run(.|\n)*No checkpoint was changed": [flip_every_state],
-    "checkpoints": [
+    "is damaged or lost": [
         lose_manifests,
         lambda workdir: delete(workdir / "checkpoints/state", Random(0)),
         misplace_states,
-        lambda workdir: become_a_file(workdir / "checkpoints", Random(5)),
     ],
-    "checkpoints/state": [
-        lambda workdir: become_a_file(workdir / "checkpoints/state", Random(5))
+    "is a file; want the folder": [
+        lambda workdir: become_a_file(workdir / "checkpoints", Random(5)),
+        lambda workdir: become_a_file(workdir / "checkpoints/state", Random(5)),
     ],
     "has checkpoints but no config.json": [lambda w: (w / "config.json").unlink()],
     "rollbacks.json is damaged .* restore it": [
