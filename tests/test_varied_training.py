@@ -110,5 +110,5 @@ def test_tasks_refuse_what_does_not_apply(kind, name, value):
 def test_spans_are_cut_out_of_text_that_does_not_vary():
     data = {"train": "en-de:grammar:train,spans:news.en", "subword_dropout": 0.1}
     task = task_of(from_config_dict({"task": {"kind": "text_to_text"}, "data": data}))
-    with pytest.raises(UserError, match="with places of spans.*leave one of the two"):
+    with pytest.raises(UserError, match="with corpora of spans.*leave one of the two"):
         task.check_variation()

@@ -72,7 +72,7 @@ def test_improbable_pairs_are_accused(models, text):
     found = np.flatnonzero(examination.mask_p & np.uint32(BIT["cross_entropy"]))
     assert found.tolist() == [20]
     rules = {r["name"]: r for r in findings(examination, LANGUAGES)["rules"]}
-    assert "200.00 nats a piece" in rules["cross_entropy"]["examples"][0]["note"]
+    assert "200.00 nats a token" in rules["cross_entropy"]["examples"][0]["note"]
     assert not {"dual", "contrast"} & {*rules}
 
 
