@@ -141,3 +141,13 @@ def test_training_and_decoding_import_no_tensorflow():
         "print('tensorflow' in sys.modules)"
     )
     assert run_python(code).strip() == "False"
+
+
+def test_describe_loads_no_tensorflow_and_no_orbax():
+    code = (
+        "import sys; from t2t_jax import load_config; "
+        "from t2t_jax.tools.plan.describe import describe; "
+        "describe(load_config('base')); "
+        "print({'tensorflow', 'orbax', 'tensorflow_datasets'} & {*sys.modules})"
+    )
+    assert run_python(code).strip() == "set()"

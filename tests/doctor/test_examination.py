@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.examination import Examination, Options, find_stretches
-from t2t_jax.tools.doctor.findings import findings, page, report
+from t2t_jax.tools.doctor.findings import findings, page, report, shown
 from t2t_jax.tools.doctor.overlap import Overlap, Reference
 from t2t_jax.tools.doctor.rules import BIT, RULES
 from tests.doctor.made_up import MadeUp
@@ -172,3 +172,8 @@ def test_a_text_of_one_pair_is_examined():
     examination = Examination([MadeUp([("a", "b")])])
     assert findings(examination, ("en", "de"))["pairs"] == 1
     assert {*examination.counts} == {*RULES}
+
+
+def test_text_cannot_steer_a_terminal():
+    assert shown("a\x1b[31m\u202eb") == "a<U+001B>[31m<U+202E>b"
+    assert shown("schön 👍") == "schön 👍"

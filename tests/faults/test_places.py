@@ -39,6 +39,8 @@ def test_a_workdir_that_may_only_be_read_translates_and_prints_scores(
         translator = Translator.load(finished)
         assert translator.translate(lines) == wanted
         assert score_set(translator, test, finished) == trained[1]["test"]
+        with pytest.raises(UserError, match="cannot be written"):  # as training does
+            score_set(translator, dev, finished, keep=True)
         capsys.readouterr()
         scores, answers = scores_and_answers(translator, dev, finished)
         warning = "warning: scores of dev will not be stored: "
