@@ -172,7 +172,10 @@ UNUSABLE = [
     ({"train": {"init_checkpoint": "avrage"}}, "want 'average', 'average:N'"),
     ({"train": {"init_checkpoint": "999"}}, "has no checkpoint of step 999"),
     ({"data": {"tokenizer": "other.model"}}, "differs from that of"),
-    ({"model": {"width": 8_000_000}}, "out of memory: .* Use a smaller model"),
+    (
+        {"model": {"width": 8_000_000}, "train": {"init_from": ""}},
+        "out of memory: .* Use a smaller model",
+    ),
 ]
 
 
