@@ -60,7 +60,7 @@ def dry_run(rows: Sequence[Row], slice: str = "", measure: bool = False) -> str:
         new = {run.hash for run in row.runs} - counted
         counted |= new
         amounts = [_hours(config, step) for step in (cost.seconds, *rented)]
-        amounts = [len(new) * x for x in (*amounts, cost.disk / GIB)]
+        amounts = [len(new) * x for x in (*amounts, cost.disk(config) / GIB)]
         sums = [total + more for total, more in zip(sums, amounts, strict=True)]
         cells = [row.name, str(row.seeds), f"{cost.parameters:,}", f"{steps:,}"]
         times = f"{1e3 * cost.seconds:,.1f}", *map("{:,.3g}".format, amounts)
@@ -74,7 +74,15 @@ class RunCost(NamedTuple):
 
     parameters: int
     seconds: float  # of a step
-    disk: float  # bytes, of its checkpoints
+    parameter_bytes: int
+    state_bytes: int
+
+    def disk(self, config: Config) -> float:
+        """Bytes of the checkpoints that a run of this config keeps."""
+        saves = -(-config.train.steps // config.train.save_every)
+        copies = min(config.decode.average, saves) + config.train.keep_best
+        # Two states: the last one, and the one before until that is complete.
+        return copies * self.parameter_bytes + 2 * self.state_bytes
 
 
 class _Costs:
@@ -89,9 +97,7 @@ class _Costs:
         same = dataclasses.replace(config.model, dropout=bool(config.model.dropout) / 2)
         train = config.train
         trained = train.accumulate, train.loss, train.optimizer, train.freeze
-        kept = train.ema_decay, train.keep_best, config.decode.average
-        kept += train.steps, train.save_every
-        key = same, config.data, config.mesh, config.task, *trained, *kept
+        key = same, config.data, config.mesh, config.task, *trained, train.ema_decay
         if key not in self._known:
             what = "measuring" if self._measure else "forecasting"
             with waiting(f"{what} {name}"):
@@ -104,14 +110,10 @@ class _Costs:
         moments = _bytes(jax.eval_shape(optimizer(config).init, trained))
         parameters = _bytes(model.shapes)
         state = parameters * (1 + bool(config.train.ema_decay)) + moments
-        saves = -(-config.train.steps // config.train.save_every)
-        average = min(config.decode.average, saves) + config.train.keep_best
-        # Two states: the last one, and the one before until that is complete.
-        disk = average * parameters + 2 * state
         if self._measure:
             seconds = forecast.measure_step(config, jax.devices())
             jax.clear_caches()
-            return RunCost(model.count(), seconds, disk)
+            return RunCost(model.count(), seconds, parameters, state)
         mesh = make_mesh(config.mesh)
         shape, _ = step_costs.assumed_shape(config, mesh)
         flops = step_costs.model_flops(model, config, shape)
@@ -121,7 +123,8 @@ class _Costs:
         memory = 2 * state / chip.bandwidth
         # Devices of a CPU share its cores, by which the rate was measured.
         devices = 1 if jax.devices()[0].platform == "cpu" else mesh.size
-        return RunCost(model.count(), max(flops / devices / rate, memory), disk)
+        seconds = max(flops / devices / rate, memory)
+        return RunCost(model.count(), seconds, parameters, state)
 
     @functools.cached_property
     def _chip(self) -> tuple[str, Chip]:
