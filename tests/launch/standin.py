@@ -43,7 +43,8 @@ def main(words):
     if what == "exit2":
         sys.exit(2)
     if what != "end":
-        time.sleep(60)
+        for _ in range(600):  # one long sleep could miss a signal just before it
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":
