@@ -29,6 +29,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -230,10 +231,14 @@ class Workdir:
     def check_writable(self) -> None:
         """Raises a UserError if the folder is not writable, before hours of work."""
         # A write, since permission bits do not show a read-only or full disk.
-        trial = self / f".trial-{uuid.uuid4().hex}"
         try:
-            write_atomically(trial, b"")
-            trial.unlink()
+            if is_local(self.path):
+                with tempfile.TemporaryFile(dir=self.path) as trial:  # never has a name
+                    trial.write(b"\n")
+            else:
+                trial = self / f".trial-{uuid.uuid4().hex}"
+                trial.write_bytes(b"")
+                trial.unlink()
         except OSError as e:
             raise UserError(f"{self} cannot be written: {e}") from None
 

@@ -41,6 +41,7 @@ from t2t_jax.evaluation.scores import (
     results_folder,
     score_set,
     scores_and_answers,
+    stored_scores,
 )
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
@@ -48,6 +49,7 @@ from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.text.damage import DAMAGES
+from t2t_jax.workdir import Workdir
 
 DISTRIBUTED = True
 
@@ -142,9 +144,16 @@ def main(_):
         return
     for line in comparisons(all_scores):
         say(line)
-    folder = results_folder(translator, workdir) / SCORES
-    if not print_json and folder.exists():  # a workdir may be read-only
-        say(f"all scores: {folder}/*.json; --json prints them")
+    folder = results_folder(translator, workdir)
+    stored = stored_scores(Workdir.open(folder))
+    digest = "translations_sha256"
+    # A workdir may be read-only, and hold other, earlier scores.
+    kept = all(
+        stored.get(name, {}).get(digest) == scores[digest]
+        for name, scores in all_scores.items()
+    )
+    if kept and not print_json:
+        say(f"all scores: {folder / SCORES}/*.json; --json prints them")
 
 
 def _print_json(scores: dict) -> None:

@@ -26,6 +26,7 @@ from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.decoder_cache import Cache
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.mask import Tokens
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.parallel.mesh import targeting
 from t2t_jax.search.algorithm import Algorithm, Hypotheses, Step
 from t2t_jax.search.rules import Rules
@@ -116,7 +117,7 @@ class Search(NamedTuple):
         hashes = jax.ShapeDtypeStruct((devices * rows, 2), jnp.uint32)
         begin = partial(self.begin, room=max_length, max_length=max_length)
         state = jax.eval_shape(begin, Block(side, side, limit, None, hashes)).search
-        stored = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+        stored = tree_bytes(state)
         # Each hypothesis attends to the keys of all hypotheses of its sentence, layer
         # by layer, with float32 scores (`model/decoder_cache.py`).
         heads = [c.kvs[0][0].shape[1] for c in state.cache if isinstance(c, Cache)]

@@ -5,8 +5,10 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 
 from t2t_jax import __version__
 from t2t_jax.io.threads import core_count
@@ -112,3 +114,9 @@ def nondeterminism() -> str:
         "XLA uses deterministic kernels and does not choose them by timing: set "
         f"XLA_FLAGS='{GPU_FLAGS}'"
     )
+
+
+def tree_bytes(tree: Any) -> int:
+    """Bytes of the arrays of a tree, or of their shapes; other leaves count nothing."""
+    arrays = (x for x in jax.tree.leaves(tree) if hasattr(x, "dtype"))
+    return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in arrays)

@@ -25,6 +25,7 @@ from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.training import checkpoint_folders as folders
 from t2t_jax.training.checkpoint_folders import KINDS, single_process
 from t2t_jax.training.step import TrainState
@@ -249,8 +250,8 @@ class Checkpoints:
 
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
-        alone = folders.nbytes(state.best_parameters())
-        sizes = {"state": folders.nbytes(state), "parameters": alone, "best": alone}
+        alone = tree_bytes(state.best_parameters())
+        sizes = {"state": tree_bytes(state), "parameters": alone, "best": alone}
         # One more of each kind than is kept: an old checkpoint is removed only after
         # the new one is complete.
         most = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())

@@ -16,6 +16,7 @@ from etils import epath
 from t2t_jax.io import locations, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.parallel.machine import tree_bytes
 
 KINDS = ("parameters", "state", "best")
 
@@ -169,12 +170,7 @@ def warn_if_short(folder: epath.Path, most: int) -> None:
 
 def check_room(folder: epath.Path, items: Any) -> None:
     """Raises an OSError for a full disk before a tree of arrays is half written."""
-    needed, free = 1.05 * nbytes(items) + MARGIN, free_bytes(folder)
+    needed, free = 1.05 * tree_bytes(items) + MARGIN, free_bytes(folder)
     if free < needed:
         mb = [f"{size / 1e6:,.1f} MB" for size in (needed, free)]
         raise OSError(errno.ENOSPC, f"it needs {mb[0]}, and {mb[1]} are free")
-
-
-def nbytes(tree: Any) -> int:
-    """Bytes of the arrays in a pytree."""
-    return sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(tree))

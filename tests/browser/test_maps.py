@@ -251,7 +251,7 @@ def test_attribution_and_its_contrast(opened, payload):
     attribution = reading["attribution"]
     view = opened.view("attribution")
     for question, suffix in (
-        ("Why this piece", ""),
+        ("Why this token", ""),
         ("Why this and not its rival", "_contrast"),
     ):
         press(view, "contrast", question)
@@ -272,7 +272,7 @@ def test_attribution_and_its_contrast(opened, payload):
                     assert is_shown(text, number, 2) or math.isclose(number, 0)
                 assert not any(texts[len(values) :])  # later pieces were not read
             totals = view.locator(".attribution-totals").inner_text()
-            of_source, _, of_target = totals.partition(", the pieces")
+            of_source, _, of_target = totals.partition(", the tokens")
             assert is_shown(of_source.split()[-1], wanted[0].sum(), 2)
             assert is_shown(of_target.split()[-1].rstrip("."), wanted[1].sum(), 2)
             rows = opened.rows(view.locator("details.numbers"))

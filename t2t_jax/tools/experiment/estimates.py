@@ -17,6 +17,7 @@ from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import text_table
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.experiment.experiment import Row
@@ -91,13 +92,15 @@ class _Costs:
     def __init__(self, measure: bool):
         self._measure = measure
         self._known: dict[tuple, RunCost] = {}
+        self._dtypes: set[str] = set()  # of the products of those models
 
     def of(self, config: Config, name: str) -> RunCost:
         """Returns the cost of a run of this config; `name` is that of its row."""
         same = dataclasses.replace(config.model, dropout=bool(config.model.dropout) / 2)
         train = config.train
         trained = train.accumulate, train.loss, train.optimizer, train.freeze
-        key = same, config.data, config.mesh, config.task, *trained, train.ema_decay
+        trained += train.ema_decay, train.options
+        key = same, config.data, config.mesh, config.task, *trained
         if key not in self._known:
             what = "measuring" if self._measure else "forecasting"
             with waiting(f"{what} {name}"):
@@ -107,8 +110,8 @@ class _Costs:
     def _estimate(self, config: Config) -> RunCost:
         model = build(config.model, *task_of(config).vocab_sizes)
         trained, _ = split_frozen(model.shapes, config.train.freeze)
-        moments = _bytes(jax.eval_shape(optimizer(config).init, trained))
-        parameters = _bytes(model.shapes)
+        moments = tree_bytes(jax.eval_shape(optimizer(config).init, trained))
+        parameters = tree_bytes(model.shapes)
         state = parameters * (1 + bool(config.train.ema_decay)) + moments
         if self._measure:
             seconds = forecast.measure_step(config, jax.devices())
@@ -118,7 +121,9 @@ class _Costs:
         shape, _ = step_costs.assumed_shape(config, mesh)
         flops = step_costs.model_flops(model, config, shape)
         _, chip = self._chip
-        rate = chip.peak(compute_dtype(config.model).name) * chips.SHARE_OF_PEAK
+        dtype = compute_dtype(config.model).name
+        self._dtypes.add(dtype)
+        rate = chip.peak(dtype) * chips.SHARE_OF_PEAK
         # The state is read and written once in a step.
         memory = 2 * state / chip.bandwidth
         # Devices of a CPU share its cores, by which the rate was measured.
@@ -137,18 +142,17 @@ class _Costs:
         if self._measure:
             return [f"hours: measured on a few steps of each row. {rest}.", disk]
         name, chip = self._chip
+        rates = [
+            f"{chip.peak(dtype) / chips.GIGA:,.0f} GFLOP/s in {dtype}"
+            for dtype in sorted(self._dtypes)
+        ]
         return [
             f"hours: forecast from the FLOPs of a step, at {chips.SHARE_OF_PEAK:.0%} "
-            f"of {chip.float32 / chips.GIGA:,.0f} GFLOP/s (float32, {name};",
+            f"of {' and '.join(rates)} ({name};",
             f"  {chip.source}).",
             f"  {rest}; small models take longer. --measure times some steps of each.",
             disk,
         ]
-
-
-def _bytes(tree) -> int:
-    """Bytes of the arrays of a tree, or of their shapes."""
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _hours(config: Config, step: float) -> float:

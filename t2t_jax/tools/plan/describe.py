@@ -21,6 +21,7 @@ from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import formula, schedule
@@ -247,7 +248,7 @@ def _bytes(config: Config, model: Model) -> dict[str, int]:
     moments = jax.tree.leaves(jax.eval_shape(optimizer(config).init, trained))
     parameters = FLOAT32 * model.count()
     state = parameters * (1 + bool(config.train.ema_decay))
-    state += sum(x.size * x.dtype.itemsize for x in moments if x.shape)
+    state += tree_bytes([x for x in moments if x.shape])
     return {"parameters": parameters, "state": state}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.decoding.batches import block_rows, bucket_for
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.tools.verify import measuring, speed
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
 from t2t_jax.tools.verify.random_models import (
@@ -82,7 +83,7 @@ def saving(context: Context) -> Measured:
     config = changed(Config(), "model", **sizes().state)
     trainer = measuring.Trainer(config, sizes().state_pieces)
     state = measuring.with_noise(trainer.state)
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    size = tree_bytes(state)
     folder = context.folder("saving")
     plain = measuring.plain_file(folder, size)
     ours = measuring.saved_and_restored(folder / "run", state, trainer.steps.shapes)

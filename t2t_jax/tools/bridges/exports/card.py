@@ -11,6 +11,7 @@ from t2t_jax.config import TaskConfig, unusual
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.tables import markdown_cell, markdown_table
+from t2t_jax.metrics.plain import without_moses, words_of_ter_vary
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.bridges.vocabularies.written import own_files
 
@@ -80,7 +81,7 @@ def card(
         heading=heading,
         model=_model(translator),
         use=use.strip(),
-        scores=_scores(scores or {}, provenance),
+        scores=_scores(scores or {}, provenance, translator.config.data.target),
         differences=f"\n{_DIFFERENCES}\n\n{listed}" if listed else "",
         provenance=json.dumps(provenance, indent=2),
         config=json.dumps(
@@ -119,10 +120,14 @@ def _model(translator: Translator) -> str:
 
 
 def _scores(
-    scores: Mapping[str, Mapping[str, Any]], provenance: Mapping[str, Any]
+    scores: Mapping[str, Mapping[str, Any]], provenance: Mapping[str, Any], target: str
 ) -> str:
     """A table of the scores of these parameters, each with its search and signature."""
     shown = _SHOWN | {name: (name, "") for name in known_measures()}
+    if without_moses(target):
+        del shown["bleu_paper"]
+    if words_of_ter_vary(target):
+        del shown["ter"]
     rows = []
     for name, stored in sorted(scores.items()):
         # Scores of old versions do not say of which parameters they are.

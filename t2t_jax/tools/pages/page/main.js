@@ -13,7 +13,7 @@ const VIEWS = [
   {
     id: "translation",
     title: "Translation",
-    about: "The model writes piece by piece: a word or a part of one. Each is shaded by the probability that the model gave it, after all pieces before it. Choose a piece, and all views follow. ▁ is a space, </s> the end.",
+    about: "The model writes token by token: a word or a part of one. Each is shaded by the probability that the model gave it, after all tokens before it. Choose a token, and all views follow. ▁ is a space, </s> the end.",
     view: translationView,
   },
   {
@@ -43,7 +43,7 @@ const VIEWS = [
   {
     id: "attribution",
     title: "Attribution",
-    about: "Which pieces of the input and of the output so far raised or lowered the score of a chosen piece.",
+    about: "Which tokens of the input and of the output so far raised or lowered the score of a chosen token.",
     view: attributionView,
   },
 ];

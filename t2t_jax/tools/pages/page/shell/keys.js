@@ -4,9 +4,9 @@ import { el } from "../common/dom.js";
 
 const KEYS = [
   ["Tab", "next control or picture"],
-  ["Arrow keys", "next piece, or next cell of a picture"],
+  ["Arrow keys", "next token, or next cell of a picture"],
   ["Enter", "choose"],
-  ["Escape", "back from the alternatives to the piece"],
+  ["Escape", "back from the alternatives to the token"],
   ["1 to 9", "go to a view"],
   ["[ and ]", "previous and next sentence"],
   ["r", "switch between the translation and your target"],

@@ -9,7 +9,7 @@ const NOT_SEARCHED =
   "The search was not run from here: continuations are computed for the likely alternatives only.";
 const CHOOSE = "Choose an alternative to see what the search would have said from there.";
 const NONE_LIKELY =
-  "No other piece was followed here; after a piece of a darker shade there is more to choose from.";
+  "No other token was followed here; after a token of a darker shade there is more to choose from.";
 
 /**
  * Makes the panel beside a reading; `leave()` takes the focus back to it.
@@ -64,7 +64,7 @@ function headOf(reading, t, shown) {
     el(
       "h4",
       {},
-      `Piece ${t + 1} of ${reading.pieces.length}: `,
+      `Token ${t + 1} of ${reading.pieces.length}: `,
       el("bdi", { class: "piece-text", ...written("target") }, shown),
     ),
     el(
@@ -178,7 +178,7 @@ function textOf(t, continuation) {
 function scores(reading, continuation) {
   const scoresOf = (name, { log_prob: logProb, score, pieces }) =>
     row(name, [number(logProb, 4), number(score, 4), String(pieces.length)].map((text) => numberCell(text)));
-  return table("Scores", [null, "Log-probability", "With length penalty", "Pieces"], [
+  return table("Scores", [null, "Log-probability", "With length penalty", "Tokens"], [
     scoresOf(reading.name === "target" ? "Your target" : "Translation", reading),
     scoresOf(["With ", pieceText(continuation.piece)], continuation),
   ]);

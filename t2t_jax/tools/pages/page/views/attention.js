@@ -24,22 +24,22 @@ const ATTENTIONS = [
     name: "cross",
     button: "Cross",
     title: "cross attention",
-    about: "Each row is a piece of the output; its columns are what it reads of the source.",
-    lines: ["Source", "Output: what each piece reads of the source"],
+    about: "Each row is a token of the output; its columns are what it reads of the source.",
+    lines: ["Source", "Output: what each token reads of the source"],
   },
   {
     name: "encoder",
     button: "Encoder",
     title: "encoder's self-attention",
-    about: "Each row is a piece of the source; its columns are what it reads of the source.",
-    lines: ["Source", "Source: what each piece reads of its sentence"],
+    about: "Each row is a token of the source; its columns are what it reads of the source.",
+    lines: ["Source", "Source: what each token reads of its sentence"],
   },
   {
     name: "decoder",
     button: "Decoder",
     title: "decoder's self-attention",
     about:
-      "Each row is a piece of the output as it is predicted; its columns are the pieces " +
+      "Each row is a token of the output as it is predicted; its columns are the tokens " +
       "before it, which are all that the decoder has read by then.",
     lines: ["Output as the decoder reads it", "Output as it is predicted"],
   },
@@ -60,7 +60,7 @@ const ABOUT_ROLLOUT =
 const ABOUT_HEADS =
   "Entropy is the mean over the rows, in bits: 0 when a head reads one position, more when " +
   "it reads many. Offset is the mean distance from the reading position to the one read; " +
-  "peak is the mean place of a row's largest weight, from 0, the first piece, to 1, the " +
+  "peak is the mean place of a row's largest weight, from 0, the first token, to 1, the " +
   "last. Each map's strongest colour is its own " +
   "largest weight; colours follow the square root, so that weak weights can be seen.";
 const KEYS_IN_TABLE = 5; // of each row
@@ -140,7 +140,7 @@ function attentionControls(controls, state, update) {
   const shown = choice("Map", MAPS.map((each) => each.title), state.shown, (index) =>
     update({ shown: index }),
   );
-  const units = choice("Units", ["Pieces", "Words"], Number(state.byWords), (index) =>
+  const units = choice("Units", ["Tokens", "Words"], Number(state.byWords), (index) =>
     update({ byWords: index === 1 }),
   );
   shown.dataset.choice = "map";

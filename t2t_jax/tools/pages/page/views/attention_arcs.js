@@ -52,7 +52,7 @@ export function arcsFigure({ map, queries, keys, names, sides, within, announce,
       for (const token of tokens) token.classList.remove("at");
     if (index === null) {
       for (const { tokens } of lines) shadeTokens(tokens, () => null);
-      note.textContent = "Point at a piece, or move to it with Tab and the arrow keys.";
+      note.textContent = "Point at a token, or move to it with Tab and the arrow keys.";
       layer.draw([]);
       return;
     }

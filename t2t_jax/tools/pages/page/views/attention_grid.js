@@ -110,7 +110,7 @@ function secondFigure({ offset, peak }, layer, head) {
   }
   const far = offset[layer][head];
   const text = (far > 0 ? "+" : "") + number(far, 2);
-  return [`offset ${text}`, `offset ${text} pieces`];
+  return [`offset ${text}`, `offset ${text} tokens`];
 }
 
 function layerBox(row, layer, changed) {

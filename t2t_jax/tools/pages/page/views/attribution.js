@@ -8,10 +8,10 @@ import { largestOf } from "./attention_maps.js";
 import { isolated, shadeTokens, tokenLine } from "./token_lines.js";
 
 const ABOUT_ATTRIBUTION =
-  "Gradient times input is a first guess at each piece's share: the slope of the log " +
-  "probability along the piece's embedding, times the embedding. It holds for small " +
-  "changes; it is not what would happen without the piece, and where the model is sure it " +
-  "can be near 0 for a piece that matters. With a rival, the slope is that of the piece's log " +
+  "Gradient times input is a first guess at each token's share: the slope of the log " +
+  "probability along the token's embedding, times the embedding. It holds for small " +
+  "changes; it is not what would happen without the token, and where the model is sure it " +
+  "can be near 0 for a token that matters. With a rival, the slope is that of the token's log " +
   "probability less the rival's. The start of the output, which is read first, is left out.";
 
 const contrastShown = new WeakSet(); // the models of which the contrast is shown
@@ -49,7 +49,7 @@ export async function attributionView(root, context) {
     view.totals,
     el("p", { class: "line-name" }, "Source"),
     view.tokens.source[0].parentNode,
-    el("p", { class: "line-name" }, "Output: what was read before the piece"),
+    el("p", { class: "line-name" }, "Output: what was read before the token"),
     view.tokens.target[0].parentNode,
     view.legend,
     view.table,
@@ -80,11 +80,11 @@ function attributionControls(view) {
   const names = view.texts.target.map(
     (piece, t) => `${t + 1}: ${isolated(piece)}${computed.has(t) ? "" : " (not computed)"}`,
   );
-  const positions = chooser("Piece", names, selection.position, (t) => selection.set(t));
+  const positions = chooser("Token", names, selection.position, (t) => selection.set(t));
   positions.dataset.choice = "position";
   const contrast = choice(
     "Question",
-    ["Why this piece", "Why this and not its rival"],
+    ["Why this token", "Why this and not its rival"],
     Number(contrastShown.has(model)),
     (index) => {
       if (index) contrastShown.add(model);
@@ -135,13 +135,13 @@ function attributionTitle(piece, rival) {
 
 function notComputed(positions) {
   const known = positions.map((t) => t + 1).join(", ");
-  return `the attribution of this piece was not computed. It was for the pieces ${known}.`;
+  return `the attribution of this token was not computed. It was for the tokens ${known}.`;
 }
 
 function totalsOf({ source, target }) {
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const [ofSource, ofTarget] = [signed(sum(source)), signed(sum(target))];
-  return `The source adds ${ofSource}, the pieces read before it ${ofTarget}.`;
+  return `The source adds ${ofSource}, the tokens read before it ${ofTarget}.`;
 }
 
 function signed(value) {

@@ -117,7 +117,7 @@ function treeControls(tree, state, redraw, showAll) {
     "Show all hypotheses",
   );
   const carried = chooser(
-    "Beside each piece",
+    "Beside each token",
     numbers.map((key) => NODE_NUMBERS[key].name),
     numbers.indexOf(state.carried),
     (index) => redraw({ carried: numbers[index] }),

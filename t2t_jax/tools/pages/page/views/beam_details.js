@@ -9,7 +9,7 @@ const LINK_PIECES = 8; // the length of a link's text
 /** Returns a hypothesis as a sentence for a screen reader. */
 export function describeNode(tree, id) {
   const { step, row, piece, log_prob, score, fate } = tree.nodes[id];
-  if (step === 0) return "Start, before the first piece";
+  if (step === 0) return "Start, before the first token";
   const place = row === null ? "never in the beam" : `place ${row + 1}`;
   const way = tree.best.has(id) ? "; on the best path" : "";
   const target = tree.reference.has(id) ? "; on the target's path" : "";
@@ -30,7 +30,7 @@ export function nodeDetails(tree, id, { go, follow, following }) {
     el(
       "p",
       { class: "beam-text", ...written("target"), "data-field": "text" },
-      step ? tree.text(id) || "(no text)" : "Before the first piece",
+      step ? tree.text(id) || "(no text)" : "Before the first token",
     ),
     el("dl", {}, nodeNumbers(tree, id).map(([field, term, value]) => [
       el("dt", {}, term),
@@ -85,7 +85,7 @@ function nodeNumbers(tree, id) {
   const place = row === null ? "never in the beam" : `${row + 1} of ${tree.search.beam}`;
   if (step === 0) return [["step", "Step", "0"]];
   const rows = [
-    ["piece", "Last piece", el("bdi", written("target"), visible(piece))],
+    ["piece", "Last token", el("bdi", written("target"), visible(piece))],
     ["piece-probability", "Its probability", percent(tree.pieceProbability(id))],
     ["step", "Step, place", `${step}, ${place}`],
     ["log-prob", "Log-probability", number(log_prob, 4)],

@@ -18,7 +18,7 @@ export function searchSummary(tree) {
     "p",
     { "data-part": "summary" },
     `Beam ${beam}, keeping ${kept}; length penalty ${penalty}, alpha ${alpha}; ` +
-      `rule of stopping “${stop}”; at most ${limit} pieces. In ${steps} steps ${entered} ` +
+      `rule of stopping “${stop}”; at most ${limit} tokens. In ${steps} steps ${entered} ` +
       "hypotheses had a place in the beam. ",
     el("strong", {}, `The search stopped after step ${stopped.step}: `),
     el("bdi", { "data-field": "stopped" }, stopped.why),
@@ -61,7 +61,7 @@ function finishedTable(tree, go) {
     );
   };
   const columns =
-    ["Place", "Hypothesis", "Pieces", "Log-probability", "Score", "What became of it"];
+    ["Place", "Hypothesis", "Tokens", "Log-probability", "Score", "What became of it"];
   return el(
     "div",
     { "data-part": "finished" },
@@ -125,7 +125,7 @@ function losersOutline(tree, go) {
 }
 
 function nodesTable(tree) {
-  const places = ["Step", "Place", "Piece", "After place", "Rank"];
+  const places = ["Step", "Place", "Token", "After place", "Rank"];
   const columns = [...places, "Log-probability", "Score", "Fate", "Why"];
   const placeOf = ({ row }) => (row === null ? "never in the beam" : row + 1);
   const rowOfNode = (id) => {

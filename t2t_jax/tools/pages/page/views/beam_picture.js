@@ -20,7 +20,7 @@ export const NODE_NUMBERS = {
     text: (tree, id) => hundredths(tree.nodes[id].log_prob),
   },
   piece: {
-    name: "probability of the piece",
+    name: "probability of the token",
     width: 138,
     text: (tree, id) => percent(tree.pieceProbability(id)),
   },

@@ -9,7 +9,7 @@ import { number, percent, shownPieces, visible, written } from "../common/text.j
 const ABOUT_LENS =
   "This is a logit lens: the model's output layer reads every decoder layer as if it were " +
   "the last one. Only the last was trained to be read like that. An earlier layer may " +
-  "hold the right piece in a form that the output layer cannot read, so a wrong piece " +
+  "hold the right token in a form that the output layer cannot read, so a wrong token " +
   "there does not show that the layer knows no better.";
 
 /** Draws a grid of layers and pieces, and the piece in focus across the layers. */
@@ -23,7 +23,7 @@ export function layersView(root, context) {
   const grid = el("table", {
     class: "lens-grid",
     role: "grid",
-    "aria-label": "Each layer's most probable piece, the last layer on top",
+    "aria-label": "Each layer's most probable token, the last layer on top",
     "data-part": "lens-grid",
   });
   const detail = el("div", { class: "lens-detail", "data-part": "lens-detail" });
@@ -82,7 +82,7 @@ function layerRow(name, cells) {
 function lensCell(lens, pieces, layer, position) {
   const [piece, probability] = lens.top[layer][position][0];
   const rank = lens.rank[layer][position];
-  const words = rank === 1 ? "the chosen piece" : `the chosen piece has rank ${rank}`;
+  const words = rank === 1 ? "the chosen token" : `the chosen token has rank ${rank}`;
   return el(
     "td",
     {
@@ -102,9 +102,9 @@ function lensLegend() {
   return el(
     "p",
     { class: "about", "aria-hidden": "true" },
-    el("span", { class: "lens-key chosen" }, "piece"),
-    " the chosen piece itself; the stronger the colour, the more probable the layer ",
-    "finds its piece.",
+    el("span", { class: "lens-key chosen" }, "token"),
+    " the chosen token itself; the stronger the colour, the more probable the layer ",
+    "finds its token.",
   );
 }
 
@@ -194,8 +194,8 @@ function lensChart(lens, layer, position) {
 }
 
 function lensTable(lens, shown) {
-  const ofLayer = (name) => [`${name}: top`, "its probability", "chosen piece", "rank"];
-  const columns = ["Piece", ...lens.names.flatMap(ofLayer)];
+  const ofLayer = (name) => [`${name}: top`, "its probability", "chosen token", "rank"];
+  const columns = ["Token", ...lens.names.flatMap(ofLayer)];
   const row = (text, t) => [
     text,
     ...lens.names.flatMap((_, layer) => {
@@ -203,5 +203,5 @@ function lensTable(lens, shown) {
       return [visible(piece), number(p), number(lens.probability[layer][t]), lens.rank[layer][t]];
     }),
   ];
-  return numbersAsText("Pieces by layer", columns, () => shown.map(row));
+  return numbersAsText("Tokens by layer", columns, () => shown.map(row));
 }

@@ -32,7 +32,7 @@ export function pieceLine({ reading, selection }, { preview, leave, enter }) {
       role: "listbox",
       tabindex: 0,
       ...written("target"),
-      "aria-label": "Pieces of the reading; arrow keys move, Enter goes to the alternatives",
+      "aria-label": "Tokens of the reading; arrow keys move, Enter goes to the alternatives",
       "aria-orientation": "horizontal",
     },
     options.map(({ before, option }) => [before, option]),

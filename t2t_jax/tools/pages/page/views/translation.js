@@ -52,7 +52,7 @@ function cutNote({ cut }) {
   return [el(
     "p",
     { class: "warning" },
-    `The source is longer than the model reads: its last ${cut} pieces were cut off.`,
+    `The source is longer than the model reads: its last ${cut} tokens were cut off.`,
   )];
 }
 
@@ -62,7 +62,7 @@ function scoreLine(reading) {
     "p",
     { class: "score-line" },
     `Log-probability ${number(reading.log_prob, 4)}, with the length penalty ` +
-      `${number(reading.score, 4)}; ${reading.pieces.length} pieces${end}.`,
+      `${number(reading.score, 4)}; ${reading.pieces.length} tokens${end}.`,
   );
 }
 
@@ -70,7 +70,7 @@ function legend() {
   return el(
     "p",
     { class: "legend" },
-    el("span", {}, "Probability of a piece"),
+    el("span", {}, "Probability of a token"),
     BANDS.map(({ name }, band) =>
       el("span", { class: "piece", "data-band": band }, ` ${name} `),
     ),
@@ -92,6 +92,6 @@ function table(reading) {
         .map(([other, logProb]) => `${visible(other)} ${percent(Math.exp(logProb))}`)
         .join(", "),
     ]);
-  const columns = ["Piece", "Probability", "Log-probability", "Rank", "Entropy, bits", "Others"];
-  return numbersAsText("The pieces", columns, rows);
+  const columns = ["Token", "Probability", "Log-probability", "Rank", "Entropy, bits", "Others"];
+  return numbersAsText("The tokens", columns, rows);
 }
