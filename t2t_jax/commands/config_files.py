@@ -60,17 +60,17 @@ def shipped_names(folder: str) -> list[str]:
     return sorted(f.stem for f in files if f.stem[0] != "_")
 
 
-def resolve(given: str) -> str:
+def resolve(spec: str) -> str:
     """Finds the file of a config; makes the package `configs` importable for it.
 
     A relative `configs/NAME.py` that does not exist stands for the preset NAME, so the
     commands of the README work from any folder.
 
     Args:
-      given: a preset or a file, optionally with `:ARGUMENT`.
+      spec: a preset or a file, optionally with `:ARGUMENT`.
     """
-    place, colon, argument = given.partition(":")
-    file = importable(place, "configs", "preset", f"--config={given}")
+    place, colon, argument = spec.partition(":")
+    file = importable(place, "configs", "preset", f"--config={spec}")
     _check_config(file, [argument] if colon else [])
     return f"{file}{colon}{argument}"
 
@@ -146,38 +146,38 @@ def _mistakes_in(file: Path) -> Iterator[None]:
         raise UserError(f"{file}{line}: {type(e).__name__}: {e}") from e
 
 
-def importable(given: str, folder: str, kind: str, label: str) -> Path:
+def importable(name: str, folder: str, kind: str, label: str) -> Path:
     """Finds a file by name or path; makes the package `folder` importable for it.
 
     Args:
       label: names the file in the UserError if it does not exist.
     """
-    file = find_shipped(given, folder)
+    file = find_shipped(name, folder)
     if not file.is_file():
-        raise UserError(f"{label}: {missing(given, folder, kind)}")
+        raise UserError(f"{label}: {missing(name, folder, kind)}")
     make_importable(file, folder)
     return file
 
 
-def find_shipped(given: str, folder: str) -> Path:
+def find_shipped(name: str, folder: str) -> Path:
     """The file that a name or a path stands for; it may not exist."""
-    file = Path(given)
-    if not file.is_file() and (file.name == given or file.parent == Path(folder)):
+    file = Path(name)
+    if not file.is_file() and (file.name == name or file.parent == Path(folder)):
         return shipped_folder(folder) / f"{file.stem}.py"
     return file
 
 
-def missing(given: str, folder: str, kind: str) -> str:
+def missing(name: str, folder: str, kind: str) -> str:
     """The message for a missing file, with the most similar one that exists."""
-    file = Path(given)
-    if file.suffix != ".py" and file.name == given:
+    file = Path(name)
+    if file.suffix != ".py" and file.name == name:
         names = shipped_names(folder)
-        hint, listed = did_you_mean(given, names), ", ".join(names)
+        hint, listed = did_you_mean(name, names), ", ".join(names)
         # Without a similar name, the hint lists them all.
         names = "" if hint.endswith(listed) else f"{kind}s: {listed}; "
         return f"no such {kind}{hint} ({names}a file ends in .py)"
     nearby = sorted(str(f) for f in file.parent.glob("*.py"))
-    hint = did_you_mean(given, nearby) if nearby else ""
+    hint = did_you_mean(name, nearby) if nearby else ""
     return f"{file} does not exist{hint or f'; {file.parent} has no {folder}'}"
 
 
@@ -193,8 +193,8 @@ def make_importable(file: Path, name: str) -> None:
     package.__path__ = [str(shipped)]
     if folder.name == name and folder != shipped:
         package.__path__.insert(0, str(folder))
-    for known in [n for n in sys.modules if re.match(rf"{name}(\.|$)", n)]:
-        del sys.modules[known]  # imported by an earlier file, maybe from elsewhere
+    for module in [n for n in sys.modules if re.match(rf"{name}(\.|$)", n)]:
+        del sys.modules[module]  # imported by an earlier file, maybe from elsewhere
     sys.modules[name] = package
     if folder != shipped and str(folder.parent) not in sys.path:
         sys.path.append(str(folder.parent))
@@ -213,8 +213,8 @@ def _load(path: str) -> ml_collections.ConfigDict:
 
 def given_fields(argv: Sequence[str]) -> list[str]:
     """The full names of the fields that a command line sets: `['model.layers']`."""
-    found = [re.match(r"-+(?:no)?config\.([^=]+)", word) for word in argv]
-    return [match[1] for match in found if match]
+    matches = [re.match(r"-+(?:no)?config\.([^=]+)", word) for word in argv]
+    return [match[1] for match in matches if match]
 
 
 def explain(error: flags.Error) -> str:

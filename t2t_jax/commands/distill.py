@@ -87,11 +87,11 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    teachers = [name for name in map(str.strip, given.teacher.split(",")) if name]
+    args = flags.FLAGS
+    teachers = [name for name in map(str.strip, args.teacher.split(",")) if name]
     if not teachers:
-        raise UserError(f"--teacher={given.teacher!r} names no workdir")
-    if not given.workdir:
+        raise UserError(f"--teacher={args.teacher!r} names no workdir")
+    if not args.workdir:
         raise UserError("--workdir is empty; name a folder for the student")
     if "data.train" in given_fields(sys.argv):
         raise UserError(
@@ -99,23 +99,23 @@ def main(_):
             "--input; for further text give --mix=NAME@WEIGHT"
         )
     shard = (1, 1)
-    if given.shard is not None:
-        shard = parse_shard(given.shard)
-        if given.only == "train":
+    if args.shard is not None:
+        shard = parse_shard(args.shard)
+        if args.only == "train":
             raise UserError("--shard makes a part of the text; leave out --only=train")
-    recipe = Recipe(given.nbest, given.by or "", search_flags(given))
+    recipe = Recipe(args.nbest, args.by or "", search_flags(args))
     distill(
         teachers,
-        given.input,
-        from_config_dict(given.config),
-        given.workdir,
+        args.input,
+        from_config_dict(args.config),
+        args.workdir,
         recipe=recipe,
-        mix=given.mix,
-        word_level=given.word_level,
-        prefix=given.text,
-        checkpoint=given.checkpoint,
-        dtype=given.dtype,
+        mix=args.mix,
+        word_level=args.word_level,
+        prefix=args.text,
+        checkpoint=args.checkpoint,
+        dtype=args.dtype,
         shard=shard,
-        only=given.only or "",
-        batch_size=given.batch_size,
+        only=args.only or "",
+        batch_size=args.batch_size,
     )

@@ -82,17 +82,17 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    print_json = given.json
+    args = flags.FLAGS
+    print_json = args.json
     if print_json is None:
         print_json = not sys.stdout.isatty()
-    workdir = workdirs_of(given)
-    search = search_flags(given)
-    if given.choose is not None:
-        parse_choice(given.choose)  # mistakes are reported before loading
-    translator = Translator.load(workdir, given.checkpoint, given.dtype)
+    workdir = workdirs_of(args)
+    search = search_flags(args)
+    if args.choose is not None:
+        parse_choice(args.choose)  # mistakes are reported before loading
+    translator = Translator.load(workdir, args.checkpoint, args.dtype)
     task = task_of(translator.config)
-    named = [*search, *(["choose"] if given.choose is not None else [])]
+    named = [*search, *(["choose"] if args.choose is not None else [])]
     if named and not task.searches:
         raise UserError(
             f"{', '.join(f'--{name}' for name in named)}: an option of a search, and "
@@ -101,18 +101,18 @@ def main(_):
         )
     translator.config.decode.override("--", **search)
     translator = translator.with_options(**search)
-    if given.choose is not None:
-        translator = translator.with_choice(given.choose)
+    if args.choose is not None:
+        translator = translator.with_choice(args.choose)
     with processes.fail_together("opening the test sets"):
-        corpora = distinct(test_sets(given, translator.config))
-        damages = damages_named(given.damage) if given.damage is not None else []
+        corpora = distinct(test_sets(args, translator.config))
+        damages = damages_named(args.damage) if args.damage is not None else []
         if damages:
             check_damageable(translator, corpora)
             copies = [damaged(corpus, name) for corpus in corpora for name in damages]
             distinct([*corpora, *copies])
         baselines = [None] * len(corpora)
-        if given.baseline is not None and processes.is_first():
-            baselines = read_baselines(given.baseline, corpora)
+        if args.baseline is not None and processes.is_first():
+            baselines = read_baselines(args.baseline, corpora)
     all_scores = {}
     for corpus, baseline in zip(corpora, baselines, strict=True):
         if baseline is None:

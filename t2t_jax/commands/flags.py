@@ -99,28 +99,28 @@ def define_test_flag(required: bool = True) -> None:
 
 def define_search_flags(leave_out: Sequence[str] = ()) -> None:
     """Defines a flag for each of `SearchOptions`; the config has their defaults."""
-    for known in dataclasses.fields(SearchOptions):
-        if known.name not in leave_out:
-            _define(known, None)
+    for field in dataclasses.fields(SearchOptions):
+        if field.name not in leave_out:
+            _define(field, None)
 
 
-def search_flags(given: flags.FlagValues) -> dict[str, Any]:
+def search_flags(args: flags.FlagValues) -> dict[str, Any]:
     """Returns the options of a search that flags give, by name."""
     # Not all commands define all of them.
-    named = {name: getattr(given, name, None) for name in SEARCH}
+    named = {name: getattr(args, name, None) for name in SEARCH}
     return checked_options(SearchOptions, named, "--")
 
 
 def define_sampling_flags() -> None:
     """Defines a flag for each of `SamplingOptions`."""
-    for known in dataclasses.fields(SamplingOptions):
-        _define(known, known.default)
+    for field in dataclasses.fields(SamplingOptions):
+        _define(field, field.default)
 
 
-def _define(known: dataclasses.Field, default: Any) -> None:
+def _define(field: dataclasses.Field, default: Any) -> None:
     """Defines the flag of a field of options."""
-    define = DEFINE[type(known.default)]
-    define(known.name, default, known.metadata["help"])
+    define = DEFINE[type(field.default)]
+    define(field.name, default, field.metadata["help"])
 
 
 def define_choice_flag() -> None:
@@ -159,18 +159,18 @@ def define_task_flag() -> None:
 
 
 def chosen_task(
-    translator: Translator, given: flags.FlagValues
+    translator: Translator, args: flags.FlagValues
 ) -> tuple[Task, Translator]:
     """Returns the task of the config or of --task, and the translator for its lines."""
     task = task_of(translator.config)
-    if given.task is None:
+    if args.task is None:
         return task, translator
-    return task.chosen(given.task, translator)
+    return task.chosen(args.task, translator)
 
 
-def refuse_unused(task: Task, given: flags.FlagValues) -> None:
+def refuse_unused(task: Task, args: flags.FlagValues) -> None:
     """Raises UserError for options of `translate` that mean nothing for a task."""
-    if unused := [f"--{name}" for name in task.unused if given[name].present]:
+    if unused := [f"--{name}" for name in task.unused if args[name].present]:
         raise UserError(
             f"{', '.join(unused)}: an option of translation that means nothing with "
             f"config.task.kind={task.config.task.kind!r}; leave it out"
@@ -188,19 +188,19 @@ def define_process_flags() -> None:
     flags.DEFINE_integer("process_id", None, "Index of this process, from 0.")
 
 
-def test_sets(given: flags.FlagValues, config: fields.Config) -> list[Corpus]:
+def test_sets(args: flags.FlagValues, config: fields.Config) -> list[Corpus]:
     """Opens the test sets of --test, as the task of a workdir reads them."""
-    corpora = open_specs(given.test, task_of(config).open)
+    corpora = open_specs(args.test, task_of(config).open)
     if not corpora:
-        raise UserError(f"--test={given.test!r} names no test set; want a PREFIX")
+        raise UserError(f"--test={args.test!r} names no test set; want a PREFIX")
     return corpora
 
 
-def workdirs_of(given: flags.FlagValues) -> str | list[str]:
+def workdirs_of(args: flags.FlagValues) -> str | list[str]:
     """The workdir of --workdir, or the list of an ensemble's workdirs."""
-    names = [name for name in map(str.strip, given.workdir.split(",")) if name]
+    names = [name for name in map(str.strip, args.workdir.split(",")) if name]
     if not names:
-        raise UserError(f"--workdir={given.workdir!r} names no workdir")
+        raise UserError(f"--workdir={args.workdir!r} names no workdir")
     return names[0] if len(names) == 1 else names
 
 

@@ -126,8 +126,8 @@ class Prompt:
     def _sample(self, rest: str) -> str:
         samples = _parse_count(rest, 4)
         seed = time.time_ns() % (1 << 32)
-        given = self._given("alpha", "penalty", "prefix", "must_not")
-        return self._again("sample", {"samples": samples, "seed": seed, **given})
+        selected = self._select_options("alpha", "penalty", "prefix", "must_not")
+        return self._again("sample", {"samples": samples, "seed": seed, **selected})
 
     def _align(self, rest: str) -> str:
         if self._task and "alignments" in self._task.unused:
@@ -144,7 +144,9 @@ class Prompt:
         if not rest:
             raise UserError("write the text after :score")
         pair = self._last.source if self._last else "", rest
-        score = self._translator.score([pair], **self._given("alpha", "penalty"))[0]
+        score = self._translator.score(
+            [pair], **self._select_options("alpha", "penalty")
+        )[0]
         pieces = zip(score.pieces, score.log_probs, strict=True)
         listed = "  ".join(f"{piece} {log_prob:.2f}" for piece, log_prob in pieces)
         return (
@@ -176,12 +178,12 @@ class Prompt:
         """Formats other answers to the last line."""
         return _format_nbest(self._answer(self._last.source, method, options))
 
-    def _given(self, *names: str) -> dict:
+    def _select_options(self, *names: str) -> dict:
         return {name: self._options[name] for name in names if name in self._options}
 
     def _search(self, **changes: int) -> SearchOptions:
         """The options of the search, some changed; raises UserError as `override`."""
-        options = self._given(*option_names(SearchOptions)) | changes
+        options = self._select_options(*option_names(SearchOptions)) | changes
         return self._translator.config.decode.override(**options)
 
 

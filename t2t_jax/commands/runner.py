@@ -123,10 +123,8 @@ def _unraisable(unraisable) -> None:
 
 def _connect_processes(_) -> None:
     """Connects to the other processes; only process 0 prints messages afterwards."""
-    given = flags.FLAGS
-    rendezvous.initialize(
-        given.coordinator_address, given.num_processes, given.process_id
-    )
+    args = flags.FLAGS
+    rendezvous.initialize(args.coordinator_address, args.num_processes, args.process_id)
     if not processes.is_first():
         messages.silence()
 

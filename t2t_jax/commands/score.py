@@ -38,10 +38,10 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
+    args = flags.FLAGS
+    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
     with processes.fail_together("opening the test sets"):
-        corpora = test_sets(given, translator.config)
+        corpora = test_sets(args, translator.config)
     ends = translator.vocabulary.eos >= 0  # a label has no end
     for corpus in corpora:
         pairs = pieces = 0
@@ -53,7 +53,7 @@ def main(_):
                 scores = translator.score(chunk, first_line=pairs + 1)
                 if processes.is_first():
                     for number, score in enumerate(scores, pairs + 1):
-                        print(_json(number, score) if given.tokens else _row(score))
+                        print(_json(number, score) if args.tokens else _row(score))
                     sys.stdout.flush()
                 pairs += len(chunk)
                 pieces += sum(len(score.pieces) for score in scores)

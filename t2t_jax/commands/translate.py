@@ -116,61 +116,61 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    shard = parse_shard(given.shard) if given.shard is not None else (1, 1)
-    check_pairs_flags(given)
-    marks = Marks.of(given)  # mistakes are reported before loading
+    args = flags.FLAGS
+    shard = parse_shard(args.shard) if args.shard is not None else (1, 1)
+    check_pairs_flags(args)
+    marks = Marks.of(args)  # mistakes are reported before loading
     for name, needed in (("shard", "input"), ("resume", "output")):
-        if given[name].value and not (given[needed].value or given.pairs):
+        if args[name].value and not (args[needed].value or args.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
-    noises = parse_noise(given.noise)
-    changes = PairOptions(noises, given.noise_seed, given.tag)
-    search, options = search_of(given)
-    if given.choose is not None:
-        parse_choice(given.choose)  # mistakes are reported before loading
+    noises = parse_noise(args.noise)
+    changes = PairOptions(noises, args.noise_seed, args.tag)
+    search, options = search_of(args)
+    if args.choose is not None:
+        parse_choice(args.choose)  # mistakes are reported before loading
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
-        if processes.is_first() and given.pairs is not None:
-            check_folder("pairs", prefix := shard_of(Path(given.pairs), shard))
-        if processes.is_first() and given.output is not None:
-            check_output(path := shard_of(Path(given.output), shard))
-        if processes.is_first() and given.input is not None:
-            text = InputFile(Path(given.input), shard)
+        if processes.is_first() and args.pairs is not None:
+            check_folder("pairs", prefix := shard_of(Path(args.pairs), shard))
+        if processes.is_first() and args.output is not None:
+            check_output(path := shard_of(Path(args.output), shard))
+        if processes.is_first() and args.input is not None:
+            text = InputFile(Path(args.input), shard)
     # Files are checked above, before loading, so that mistakes are reported at once.
-    translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
-    task, translator = chosen_task(translator, given)
-    refuse_unused(task, given)
-    if given.choose is not None:
-        translator = translator.with_choice(given.choose)
+    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    task, translator = chosen_task(translator, args)
+    refuse_unused(task, args)
+    if args.choose is not None:
+        translator = translator.with_choice(args.choose)
     if marks:
         check_dropout(marks.measure, translator.members)
 
     def translate(lines: list[str], number: int) -> list[Translation]:
         """Translates lines, the first with this number (from 1)."""
-        return task.respond(translator, lines, search, given.nbest, number)
+        return task.respond(translator, lines, search, args.nbest, number)
 
     translate([], 1)  # checks the options before the input is waited for
 
-    languages = languages_of(task) if given.pairs is not None else None
+    languages = languages_of(task) if args.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
     if typed and task.predicts == "target":
-        return _prompt(translator, options, given, task)
+        return _prompt(translator, options, args, task)
     if typed:
         say(repr(translator))
         say("Type a line to have it answered; Ctrl-D ends.")
-    batch_size = 1 if typed else given.batch_size  # answers each line as it is typed
+    batch_size = 1 if typed else args.batch_size  # answers each line as it is typed
 
     def translate_lines(lines: list[str], number: int) -> str:
         """Translates lines to the text of an output."""
         translations = translate(lines, number)
         alignments = None
-        if given.alignments:
+        if args.alignments:
             pairs = [(t.source, h) for t in translations for h in t.hypotheses]
             alignments = iter(translator.align(pairs, warn=False))
         ends = marks.fields(translator, translations) if marks else None
         return "".join(
-            record(translation, i, given.nbest > 1, given.scores, alignments, ends)
+            record(translation, i, args.nbest > 1, args.scores, alignments, ends)
             for i, translation in enumerate(translations, number - 1)
         )
 
@@ -178,15 +178,15 @@ def main(_):
     made_from = {
         **translator.provenance(),
         **options,
-        "sample": given.sample,
+        "sample": args.sample,
         "shard": "/".join(map(str, shard)),
-        "fields": [given.nbest > 1, given.scores, given.alignments],
+        "fields": [args.nbest > 1, args.scores, args.alignments],
         **(marks.options() if marks else {}),
         "t2t_jax": __version__,
     }
-    job = made_from, given.resume, batch_size
-    if given.pairs is not None:
-        note = {"workdir": given.workdir, "input": given.input}
+    job = made_from, args.resume, batch_size
+    if args.pairs is not None:
+        note = {"workdir": args.workdir, "input": args.input}
         write_pairs(translate, text, prefix, languages, changes, note, *job)
         return None
     run_job(translate_lines, text, path, *job)
@@ -196,10 +196,10 @@ def main(_):
 
 
 def _prompt(
-    translator: Translator, options: dict, given: flags.FlagValues, task: Task
+    translator: Translator, options: dict, args: flags.FlagValues, task: Task
 ) -> None:
     for name in ("sample", "choose", "alignments", "scores", *CONFIDENCE):
-        if given[name].present and given[name].value is not False:
+        if args[name].present and args[name].value is not False:
             raise UserError(
                 f"--{name} does not work at the prompt; use --input=FILE or a pipe "
                 "(:help lists what the prompt can do)"
@@ -208,33 +208,33 @@ def _prompt(
     Prompt(translator, {**options, "warn": True}, task).run()
 
 
-def search_of(given: flags.FlagValues) -> tuple[Callable, dict]:
+def search_of(args: flags.FlagValues) -> tuple[Callable, dict]:
     """Chooses beam search or sampling by the flags.
 
     Returns:
       A function (translator, lines, **more) -> translations, and its options.
     """
-    constraints = {"prefix": given.prefix, "must_not": given.must_not or ()}
-    search = search_flags(given)
-    if given.sample:
+    constraints = {"prefix": args.prefix, "must_not": args.must_not or ()}
+    search = search_flags(args)
+    if args.sample:
         beam = [name for name in SEARCH if name not in PENALTY]
         unused = [
-            f"--{name}" for name in (*beam, "must", "choose") if given[name].present
+            f"--{name}" for name in (*beam, "must", "choose") if args[name].present
         ]
         if unused:
             raise UserError(
                 f"{', '.join(unused)}: an option of beam search, which --sample "
                 "replaces; leave out either"
             )
-        sampling = {name: given[name].value for name in SAMPLING}
+        sampling = {name: args[name].value for name in SAMPLING}
         penalty = {name: search.get(name) for name in PENALTY}
-        options = {"samples": given.nbest, **sampling, **penalty, **constraints}
+        options = {"samples": args.nbest, **sampling, **penalty, **constraints}
         return lambda t, lines, **more: t.sample(lines, **options, **more), options
-    unused = [f"--{name}" for name in SAMPLING if given[name].present]
+    unused = [f"--{name}" for name in SAMPLING if args[name].present]
     if unused:
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
     search = {name: search.get(name) for name in SEARCH}
-    options = {"nbest": given.nbest, **search, "must": given.must or (), **constraints}
+    options = {"nbest": args.nbest, **search, "must": args.must or (), **constraints}
     return lambda t, lines, **more: t.translate(lines, **options, **more), options
 
 
@@ -277,21 +277,21 @@ class Marks:
         self._lines = self._low = 0
 
     @classmethod
-    def of(cls, given: flags.FlagValues) -> "Marks | None":
+    def of(cls, args: flags.FlagValues) -> "Marks | None":
         """Reads the flags; None if neither is given."""
-        if given.confidence is None and given.min_confidence is None:
+        if args.confidence is None and args.min_confidence is None:
             return None
-        lowest = given.min_confidence
+        lowest = args.min_confidence
         if lowest is not None and math.isnan(lowest):
             raise UserError("--min_confidence=nan; want a number, such as -0.5")
-        chosen = DEFAULT if given.confidence is None else given.confidence
-        return cls(*parse_confidence(chosen), lowest)
+        spec = DEFAULT if args.confidence is None else args.confidence
+        return cls(*parse_confidence(spec), lowest)
 
     def options(self) -> dict:
         """Returns what the output depends on, for the record of a job."""
         options = dataclasses.asdict(self._options) if self.measure in DROPPING else {}
-        chosen = {"measure": self.measure, **options, "lowest": self._lowest}
-        return {"confidence": chosen}
+        settings = {"measure": self.measure, **options, "lowest": self._lowest}
+        return {"confidence": settings}
 
     def fields(
         self, translator: Translator, translations: Sequence[Translation]
@@ -299,17 +299,19 @@ class Marks:
         """Returns the fields of all hypotheses of some lines, in order."""
         pairs = [(t.source, h) for t in translations for h in t.hypotheses]
         options = dataclasses.asdict(self._options)
-        found = translator.confidence(pairs, self.measure, warn=False, **options)
-        low = [self._lowest is not None and x < self._lowest for x in found]
+        confidences = translator.confidence(pairs, self.measure, warn=False, **options)
+        low = [self._lowest is not None and x < self._lowest for x in confidences]
         best = 0  # the place of the first hypothesis of a line
         for of_line in translations:
             self._lines += 1
             self._low += low[best]
             best += len(of_line.hypotheses)
         if self._lowest is None:
-            return iter([f"{x:.6g}" for x in found])
+            return iter([f"{x:.6g}" for x in confidences])
         marks = [LOW if is_low else OK for is_low in low]
-        return iter([f"{x:.6g} ||| {m}" for x, m in zip(found, marks, strict=True)])
+        return iter(
+            [f"{x:.6g} ||| {m}" for x, m in zip(confidences, marks, strict=True)]
+        )
 
     def report(self) -> None:
         """Reports how many of the lines of this command are marked."""
@@ -359,34 +361,34 @@ def define_pairs_flags() -> None:
     )
 
 
-def check_pairs_flags(given: flags.FlagValues) -> None:
+def check_pairs_flags(args: flags.FlagValues) -> None:
     """Checks that flags go with --pairs, or that none is given without it."""
-    if given.pairs is None:
+    if args.pairs is None:
         for name in OF_PAIRS:
-            if given[name].present:
+            if args[name].present:
                 raise UserError(f"--{name}: an option of --pairs; add --pairs=PREFIX")
         return
-    if not given.pairs or given.pairs.endswith("/"):
+    if not args.pairs or args.pairs.endswith("/"):
         raise UserError(
-            f"--pairs={given.pairs!r} names no files; want a PREFIX such as bt, for "
+            f"--pairs={args.pairs!r} names no files; want a PREFIX such as bt, for "
             "bt.en and bt.de"
         )
     for name, why in REFUSED.items():
-        if given[name].present and given[name].value is not False:
+        if args[name].present and args[name].value is not False:
             raise UserError(f"--{name} does not go with --pairs: {why}; leave it out")
-    if given.nbest != 1:
+    if args.nbest != 1:
         raise UserError(
-            f"--nbest={given.nbest} does not go with --pairs, which writes one pair a "
+            f"--nbest={args.nbest} does not go with --pairs, which writes one pair a "
             "line; for several samples of a line run it again with another --pairs and "
             "--seed"
         )
-    if not given.input:
+    if not args.input:
         raise UserError(
             "--pairs needs --input=FILE, the text to translate: its lines become one "
             "side of the pairs"
         )
-    if given.noise_seed < 0:
-        raise UserError(f"--noise_seed={given.noise_seed}; want 0 or more")
+    if args.noise_seed < 0:
+        raise UserError(f"--noise_seed={args.noise_seed}; want 0 or more")
 
 
 def languages_of(task: Task) -> tuple[str, str]:

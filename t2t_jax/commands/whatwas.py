@@ -35,10 +35,10 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    first, last = parse_steps(given.step)
-    if given.rerun:
-        result = rerun(given.workdir, first, last)
+    args = flags.FLAGS
+    first, last = parse_steps(args.step)
+    if args.rerun:
+        result = rerun(args.workdir, first, last)
         for line in report(result):
             print(line, flush=True)
         if not result.same:
@@ -46,10 +46,10 @@ def main(_):
         return
     if last is not None:
         raise UserError(
-            f"--step={given.step}: the sentences are those of one step; want a number, "
+            f"--step={args.step}: the sentences are those of one step; want a number, "
             "or add --rerun to execute the stretch again"
         )
-    position, lines = batch_of_step(given.workdir, first)
+    position, lines = batch_of_step(args.workdir, first)
     say(
         f"step {first:,} is trained on batch {position.batch:,} of epoch "
         f"{position.epoch:,} (both from 0): {len(lines):,} pairs"
@@ -62,7 +62,7 @@ def main(_):
 
 def parse_steps(steps: str) -> tuple[int, int | None]:
     """Parses "N" as (N, None) and "N-M" as (N, M)."""
-    if not (found := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", steps)):
+    if not (match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", steps)):
         raise UserError(f"--step={steps!r}; want a step, such as 600, or a stretch N-M")
-    first, last = found.groups()
+    first, last = match.groups()
     return int(first), None if last is None else int(last)
