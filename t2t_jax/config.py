@@ -349,18 +349,18 @@ class SearchOptions(Section):
         "possible; first: as soon as enough hypotheses are complete.",
     )
 
-    def override(self, label: str = "", **given: Any) -> "SearchOptions":
+    def override(self, label: str = "", **changes: Any) -> "SearchOptions":
         """Returns these options with some values replaced; None keeps a value.
 
         Args:
           label: written before the names in messages, such as "--" for flags.
         """
-        given = checked_options(SearchOptions, given, label)
-        options = dataclasses.replace(self, **given)
+        changes = checked_options(SearchOptions, changes, label)
+        options = dataclasses.replace(self, **changes)
         options.check(label)
-        if "diversity" in given and options.groups == 1:
+        if "diversity" in changes and options.groups == 1:
             raise UserError(
-                f"{label}diversity={given['diversity']} acts between groups, and the "
+                f"{label}diversity={changes['diversity']} acts between groups, and the "
                 f"beam has only one ({label}groups=1); set {label}groups to 2 or more, "
                 f"or leave {label}diversity out"
             )
@@ -383,14 +383,14 @@ class SearchOptions(Section):
         those of the same search.
         """
         recorded = {}
-        for known in dataclasses.fields(SearchOptions):
-            value = getattr(self, known.name)
-            if known.name in ("groups", "diversity"):
+        for option in dataclasses.fields(SearchOptions):
+            value = getattr(self, option.name)
+            if option.name in ("groups", "diversity"):
                 has_effect = self.groups > 1
             else:
-                has_effect = known.name in _FIRST_OPTIONS or value != known.default
+                has_effect = option.name in _FIRST_OPTIONS or value != option.default
             if has_effect:
-                recorded[known.name] = value
+                recorded[option.name] = value
         return recorded
 
 
@@ -507,11 +507,11 @@ def field_names() -> list[str]:
     """The full names of all fields: `['model.layers', ...]`, options included."""
     names = []
     for section, default in SECTIONS.items():
-        for known in dataclasses.fields(default):
-            if known.name == "options":
+        for config_field in dataclasses.fields(default):
+            if config_field.name == "options":
                 names += [f"{section}.options.{o}" for o in known_options(default)]
             else:
-                names.append(f"{section}.{known.name}")
+                names.append(f"{section}.{config_field.name}")
     return names
 
 
@@ -585,13 +585,18 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
     changed = {}
     for section, default in SECTIONS.items():
         before, after = getattr(old, section), getattr(new, section)
-        for known in dataclasses.fields(default):
-            name = f"{section}.{known.name}"
-            values = getattr(before, known.name), getattr(after, known.name)
+        for config_field in dataclasses.fields(default):
+            name = f"{section}.{config_field.name}"
+            values = (
+                getattr(before, config_field.name),
+                getattr(after, config_field.name),
+            )
             if values[0] == values[1]:
                 continue
-            if known.name != "options":
-                safe = known.metadata["safe"] and not after.fixed_by(known.name)
+            if config_field.name != "options":
+                safe = config_field.metadata["safe"] and not after.fixed_by(
+                    config_field.name
+                )
                 changed[name] = (*values, safe)
                 continue
             for option in {**values[0], **values[1]}:

@@ -103,12 +103,17 @@ class Section:
         section, config, _ = type(self).__name__.lower().partition("config")
         if not config:  # such as SearchOptions, whose values have names of their own
             return
-        for known in dataclasses.fields(self):
-            if known.name != "options":
-                value = getattr(self, known.name)
+        for config_field in dataclasses.fields(self):
+            if config_field.name != "options":
+                value = getattr(self, config_field.name)
                 # NumPy's scalars count as Python's.
                 value = value.item() if hasattr(value, "item") else value
-                checked(f"config.{section}.{known.name}", known, value, tables=False)
+                checked(
+                    f"config.{section}.{config_field.name}",
+                    config_field,
+                    value,
+                    tables=False,
+                )
 
     def variant(self, name: str) -> Any:
         """The table entry that the field `name` chooses.
@@ -116,10 +121,10 @@ class Section:
         Raises:
           UserError: the table has no such entry.
         """
-        (known,) = (f for f in dataclasses.fields(self) if f.name == name)
-        value, entries = getattr(self, name), table_of(known)
+        (config_field,) = (f for f in dataclasses.fields(self) if f.name == name)
+        value, entries = getattr(self, name), table_of(config_field)
         if value not in entries:
-            raise UserError(f"config {name}={value!r}{_no_entry(known, value)}")
+            raise UserError(f"config {name}={value!r}{_no_entry(config_field, value)}")
         return entries[value]
 
     def choosers(self) -> list[dataclasses.Field]:
@@ -128,10 +133,10 @@ class Section:
 
     def fixed_by(self, name: str) -> str:
         """The choice that does not let a safe field change, as `schedule='linear'`."""
-        for known in self.choosers():
-            entry = table_of(known).get(getattr(self, known.name))
+        for chooser in self.choosers():
+            entry = table_of(chooser).get(getattr(self, chooser.name))
             if name in getattr(entry, "fixes", ()):
-                return f"{known.name}={getattr(self, known.name)!r}"
+                return f"{chooser.name}={getattr(self, chooser.name)!r}"
         return ""
 
     def own_options(self, entry: Any) -> Any:
@@ -146,20 +151,20 @@ class Section:
         )
 
 
-def table_of(known: dataclasses.Field) -> Mapping[str, Any]:
+def table_of(config_field: dataclasses.Field) -> Mapping[str, Any]:
     """The table that a field chooses from; empty if it has none."""
-    if not known.metadata["table"]:
+    if not config_field.metadata["table"]:
         return {}
-    module, _, name = known.metadata["table"].rpartition(".")
+    module, _, name = config_field.metadata["table"].rpartition(".")
     return getattr(importlib.import_module(f"t2t_jax.{module}"), name)
 
 
-def _no_entry(known: dataclasses.Field, value: Any) -> str:
+def _no_entry(config_field: dataclasses.Field, value: Any) -> str:
     """The end of a message about a value that the field's table does not have."""
-    module, _, name = known.metadata["table"].rpartition(".")
+    module, _, name = config_field.metadata["table"].rpartition(".")
     return (
-        f"{did_you_mean(value, table_of(known))}; if it is an idea of your own, name "
-        f"the module that adds it to {name} (t2t_jax.{module}): --ideas=MODULE"
+        f"{did_you_mean(value, table_of(config_field))}; if it is an idea of your own, "
+        f"name the module that adds it to {name} (t2t_jax.{module}): --ideas=MODULE"
     )
 
 
@@ -170,7 +175,7 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
       By name, the field of the `Options` dataclass, and the choices that have it, such
       as "positions='relative'".
     """
-    known: dict[str, tuple[dataclasses.Field, list[str]]] = {}
+    options: dict[str, tuple[dataclasses.Field, list[str]]] = {}
     entries = [
         (f"{chooser.name}={name!r}", entry)
         for chooser in dataclasses.fields(section)
@@ -178,7 +183,7 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
     ]
     for choice, entry in entries:
         for option in dataclasses.fields(getattr(entry, "Options", None) or Section):
-            first, choices = known.setdefault(option.name, (option, []))
+            first, choices = options.setdefault(option.name, (option, []))
             if repr(first.default) != repr(option.default):
                 raise UserError(
                     f"{choice} and {choices[0]} both have an option {option.name!r}, "
@@ -186,11 +191,11 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
                     "rename one of them"
                 )
             choices.append(choice)
-    return known
+    return options
 
 
 def checked(
-    name: str, known: dataclasses.Field, value: Any, tables: bool = True
+    name: str, config_field: dataclasses.Field, value: Any, tables: bool = True
 ) -> Any:
     """Returns `value` if its field allows it.
 
@@ -198,24 +203,24 @@ def checked(
       name: What the user calls it, such as `config.decode.beam` or `--beam`.
       tables: also look into the table that the field chooses from, if it has one.
     """
-    wanted = type(known.default)
-    if wanted is float and type(value) is int:
+    expected = type(config_field.default)
+    if expected is float and type(value) is int:
         value = float(value)
     # Not isinstance: a bool is an int, too.
-    if type(value) is not wanted:
+    if type(value) is not expected:
         raise UserError(
             f"{name}={value!r} is of type {type(value).__name__}; "
-            f"want {wanted.__name__}, such as {known.default!r}"
+            f"want {expected.__name__}, such as {config_field.default!r}"
         )
     # The fields of an entry's `Options` may be plain ones, without constraints.
     notes = {"choices": (), "limits": {}, "table": "", "hint": ""}
-    notes |= dict(known.metadata)
+    notes |= dict(config_field.metadata)
     choices, limits = notes["choices"], notes["limits"]
     if choices and value not in choices:
         raise UserError(f"{name}={value!r}{did_you_mean(value, choices)}")
-    if tables and notes["table"] and value not in table_of(known):
-        raise UserError(f"{name}={value!r}{_no_entry(known, value)}")
-    if wanted is float and not math.isfinite(value):
+    if tables and notes["table"] and value not in table_of(config_field):
+        raise UserError(f"{name}={value!r}{_no_entry(config_field, value)}")
+    if expected is float and not math.isfinite(value):
         raise UserError(f"{name}={value!r}; want a finite number")
     for words, limit in limits.items():
         if not _LIMITS[words](value, limit):
@@ -229,22 +234,24 @@ def checked(
 
 
 def checked_options(
-    kind: type, given: Mapping[str, Any], label: str = ""
+    kind: type, options: Mapping[str, Any], label: str = ""
 ) -> dict[str, Any]:
     """Returns the values of some fields of a dataclass, without those that are None.
 
     Args:
       label: Stands before the names in messages, such as "--".
     """
-    known = {f.name: f for f in dataclasses.fields(kind)}
+    fields = {f.name: f for f in dataclasses.fields(kind)}
     values = {}
-    for name, value in given.items():
-        if name not in known:
-            raise UserError(f"{label}{name}: no such option{did_you_mean(name, known)}")
+    for name, value in options.items():
+        if name not in fields:
+            raise UserError(
+                f"{label}{name}: no such option{did_you_mean(name, fields)}"
+            )
         if value is not None:
             # NumPy's scalars count as Python's.
             value = value.item() if hasattr(value, "item") else value
-            values[name] = checked(f"{label}{name}", known[name], value)
+            values[name] = checked(f"{label}{name}", fields[name], value)
     return values
 
 
@@ -260,35 +267,35 @@ def parse_variant(
     Returns:
       The name of the entry, and the values written, of the types of the defaults.
     """
-    given = f"{label}={written!r}"
+    setting = f"{label}={written!r}"
     name, _, rest = written.partition(":")
     if name not in kinds:
-        raise UserError(f"{given}{did_you_mean(name, kinds)}")
-    known = {f.name: f for f in dataclasses.fields(kinds[name] or Section)}
+        raise UserError(f"{setting}{did_you_mean(name, kinds)}")
+    fields = {f.name: f for f in dataclasses.fields(kinds[name] or Section)}
     values: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         option, equals, value = part.partition("=")
-        if not known:
-            raise UserError(f"{given}: {name} has no options; want {name!r}")
+        if not fields:
+            raise UserError(f"{setting}: {name} has no options; want {name!r}")
         if not equals:
-            example = ",".join(f"{f.name}={f.default}" for f in [*known.values()][:2])
+            example = ",".join(f"{f.name}={f.default}" for f in [*fields.values()][:2])
             raise UserError(
-                f"{given}: {part!r} is not OPTION=VALUE; write for example "
+                f"{setting}: {part!r} is not OPTION=VALUE; write for example "
                 f"{name}:{example} (a comma separates options, so no value has one)"
             )
-        if option not in known:
+        if option not in fields:
             raise UserError(
-                f"{given}: no option {option!r}{did_you_mean(option, known)}"
+                f"{setting}: no option {option!r}{did_you_mean(option, fields)}"
             )
         if option in values:
-            raise UserError(f"{given}: {option} is given twice; want it once")
-        wanted = type(known[option].default)
+            raise UserError(f"{setting}: {option} is given twice; want it once")
+        kind = type(fields[option].default)
         try:
-            values[option] = wanted(value)
+            values[option] = kind(value)
         except ValueError:
             raise UserError(
-                f"{given}: {option}={value!r}; want {wanted.__name__}, such as "
-                f"{known[option].default!r}"
+                f"{setting}: {option}={value!r}; want {kind.__name__}, such as "
+                f"{fields[option].default!r}"
             ) from None
     return name, values
 
@@ -299,13 +306,15 @@ def checked_section(name: str, default: Section, values: Mapping) -> Section:
     Args:
       default: gives the fields that are missing.
     """
-    known = {f.name: f for f in dataclasses.fields(default)}
+    fields = {f.name: f for f in dataclasses.fields(default)}
     values = dict(values)
-    options = values.pop("options", {}) if "options" in known else {}
+    options = values.pop("options", {}) if "options" in fields else {}
     section = dataclasses.replace(
         default,
         **{
-            field_name: checked(f"config.{name}.{field_name}", known[field_name], value)
+            field_name: checked(
+                f"config.{name}.{field_name}", fields[field_name], value
+            )
             for field_name, value in values.items()
         },
     )
@@ -326,16 +335,16 @@ def _checked_options(name: str, section: Section, values: Any) -> Options:
     """
     if not isinstance(values, Mapping | ml_collections.ConfigDict):
         raise UserError(f"config.{name}={values!r}; want a dict")
-    known, kept = known_options(section), {}
+    available, kept = known_options(section), {}
     choices = {f"{f.name}={getattr(section, f.name)!r}" for f in section.choosers()}
     for option_name, value in dict(values).items():
         full = f"{name}.{option_name}"
-        if option_name not in known:
+        if option_name not in available:
             raise UserError(
-                f"config.{full}: no such option{did_you_mean(option_name, known)}; "
+                f"config.{full}: no such option{did_you_mean(option_name, available)}; "
                 "options of an idea of your own need --ideas=MODULE"
             )
-        option, owners = known[option_name]
+        option, owners = available[option_name]
         value = checked(f"config.{full}", option, value)
         if value == option.default:
             continue

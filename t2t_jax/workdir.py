@@ -360,8 +360,8 @@ def short_names(paths: Sequence[str]) -> list[str]:
 def _reason(config: Config, name: str) -> str:
     """Explains why a field that is otherwise safe may not change; else empty."""
     section, field = name.split(".", 1)
-    chosen = getattr(config, section).fixed_by(field)
-    return f" (the run depends on it, because of {section}.{chosen})" if chosen else ""
+    choice = getattr(config, section).fixed_by(field)
+    return f" (the run depends on it, because of {section}.{choice})" if choice else ""
 
 
 def _sha256(content: bytes) -> str:

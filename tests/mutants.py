@@ -200,7 +200,7 @@ checkpoints_change_places t2t_jax/training/checkpoint_folders.py eaa9fd6
   + if True else
     faults/test_damaged_use.py test_parameters_that_took_each_others_place_are_told
 json_is_not_checked t2t_jax/io/atomic.py eaa9fd6
-  - if wanted != _sha256_of(content):
+  - if checksum != _sha256_of(content):
   + if False:
     test_files.py test_every_bit_of_what_was_noted_counts
 another_version_of_the_model t2t_jax/training/checkpoint_folders.py 8098dca

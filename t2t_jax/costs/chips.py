@@ -226,13 +226,13 @@ def find_slice(name: str, measured: Chip | None = None) -> Slice:
                 f"--slice={name}: want a number of chips, such as {kind}:{example}"
             )
         return Slice(kind, chip, shape)
-    for known in map(_shape, chip.sizes):  # the order does not matter: 4x2 is 2x4
-        if sorted(known) == sorted(shape):
-            return Slice(kind, chip, known)
+    for candidate in map(_shape, chip.sizes):  # the order does not matter: 4x2 is 2x4
+        if sorted(candidate) == sorted(shape):
+            return Slice(kind, chip, candidate)
 
-    def distance(known: str) -> float:
+    def distance(other: str) -> float:
         """The distance between two numbers of chips: the logarithm of their ratio."""
-        return abs(math.log(math.prod(_shape(known)) / math.prod(shape)))
+        return abs(math.log(math.prod(_shape(other)) / math.prod(shape)))
 
     near = sorted(chip.sizes, key=distance)[:2]
     raise UserError(

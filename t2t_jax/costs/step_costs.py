@@ -158,8 +158,8 @@ def _gradient(
 def _loss(model: Model, config: Config, parameters, batch, rng, others=()):
     """The training loss of a batch, and the sums that it reports besides."""
     module = nnx.merge(model.definition, parameters)
-    chosen = config.train.variant("loss")
-    return chosen.sums_of(module, others, batch, rng, config, BOS)
+    objective = config.train.variant("loss")
+    return objective.sums_of(module, others, batch, rng, config, BOS)
 
 
 def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | None:
@@ -191,12 +191,12 @@ def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | No
     st = f[2, 2] - f[2, 1] - f[1, 2] + f[1, 1]
     s = f[2, 1] - f[1, 1] - 3 * ss - st
     t = f[1, 2] - f[1, 1] - 3 * tt - st
-    found = {(1, 0): s, (0, 1): t, (2, 0): ss, (1, 1): st, (0, 2): tt}
-    found[0, 0] = f[1, 1] - sum(found.values())
-    seventh = sum(value * 4**i * 3**j for (i, j), value in found.items())
+    coefficients = {(1, 0): s, (0, 1): t, (2, 0): ss, (1, 1): st, (0, 2): tt}
+    coefficients[0, 0] = f[1, 1] - sum(coefficients.values())
+    seventh = sum(value * 4**i * 3**j for (i, j), value in coefficients.items())
     if not math.isclose(seventh, f[4, 3], rel_tol=1e-9):
         return None
-    return {(i, j): value / n ** (i + j) for (i, j), value in found.items()}
+    return {(i, j): value / n ** (i + j) for (i, j), value in coefficients.items()}
 
 
 def bytes_on_device(tree) -> int:

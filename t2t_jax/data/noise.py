@@ -141,7 +141,7 @@ class Masking:
 
         tokens = sentences.tokens
         first = self._unit_begins(tokens, position)
-        hidden_u = self._chosen(
+        hidden_u = self._choose_units(
             drawn(_CHOICE, first), position[first] == 0, tokens[first] == self._eos
         )
         hidden = hidden_u[np.cumsum(first) - 1]
@@ -342,8 +342,8 @@ def _drawn(
     # Those of the least random numbers: pairs stay in order, so the rank of a number in
     # its pair is its place in the order, counted from the first of the pair.
     order = np.lexsort((random, pair))
-    chosen = np.sort(order[number < count_p[pair]])
-    return pair[chosen], number[chosen]
+    selected = np.sort(order[number < count_p[pair]])
+    return pair[selected], number[selected]
 
 
 def _left(source, target, applies_p, cut, begin_s, sentinel_s, most) -> Ragged:

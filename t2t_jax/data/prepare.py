@@ -225,8 +225,8 @@ def find_prepared(text: dict) -> Pairs:
     key, weights = str(text["arrays"]), tuple(map(float, text["weights"]))
     folder = cache_folder() / "pairs" / key
     # The key comes from a file of the workdir, so it must not lead out of the cache.
-    known = re.fullmatch("[0-9a-f]{24}", key) and is_intact(folder)
-    if not known:
+    cached = re.fullmatch("[0-9a-f]{24}", key) and is_intact(folder)
+    if not cached:
         raise UserError(
             f"the prepared training text of this run is not in {cache_folder()}; "
             "python -m t2t_jax.main with the config and --workdir of the run prepares "

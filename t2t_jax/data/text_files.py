@@ -145,8 +145,8 @@ def check_hashes(
     )
     both = " and ".join(map(str, files))
     rows = itertools.zip_longest(pairs, read_lines(hashes))
-    for number, (pair, wanted) in enumerate(rows, 1):
-        if pair is None or wanted is None:
+    for number, (pair, stored_hash) in enumerate(rows, 1):
+        if pair is None or stored_hash is None:
             longer, shorter = both, hashes
             if pair is None:
                 longer, shorter = shorter, longer
@@ -154,7 +154,7 @@ def check_hashes(
                 f"{shorter}: no line {number:,}, which {longer} has; the files are no "
                 f"longer in step. {remedy}"
             )
-        if hash_pair(pair) != wanted:
+        if hash_pair(pair) != stored_hash:
             raise UserError(
                 f"{both}, line {number:,}: {hashes} was written for another pair of "
                 "lines; since then a line of one file was lost, moved or edited. "

@@ -165,14 +165,14 @@ class TfdsSplit:
                 f"{self.spec} is stored as {info.file_format.value}; want tfrecord, "
                 "of download_and_prepare(file_format='tfrecord')"
             )
-        wanted = self._parts[-1]
-        for part in wanted.split("+"):
+        splits = self._parts[-1]
+        for part in splits.split("+"):
             split = part.partition("[")[0].strip()
             if split not in info.splits and split != "all":
                 hint = did_you_mean(split, info.splits)
                 raise UserError(f"{self.spec}: no such split {split!r}{hint}")
         try:
-            shards = info.splits[wanted].file_instructions
+            shards = info.splits[splits].file_instructions
         except (ValueError, NotImplementedError) as e:  # a wrong slice
             raise UserError(f"{self.spec}: {str(e).splitlines()[-1]}") from None
         for shard in shards:
@@ -185,10 +185,10 @@ class TfdsSplit:
         text = tfds.features.Text
         features = dict(info.features or {}).items()
         languages = sorted(name for name, kind in features if isinstance(kind, text))
-        for wanted in (self.source, self.target):
-            if wanted not in languages:
+        for language in (self.source, self.target):
+            if language not in languages:
                 raise UserError(
-                    f"{self.spec} has no {wanted!r} (config.data.source="
+                    f"{self.spec} has no {language!r} (config.data.source="
                     f"{self.source!r}, config.data.target={self.target!r}); its "
                     f"languages are: {', '.join(languages) or 'none'}"
                 )
@@ -211,11 +211,11 @@ class TfdsSplit:
         """TFDS's reader of the data set, or None if it is not prepared."""
         _, tfds = import_tfds(self.spec)
         name, config, version, _ = self._parts
-        given = {"config": config} if config else {}
-        given |= {"version": version} if version else {}
+        keywords = {"config": config} if config else {}
+        keywords |= {"version": version} if version else {}
         try:
             return tfds.core.read_only_builder.builder_from_files(
-                name, data_dir=data_folder(), **given
+                name, data_dir=data_folder(), **keywords
             )
         except tfds.core.registered.DatasetNotFoundError:
             return None
@@ -236,9 +236,9 @@ class TfdsSplit:
         if config and config not in configs:
             hint = did_you_mean(config, configs) if configs else "; leave it out"
             raise UserError(f"{self.spec}: {name} has no config {config!r}{hint}")
-        given = {"config": config or None, "version": version or None}
+        keywords = {"config": config or None, "version": version or None}
         try:
-            builder = code(data_dir=data_folder(), **given)
+            builder = code(data_dir=data_folder(), **keywords)
         except (AssertionError, ValueError) as e:  # no such version
             raise UserError(f"{self.spec}: {e}") from None
         self._check_languages(builder.info)

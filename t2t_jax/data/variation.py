@@ -105,10 +105,10 @@ class TextVariation:
         for name, share in self.shares.items():
             # A hash of the name, so that no augmentation depends on the others given.
             keys = seed, epoch, zlib.crc32(name.encode()), numbers
-            chosen = np.flatnonzero(uniform(*keys, _CHOICE) < share)
-            starts = hashed(*keys, _CHANGE)[chosen].tolist()
+            selected = np.flatnonzero(uniform(*keys, _CHOICE) < share)
+            starts = hashed(*keys, _CHANGE)[selected].tolist()
             change = TRAINABLE[name].change
-            for i, start in zip(chosen.tolist(), starts, strict=True):
+            for i, start in zip(selected.tolist(), starts, strict=True):
                 following = self._following(pairs, numbers, i)
                 varied[i] = self._changed(change, varied[i], Stream(start), following)
         return varied
@@ -164,13 +164,13 @@ def text_variation_of(
     shares = {}
     for name in (name for name in TRAINABLE if name in amounts):
         try:
-            given = amounts[name]
-            shares[name] = DEFAULT_SHARE if given is None else float(given)
+            amount = amounts[name]
+            shares[name] = DEFAULT_SHARE if amount is None else float(amount)
         except ValueError:
             shares[name] = np.nan
         if not 0 < shares[name] <= 1:
             raise UserError(
-                f"{field}: {name}@{given} has no valid share; want {name}@SHARE with "
+                f"{field}: {name}@{amount} has no valid share; want {name}@SHARE with "
                 "the share of lines that it changes in an epoch, above 0 and at most "
                 f"1, such as {name}@{DEFAULT_SHARE}"
             )
@@ -227,8 +227,8 @@ class Variation:
         Raises:
           UserError: The text has changed since it was prepared, or cannot be read.
         """
-        known = seed, epoch, within
-        if (made := self._alive.get(known)) is not None:
+        cache_key = seed, epoch, within
+        if (made := self._alive.get(cache_key)) is not None:
             return made
         self._check_text(pairs)
         limits = self._limits(within)
@@ -253,7 +253,7 @@ class Variation:
         made = dataclasses.replace(
             pairs, source=sides[0], target=sides[1], variation=None
         )
-        self._alive[known] = made
+        self._alive[cache_key] = made
         return made
 
     def measure(self, pairs: Pairs) -> Typical:

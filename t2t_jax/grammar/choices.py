@@ -58,16 +58,16 @@ def verbs_with_object(noun: Noun, tense: str) -> list[tuple[Verb, str]]:
 
     Their subject may be a person.
     """
-    found = []
+    verbs = []
     for verb in lexicon.verbs:
         if "person" not in verb.subjects or not suits(verb, tense):
             continue
         if verb.objects & noun.groups:
             roles = {"dative": "dative", "prepositional": "complement"}
-            found.append((verb, roles.get(verb.frame, "accusative")))
+            verbs.append((verb, roles.get(verb.frame, "accusative")))
         if verb.frame.startswith("ditransitive") and "person" in noun.groups:
-            found.append((verb, "dative"))
-    return found
+            verbs.append((verb, "dative"))
+    return verbs
 
 
 def verb_name(verb: Verb) -> str:

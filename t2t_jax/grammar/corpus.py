@@ -75,13 +75,16 @@ def _draw(split: str, seed: int) -> Iterator[Sentence]:
     dice = Dice(f"{split} {seed}")
     writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
     # The special splits ask one question each; unknown words would be another.
-    known = None if split in ("train", "dev", "test") else _known(seed)
+    vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
     seen = set()
     while True:
         sentence = writer.finished("chain") if split == "long" else writer.draw()
         if not _belongs(split, sentence) or sentence.english in seen:
             continue
-        if known and not words(f"{sentence.english} {sentence.german}") <= known:
+        if (
+            vocabulary
+            and not words(f"{sentence.english} {sentence.german}") <= vocabulary
+        ):
             continue
         seen.add(sentence.english)
         yield sentence
@@ -93,7 +96,7 @@ def words(line: str) -> set[str]:
 
 
 @functools.lru_cache(maxsize=2)
-def _known(seed: int) -> set[str]:
+def _vocabulary(seed: int) -> set[str]:
     """All words of train in both languages; the special splits use no others."""
     return words(" ".join(f"{en} {de}" for en, de in pairs("train", seed)))
 
@@ -173,8 +176,8 @@ def trees(
       features: Keeps in the labels what must agree, after a dash: NP-third, VP-third.
     """
     drawn = itertools.islice(_draw(split, seed), _count(split, count))
-    found = (sentence.tree(language) for sentence in drawn)
-    return [tree if features else tree.plain() for tree in found]
+    with_features = (sentence.tree(language) for sentence in drawn)
+    return [tree if features else tree.plain() for tree in with_features]
 
 
 # A hash of the first trees of train, dev and test, with features; a test checks it.

@@ -44,20 +44,20 @@ class Tree(NamedTuple):
 
     def spans(self) -> list[tuple[str, int, int]]:
         """The constituents above parts of speech: (label, first word, word after)."""
-        found = []
+        constituents = []
 
         def visit(tree: Tree, start: int) -> int:
             if tree.is_word:
                 return start + 1
-            place, end = len(found), start
-            found.append(None)
+            place, end = len(constituents), start
+            constituents.append(None)
             for child in tree.children:
                 end = visit(child, end)
-            found[place] = (tree.label, start, end)
+            constituents[place] = (tree.label, start, end)
             return end
 
         visit(self, 0)
-        return found
+        return constituents
 
     def plain(self) -> "Tree":
         """The tree without function tags and features: NP for NP-SBJ and NP=2."""

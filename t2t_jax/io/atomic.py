@@ -102,11 +102,11 @@ def read_checked_json(file: epath.PathLike) -> dict:
     """
     try:
         content = dict(json.loads(epath.Path(file).read_bytes()))
-        wanted = content.pop(CHECKSUM)
+        checksum = content.pop(CHECKSUM)
     # RecursionError: JSON that is nested to harm.
     except (ValueError, LookupError, TypeError, RecursionError) as e:
         raise ValueError(f"{type(e).__name__}: {e}") from None
-    if wanted != _sha256_of(content):
+    if checksum != _sha256_of(content):
         raise ValueError("it was changed after it was written: its SHA-256 differs")
     return content
 

@@ -63,13 +63,13 @@ def damage(folder: epath.PathLike) -> str:
         return f"it has no {MANIFEST}: it was not completely written"
     try:
         files = read_checked_json(folder / MANIFEST)["files"]
-        wanted = {name: (f["bytes"], f["sha256"]) for name, f in files.items()}
+        expected = {name: (f["bytes"], f["sha256"]) for name, f in files.items()}
         # The folder may come from a stranger: no manifest may lead to other files.
-        if any(".." in name.split("/") or name.startswith("/") for name in wanted):
+        if any(".." in name.split("/") or name.startswith("/") for name in expected):
             raise ValueError("it names files outside of its folder")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
         return f"its {MANIFEST} cannot be read: {e}"
-    for name, (size, sha256) in wanted.items():
+    for name, (size, sha256) in expected.items():
         try:
             if not _is_regular(folder, name):
                 return f"{name} is not a regular file"

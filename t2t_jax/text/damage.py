@@ -155,13 +155,13 @@ def punctuation(line: str, draws: Stream) -> str:
 
 def _vary_final(line: str, draws: Stream) -> str:
     """Drops a final mark mostly; else doubles it or puts a space before it."""
-    found = _FINAL.search(line)
-    if not found:
+    match = _FINAL.search(line)
+    if not match:
         return line.rstrip() + "."
-    mark = found[1]
+    mark = match[1]
     kind = draws.uniform()
     other = "" if kind < 0.6 else mark + mark[-1] if kind < 0.8 else f" {mark}"
-    return line[: found.start()] + other + found[2]
+    return line[: match.start()] + other + match[2]
 
 
 def _vary_quotes(line: str, draws: Stream) -> str:

@@ -78,18 +78,18 @@ class Languages:
     def __init__(self, sides: Sequence[Side]):
         # Several rules ask for the same side.
         self._means = weakref.WeakKeyDictionary()
-        found = [trigrams(side) for side in sides]
+        side_trigrams = [trigrams(side) for side in sides]
         keep = [np.ones(len(side), bool) for side in sides]
         # Twice: lines of the first model's wrong side do not shape the second.
         for _ in range(2):
             counts = [
                 np.bincount(bucket[kept[line]], minlength=BUCKETS)
-                for (bucket, line), kept in zip(found, keep, strict=True)
+                for (bucket, line), kept in zip(side_trigrams, keep, strict=True)
             ]
             self._log_p = np.stack([_log_probabilities(c) for c in counts])
             means = [
                 self._side_means(*of, len(s))
-                for of, s in zip(found, sides, strict=True)
+                for of, s in zip(side_trigrams, sides, strict=True)
             ]
             centers = [np.median(mean) if len(mean) else 0.0 for mean, _, _ in means]
             self._middle = sum(centers) / 2
@@ -172,10 +172,10 @@ class Languages:
             return None
         own = self.markers(words, number)
         best = None
-        for name, known in _WORDS.items():
-            if len(rare & known) < 2:
+        for name, function_words in _WORDS.items():
+            if len(rare & function_words) < 2:
                 continue
-            hits = sum(word in known and word in rare for word in words)
+            hits = sum(word in function_words and word in rare for word in words)
             if hits > own and hits > (best[1] if best else 0):
                 best = name, hits
         return best

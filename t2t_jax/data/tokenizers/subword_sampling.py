@@ -266,8 +266,8 @@ class Merges:
         )
         # A character's symbol: its piece, or the number of an unknown one.
         self._symbol_of = np.arange(CODE_POINTS, dtype=np.int32) + np.int32(self.pieces)
-        known = [(ord(piece), i) for piece, i in ids.items() if len(piece) == 1]
-        places, values = np.array(known, np.int32).reshape(-1, 2).T
+        characters = [(ord(piece), i) for piece, i in ids.items() if len(piece) == 1]
+        places, values = np.array(characters, np.int32).reshape(-1, 2).T
         self._symbol_of[places] = values
         # `np.searchsorted` in sorted pairs would take a dozen reads of memory for each
         # pair; a hash table takes two or three. An eighth of its slots is filled at

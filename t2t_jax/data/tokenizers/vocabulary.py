@@ -182,8 +182,8 @@ class Vocabulary:
             # in another, so try each symbol among spaces, common letters and signs.
             lines = [f"{a}{symbol}{a}{symbol}{a}" for a in ("", " ", *"aeist.<>2")]
             for line, encoded in zip(lines, self.encode(lines), strict=True):
-                wanted = [ids[match] for match in find.findall(line)]
-                if self.unknown in wanted or wanted != [
+                expected = [ids[match] for match in find.findall(line)]
+                if self.unknown in expected or expected != [
                     i for i in encoded if i in ids.values()
                 ]:
                     raise UserError(
