@@ -75,22 +75,24 @@ def align(
     totals: dict[int, np.ndarray] = {}
     for member in members:
         layers = checked_cross_layers(member)
-        chosen = alignment_layer(layers) if layer is None else layer
-        if not 0 <= chosen < layers:
+        selected = alignment_layer(layers) if layer is None else layer
+        if not 0 <= selected < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
         for row, trace in traces(vocabulary, member, pairs):
-            weights_ts = trace.cross[chosen].mean(axis=0) / len(members)
+            weights_ts = trace.cross[selected].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
-    found = {}
+    links_by_row = {}
     for row, weights_ts in totals.items():
         source, target = pairs[row]
         target_words = words_of_target(vocabulary, target)
         source_words = words_of_pieces(vocabulary.source, source[:-1])
         weights_ji = word_weights(weights_ts, source_words, target_words)
-        found[row] = links(weights_ji, target_words)
-    found = gather_results("alignments", found)
+        links_by_row[row] = links(weights_ji, target_words)
+    links_by_row = gather_results("alignments", links_by_row)
     # The exchange between processes goes through JSON, which has lists for tuples.
-    return [Alignment(tuple(map(tuple, found[row]))) for row in range(len(pairs))]
+    return [
+        Alignment(tuple(map(tuple, links_by_row[row]))) for row in range(len(pairs))
+    ]
 
 
 def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:

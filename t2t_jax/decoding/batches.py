@@ -155,17 +155,19 @@ def place_blocks(arrays: Any, mesh: Mesh) -> Any:
 
 
 def gather_results(
-    what: str, found: dict[int, processes.Json]
+    what: str, own_results: dict[int, processes.Json]
 ) -> dict[int, processes.Json]:
     """Merges the results of all processes; every process returns all lines.
 
     Args:
-      found: line number -> result, of this process's lines.
+      own_results: line number -> result, of this process's lines.
     """
     if not processes.distributed():
-        return found
+        return own_results
     # Pairs and not a dict: the keys of a JSON object are strings.
-    results = processes.exchange(what, list(found.items()), processes.LONG_TIMEOUT)
+    results = processes.exchange(
+        what, list(own_results.items()), processes.LONG_TIMEOUT
+    )
     return {line: value for of_process in results for line, value in of_process}
 
 

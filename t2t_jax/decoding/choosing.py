@@ -90,14 +90,14 @@ class Choice:
                 f"config.model.kind={searcher.config.model.kind!r} has no source: "
                 "leave out --choose, or set config.decode.choose='probability'"
             )
-        found = self.candidates(searcher, lines, request)
+        translations = self.candidates(searcher, lines, request)
         # A blank line, or one without a translation that meets its constraints, has a
         # single hypothesis without tokens.
-        rows = [row for row, t in enumerate(found) if t.best.tokens]
-        scores = self.scores(searcher, [found[row] for row in rows], request)
+        rows = [row for row, t in enumerate(translations) if t.best.tokens]
+        scores = self.scores(searcher, [translations[row] for row in rows], request)
         for row, of_line in zip(rows, scores, strict=True):
-            found[row] = ranked(found[row], of_line, request.nbest)
-        return found
+            translations[row] = ranked(translations[row], of_line, request.nbest)
+        return translations
 
     def candidates(
         self, searcher: Searcher, lines: Sequence[str], request: Request
@@ -110,12 +110,13 @@ class Choice:
         raise NotImplementedError
 
     def scores(
-        self, searcher: Searcher, found: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Returns a number for each hypothesis of each line, the best one's highest.
 
         Args:
-          found: the `candidates`, without lines that have nothing to choose from.
+          translations: the `candidates`, without lines that have nothing to choose
+            from.
         """
         raise NotImplementedError
 
@@ -244,7 +245,7 @@ class MinimumBayesRisk(Choice):
         return sampled_candidates(searcher, lines, request, **drawn)
 
     def scores(
-        self, searcher: Searcher, found: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
         utility = UTILITIES[self.options.utility]
@@ -254,7 +255,7 @@ class MinimumBayesRisk(Choice):
             expected_utilities(
                 [h.text for h in t.hypotheses], weigh(t.hypotheses), utility, language
             )
-            for t in found
+            for t in translations
         ]
 
     def provenance(self) -> dict:
@@ -341,15 +342,18 @@ class Reranking(Choice):
         return beam_candidates(searcher, lines, self.options.nbest, request)
 
     def scores(
-        self, searcher: Searcher, found: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
         own = self.options
         weights_k = np.array([1.0, own.reverse_weight, own.lm_weight, own.length])
-        return [of_line @ weights_k for of_line in self.terms(searcher, found, request)]
+        return [
+            of_line @ weights_k
+            for of_line in self.terms(searcher, translations, request)
+        ]
 
     def terms(
-        self, searcher: Searcher, found: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the terms of the sum, without their weights.
 
@@ -360,14 +364,14 @@ class Reranking(Choice):
         """
         options = searcher.config.decode.override(**request.search)
         penalty, alpha = PENALTIES[options.penalty], options.alpha
-        rows = [(t.source, h) for t in found for h in t.hypotheses]
+        rows = [(t.source, h) for t in translations for h in t.hypotheses]
         reverse = self._reverse([(h.text, source) for source, h in rows])
         of_text = self._language([h.text for _, h in rows])
-        encoded = searcher.vocabulary.source.encode([t.source for t in found])
+        encoded = searcher.vocabulary.source.encode([t.source for t in translations])
         lengths = [len(h.tokens) for _, h in rows]
         others = zip(reverse, of_text, lengths, strict=True)
         terms = []
-        for t, ids in zip(found, encoded, strict=True):
+        for t, ids in zip(translations, encoded, strict=True):
             others_nk = np.array([next(others) for _ in t.hypotheses])
             others_nk = others_nk / penalty(len(ids) + 1, alpha)
             score_n1 = np.array([[h.score] for h in t.hypotheses])
@@ -434,11 +438,11 @@ def _check_reverse(place: str, config: Config, ours: Config) -> None:
             f"reverse={place} has config.task.kind={kind!r}; want a model of the task "
             f"{translation!r}, which translates back"
         )
-    wanted = ours.data.target, ours.data.source
-    if ours.task.kind == translation and (data.source, data.target) != wanted:
+    opposite = ours.data.target, ours.data.source
+    if ours.task.kind == translation and (data.source, data.target) != opposite:
         raise UserError(
             f"reverse={place} translates {data.source} -> {data.target}; want the "
-            f"opposite direction of this model, {wanted[0]} -> {wanted[1]}"
+            f"opposite direction of this model, {opposite[0]} -> {opposite[1]}"
         )
 
 

@@ -144,24 +144,24 @@ def fill(
         rows.append((ids, ids))
         places.append(of_line)
         choices.append(choice)
-    found = _predict(vocabulary, members, rows, places)
+    predictions = _predict(vocabulary, members, rows, places)
     return [
         _filled(vocabulary, *of_line)
-        for of_line in zip(lines, found, choices, strict=True)
+        for of_line in zip(lines, predictions, choices, strict=True)
     ]
 
 
-def _filled(vocabulary, line: str, found: Sequence[AtPlace], choices) -> Filled:
-    chosen = [
+def _filled(vocabulary, line: str, predictions: Sequence[AtPlace], choices) -> Filled:
+    best = [
         (p.tokens[choice], float(np.exp(p.log_probs[choice])))
-        for p, choice in zip(found, choices, strict=True)
+        for p, choice in zip(predictions, choices, strict=True)
     ]
-    pieces = tuple(str(vocabulary.spelling(token)).strip() for token, _ in chosen)
+    pieces = tuple(str(vocabulary.spelling(token)).strip() for token, _ in best)
     parts = line.split(MASK)
     # Masks beyond the longest source are not filled.
     between = [*pieces, *[MASK] * (len(parts) - 1 - len(pieces)), ""]
     text = "".join(part + piece for part, piece in zip(parts, between, strict=True))
-    return Filled(text, pieces, tuple(p for _, p in chosen))
+    return Filled(text, pieces, tuple(p for _, p in best))
 
 
 def restore(
@@ -183,7 +183,7 @@ def restore(
         for read, source in zip(np.split(shown, cuts), sources, strict=True)
     ]
     places = [np.flatnonzero(of_line).tolist() for of_line in np.split(hidden, cuts)]
-    found = _predict(vocabulary, members, rows, places)
+    predicted = _predict(vocabulary, members, rows, places)
     piece = vocabulary.piece
     return [
         [
@@ -195,7 +195,7 @@ def restore(
             )
             for place, p in zip(of_line, predictions, strict=True)
         ]
-        for (_, ids), of_line, predictions in zip(rows, places, found, strict=True)
+        for (_, ids), of_line, predictions in zip(rows, places, predicted, strict=True)
     ]
 
 
@@ -215,7 +215,7 @@ def _predict(
     choices_cv = np.stack(
         [np.ones_like(ordinary_v), spaced_v & ordinary_v, ~spaced_v & ordinary_v]
     )
-    found = for_each_pair(
+    results = for_each_pair(
         "predictions",
         _best_pieces,
         vocabulary,
@@ -227,7 +227,7 @@ def _predict(
     return [
         # An empty line has no outputs.
         [AtPlace(tuple(a), tuple(b), c) for a, b, c in zip(*outputs, strict=True)]
-        for outputs in (of_row or () for of_row in found)
+        for outputs in (of_row or () for of_row in results)
     ]
 
 

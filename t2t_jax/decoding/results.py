@@ -238,10 +238,10 @@ class AttentionMaps:
         ax.set_xlabel("looks at")
         # The decoder's row of a token is the position that predicts it, one earlier.
         ax.set_ylabel("predicts" if which != "encoder" else "position of")
-        chosen = [
+        selection = [
             f"{name} {n}"
             for name, n in (("layer", layer), ("head", head))
             if n is not None
         ]
-        ax.set_title(", ".join([f"{which} attention", *(chosen or ["mean"])]))
+        ax.set_title(", ".join([f"{which} attention", *(selection or ["mean"])]))
         return ax

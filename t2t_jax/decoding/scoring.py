@@ -91,13 +91,13 @@ def for_each_pair(
         definitions=tuple(member.model.definition for member in members),
         mesh=members[0].mesh,
     )
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     for rows, outputs in run_batches(compute, vocabulary, members, pairs):
         for place, row in enumerate(rows):
             of_row = jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023
-            found[row] = read(row, of_row)
-    found = gather_results(what, found)
-    return [found.get(row) for row in range(len(pairs))]
+            results[row] = read(row, of_row)
+    results = gather_results(what, results)
+    return [results.get(row) for row in range(len(pairs))]
 
 
 def run_batches(
@@ -156,11 +156,11 @@ def windows(pieces: int, window: int, stride: int) -> list[Window]:
       window: the most tokens that the model reads at a time.
       stride: tokens from the begin of a window to that of the next.
     """
-    found = [Window(0, 0, min(window, pieces))]
-    while (counted := found[-1].end) < pieces:
-        begin = found[-1].begin + stride
-        found.append(Window(begin, counted, min(begin + window, pieces)))
-    return found
+    all_windows = [Window(0, 0, min(window, pieces))]
+    while (counted := all_windows[-1].end) < pieces:
+        begin = all_windows[-1].begin + stride
+        all_windows.append(Window(begin, counted, min(begin + window, pieces)))
+    return all_windows
 
 
 def log_probs(
@@ -226,8 +226,8 @@ def mean_log_prob(scorer: Scorer, pairs: Pairs) -> list[float]:
 
 def negative_entropy(scorer: Scorer, pairs: Pairs) -> list[float]:
     """Minus the mean entropy of the distribution of each token, in nats."""
-    found = _means(scorer, pairs, programs.target_entropies)
-    return [-mean for mean in found]
+    means = _means(scorer, pairs, programs.target_entropies)
+    return [-mean for mean in means]
 
 
 def dropout_mean(scorer: Scorer, pairs: Pairs) -> list[float]:

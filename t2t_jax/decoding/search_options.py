@@ -49,7 +49,7 @@ class SamplingOptions:
 
 def option_names(kind: type) -> tuple[str, ...]:
     """Returns the names of the fields of a dataclass of options."""
-    return tuple(known.name for known in dataclasses.fields(kind))
+    return tuple(option.name for option in dataclasses.fields(kind))
 
 
 def takes(kind: type) -> Callable[[Callable], Callable]:
@@ -64,12 +64,12 @@ def takes(kind: type) -> Callable[[Callable], Callable]:
         named = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
         named += [
             inspect.Parameter(
-                known.name,
+                option.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=type(known.default) | None,
+                annotation=type(option.default) | None,
             )
-            for known in dataclasses.fields(kind)
+            for option in dataclasses.fields(kind)
         ]
         function.__signature__ = signature.replace(parameters=named)
         return function

@@ -431,11 +431,11 @@ class Searcher:
 def _warn_if_unended(
     reader: InputReader,
     sources: Sequence[Source],
-    found: Sequence[tuple[Hypothesis, ...]],
+    results: Sequence[tuple[Hypothesis, ...]],
     decode: DecodeConfig,
 ) -> None:
     """Warns of lines without a translation, and of translations at their limit."""
-    best = [hypotheses[0] for hypotheses in found]
+    best = [hypotheses[0] for hypotheses in results]
     without = [row for row, each in enumerate(best) if each == NOTHING]
     reader.warn(
         without,

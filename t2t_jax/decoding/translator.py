@@ -137,7 +137,7 @@ class Translator(Searcher):
             `config.decode` if None.
         """
         start = Constraints(tuple(self.vocabulary.encode([""])[0]))
-        found = decode_batch(
+        results = decode_batch(
             self.beam_search(beam=beam, groups=None if beam is None else 1),
             [Source([*ids], 0) for ids in sources],
             [start] * len(sources),
@@ -145,7 +145,7 @@ class Translator(Searcher):
             self.phrases,
             self.config.decode,
         )
-        return [hypotheses[0] for hypotheses in found]
+        return [hypotheses[0] for hypotheses in results]
 
     def confidence(
         self,
@@ -191,10 +191,10 @@ class Translator(Searcher):
         rows = [row for row in range(len(pairs)) if row not in empty]
         encoded = self.reader(first_line, warn).pairs([pairs[row] for row in rows])
         scorer = scoring.Scorer(self.vocabulary, self.members, options)
-        found = scoring.CONFIDENCES[measure](scorer, encoded)
+        confidences = scoring.CONFIDENCES[measure](scorer, encoded)
         # Nothing to be unsure of, or nothing found.
         values = {row: min(0.0, of.score) for row, of in empty.items()}
-        values |= zip(rows, found, strict=True)
+        values |= zip(rows, confidences, strict=True)
         return [values[row] for row in range(len(pairs))]
 
     def classify(
@@ -267,8 +267,8 @@ class Translator(Searcher):
         for member in self.members:  # before a text of another task is encoded
             alignment.checked_cross_layers(member)
         pairs = self.reader(first_line, warn).pairs(pairs)
-        found = alignment.align(self.vocabulary, self.members, pairs, layer)
-        return [each.without_first() for each in found] if self.tag else found
+        alignments = alignment.align(self.vocabulary, self.members, pairs, layer)
+        return [each.without_first() for each in alignments] if self.tag else alignments
 
 
 def _is_empty(target: str | Hypothesis | Translation) -> bool:

@@ -189,15 +189,15 @@ class PublishedSet:
 
     def starts_like(self, text: ScoredText) -> bool:
         """True if the text has this set's length and its first lines."""
-        wanted = self.lines, self.first[text.source], self.first[text.target]
-        return wanted == (text.lines, text.source_first, text.reference_first)
+        expected = self.lines, self.first[text.source], self.first[text.target]
+        return expected == (text.lines, text.source_first, text.reference_first)
 
     def matches(self, text: ScoredText) -> bool:
         """True if the text is this set byte for byte, or its hashes are unknown."""
         if not self.whole:
             return True
-        wanted = self.whole[text.source], self.whole[text.target]
-        return wanted == (text.source_sha256, text.reference_sha256)
+        expected = self.whole[text.source], self.whole[text.target]
+        return expected == (text.source_sha256, text.reference_sha256)
 
 
 # The full newstest2014 has 3,003 lines; the "cleaned" release has 2,737. Papers and
@@ -309,18 +309,20 @@ def compare_with(text: ScoredText, averaged: int) -> str:
             "synthetic text of the built-in grammar, without published numbers; "
             "compare only with runs on the same split and version, same signature"
         )
-    sets = [known for known in PUBLISHED if known.has_languages(text)]
-    for known in sets:
-        if known.starts_like(text) and known.matches(text):
-            how = "text" if known.whole else "number of lines and first lines"
-            return f"{_published(known, text, averaged)} [set identified by its {how}]"
-    for known in sets:
-        if known.starts_like(text):  # but a later line differs
-            return f"starts like {known.name}, but the text differs; {among}"
-    named = [known for known in sets if known.name in text.name]
+    sets = [test_set for test_set in PUBLISHED if test_set.has_languages(text)]
+    for test_set in sets:
+        if test_set.starts_like(text) and test_set.matches(text):
+            how = "text" if test_set.whole else "number of lines and first lines"
+            return (
+                f"{_published(test_set, text, averaged)} [set identified by its {how}]"
+            )
+    for test_set in sets:
+        if test_set.starts_like(text):  # but a later line differs
+            return f"starts like {test_set.name}, but the text differs; {among}"
+    named = [test_set for test_set in sets if test_set.name in text.name]
     if not named:
         return f"no published number is known for this text; {among}"
-    counts = [known.lines for known in named]
+    counts = [test_set.lines for test_set in named]
     wrong = (
         "the text differs"
         if text.lines in counts
@@ -329,17 +331,17 @@ def compare_with(text: ScoredText, averaged: int) -> str:
     return f"not {named[0].name} despite its name: {wrong}; {among}"
 
 
-def _published(known: PublishedSet, text: ScoredText, averaged: int) -> str:
+def _published(test_set: PublishedSet, text: ScoredText, averaged: int) -> str:
     """Names the results published for a set, in the direction of the text."""
     direction = f"{text.source}-{text.target}"
     results = "no published number is known for this direction; {sacre}"
-    if direction == known.direction:
-        results = (averaged > 1 and known.if_averaged) or known.results
+    if direction == test_set.direction:
+        results = (averaged > 1 and test_set.if_averaged) or test_set.results
     comparison = results.format(
         paper="Vaswani et al. 2017",
         averaged=averaged,
         sacre="compare bleu only with sacreBLEU scores on "
-        f"{known.label or 'these lines'}, same signature",
+        f"{test_set.label or 'these lines'}, same signature",
         subwords="perplexity is per subword: compare it only for the same tokenizer",
     )
-    return f"{known.name} {direction}, {text.lines:,} lines: {comparison}"
+    return f"{test_set.name} {direction}, {text.lines:,} lines: {comparison}"

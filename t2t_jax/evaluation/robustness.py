@@ -161,13 +161,13 @@ def copied_share(answers: Sequence[str], pairs: Sequence[Pair]) -> float | None:
     A code is a word with a digit, or an address, that is in the source and, unchanged,
     in the reference: something that a translation copies.
     """
-    asked = found = 0
+    asked = copied = 0
     for answer, pair in zip(answers, pairs, strict=True):
         source, reference = map(_codes, pair)
-        wanted = source & reference
-        asked += wanted.total()
-        found += (wanted & _codes(answer)).total()
-    return found / asked if asked else None
+        expected = source & reference
+        asked += expected.total()
+        copied += (expected & _codes(answer)).total()
+    return copied / asked if asked else None
 
 
 def _codes(line: str) -> Counter[str]:

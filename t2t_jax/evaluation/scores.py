@@ -268,16 +268,16 @@ def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
             f"--baseline: {file} is not a file; want another system's answers to "
             f"{corpus.name}, one line for each example of the set"
         )
-    lines, wanted = list(read_lines(file)), sum(1 for _ in corpus.pairs())
-    if len(lines) != wanted:
+    lines, expected = list(read_lines(file)), sum(1 for _ in corpus.pairs())
+    if len(lines) != expected:
         raise UserError(
             f"--baseline: {file} has {len(lines):,} lines, but {corpus.spec} has "
-            f"{wanted:,}; want an answer to each example, in the same order"
+            f"{expected:,}; want an answer to each example, in the same order"
         )
-    if wanted > LONGEST:
+    if expected > LONGEST:
         raise UserError(
-            f"--baseline: {corpus.spec} has {wanted:,} lines, but the bootstrap takes "
-            f"at most {LONGEST:,}; use a part of the set"
+            f"--baseline: {corpus.spec} has {expected:,} lines, but the bootstrap "
+            f"takes at most {LONGEST:,}; use a part of the set"
         )
     return lines
 
@@ -314,12 +314,12 @@ def table_row(task: Task, corpus: Corpus, scores: dict) -> str:
 
 def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
     """Reads the scores of a workdir, by file name; leaves damaged files out."""
-    found = {}
+    scores = {}
     if (workdir / SCORES).exists():
         for file in (workdir / SCORES).glob("*.json"):
             with contextlib.suppress(ValueError, OSError):
-                found[file.stem] = atomic.read_checked_json(file)
-    return found
+                scores[file.stem] = atomic.read_checked_json(file)
+    return scores
 
 
 def _answers_file(corpus: Corpus, folder: epath.Path) -> epath.Path:

@@ -54,36 +54,41 @@ class Counts(NamedTuple):
 
 def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
     """Compares two trees; raises ValueError unless they have the same words."""
-    words, wanted_words = answer.words(), reference.words()
-    if words != wanted_words:
+    words, reference_words = answer.words(), reference.words()
+    if words != reference_words:
         raise ValueError(
             f"the tree has the words {' '.join(words)!r}; want those of its sentence, "
-            f"{' '.join(wanted_words)!r}"
+            f"{' '.join(reference_words)!r}"
         )
-    tags, wanted_tags = answer.tags(), reference.tags()
-    kept = [tag not in rules.left_out for tag in wanted_tags]
+    tags, reference_tags = answer.tags(), reference.tags()
+    kept = [tag not in rules.left_out for tag in reference_tags]
     # Scored words before each word: spans are of scored words.
     before = [0, *itertools.accumulate(kept)]
-    found, wanted = (_brackets(tree, before, rules) for tree in (answer, reference))
-    matched = (found & wanted).total()
+    brackets, reference_brackets = (
+        _brackets(tree, before, rules) for tree in (answer, reference)
+    )
+    matched = (brackets & reference_brackets).total()
     crossing = sum(
         times
-        for (_, start, end), times in found.items()
-        if any(s < start < e < end or start < s < end < e for _, s, e in wanted)
+        for (_, start, end), times in brackets.items()
+        if any(
+            s < start < e < end or start < s < end < e for _, s, e in reference_brackets
+        )
     )
     right = sum(
-        rules.equal.get(tag, tag) == rules.equal.get(wanted_tag, wanted_tag)
-        for tag, wanted_tag, scored in zip(tags, wanted_tags, kept, strict=True)
+        rules.equal.get(tag, tag) == rules.equal.get(reference_tag, reference_tag)
+        for tag, reference_tag, scored in zip(tags, reference_tags, kept, strict=True)
         if scored
     )
+    exact = matched == brackets.total() == reference_brackets.total()
     # EVALB skips a sentence without scored words.
     sentences = int(any(kept))
     return Counts(
         matched=matched,
-        answer=found.total(),
-        reference=wanted.total(),
+        answer=brackets.total(),
+        reference=reference_brackets.total(),
         crossing=crossing,
-        complete=sentences * int(matched == found.total() == wanted.total()),
+        complete=sentences * int(exact),
         tags=right,
         words=sum(kept),
         sentences=sentences,

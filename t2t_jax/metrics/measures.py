@@ -149,10 +149,10 @@ def significance(
       randomisation (`randomised`), named as in `TESTS`.
     """
     sides = [measure.statistics(lines, pairs) for lines in (answers, baseline)]
-    found = paired(measure, *sides)
-    p_values = found["p_value"], randomised(measure, *sides)
+    bootstrap = paired(measure, *sides)
+    p_values = bootstrap["p_value"], randomised(measure, *sides)
     named = zip(TESTS, p_values, strict=True)
-    return {"difference": found["difference"], **dict(named)}
+    return {"difference": bootstrap["difference"], **dict(named)}
 
 
 def compared(
