@@ -203,8 +203,8 @@ class LSTM(Architecture):
         x_tbd, *others = by_time((x_btd, beginnings(segment_bt), bias_bts))
         last = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
         inputs = self._project_tokens(x_tbd), *others
-        _, found = jax.lax.scan(step, last, inputs)
-        return jax.tree.map(lambda x: x[:, :, 0], by_time(found))
+        _, outputs = jax.lax.scan(step, last, inputs)
+        return jax.tree.map(lambda x: x[:, :, 0], by_time(outputs))
 
     def _project_tokens(self, x_btd: Array) -> Array:
         """The tokens' part in the gates of the first layer, for all steps at once."""

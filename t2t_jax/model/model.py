@@ -90,11 +90,11 @@ def _check_unused(config: ModelConfig) -> None:
             f"{config.kind!r}; set it to {default!r}, or choose another kind"
         )
 
-    for known in dataclasses.fields(config):
-        value = getattr(config, known.name)
-        may_differ = config.reads(known.name) or known.name in ANY_VALUE
-        if value != known.default and not may_differ:
-            refuse(known.name, value, known.default)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        may_differ = config.reads(field.name) or field.name in ANY_VALUE
+        if value != field.default and not may_differ:
+            refuse(field.name, value, field.default)
     # An option belongs to certain choices, such as "positions='rotary'".
     choices_read = {
         f"{f.name}={getattr(config, f.name)!r}"
@@ -103,9 +103,9 @@ def _check_unused(config: ModelConfig) -> None:
     }
     owners = known_options(config)
     for name, value in config.options.items():
-        known, choices = owners[name]
+        field, choices = owners[name]
         if choices_read.isdisjoint(choices):
-            refuse(f"options.{name}", value, known.default)
+            refuse(f"options.{name}", value, field.default)
 
 
 def check_batching(model: Model, config: Config) -> None:

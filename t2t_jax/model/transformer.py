@@ -363,8 +363,8 @@ def final_norm(config: ModelConfig) -> nnx.Module:
 
     Pre-norm layers need it: what they add up is not normalized otherwise.
     """
-    wanted = config.norm in ("pre", "post_final")
-    return config.variant("norm_kind")(config) if wanted else NoNorm(config)
+    normalizes = config.norm in ("pre", "post_final")
+    return config.variant("norm_kind")(config) if normalizes else NoNorm(config)
 
 
 def with_positions(layers: nnx.List, positions: nnx.List) -> list[Callable]:

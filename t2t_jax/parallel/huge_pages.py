@@ -66,10 +66,10 @@ def needed_environment(
     numbers = tuple(int(n) for n in version.split(".")[:2] if n.isdecimal())
     if name != "glibc" or numbers < SINCE or "[madvise]" not in kernel:
         return None
-    given = environment.get(TUNABLES, "")
-    if REQUEST in given or environment.get(SWITCH) == "0":
+    current = environment.get(TUNABLES, "")
+    if REQUEST in current or environment.get(SWITCH) == "0":
         return None
-    tunables = f"{given}:{REQUEST}=1" if given else f"{REQUEST}=1"
+    tunables = f"{current}:{REQUEST}=1" if current else f"{REQUEST}=1"
     # SWITCH is 0 in the new process, so that it restarts only once, even if glibc drops
     # the request.
     return {**environment, TUNABLES: tunables, SWITCH: "0"}

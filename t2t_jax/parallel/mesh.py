@@ -60,12 +60,12 @@ def make_mesh(
     devices = jax.devices() if devices is None else devices
     sizes = dataclasses.asdict(config)
     # An axis of -1 gets the devices that remain.
-    given = math.prod(size for size in sizes.values() if size > 0)
-    rest, remainder = divmod(len(devices), given)
+    fixed = math.prod(size for size in sizes.values() if size > 0)
+    rest, remainder = divmod(len(devices), fixed)
     if remainder or (rest != 1 and -1 not in sizes.values()):
         named = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 0)
         raise UserError(
-            f"config.mesh has {named} = {given} devices, but {len(devices)} are "
+            f"config.mesh has {named} = {fixed} devices, but {len(devices)} are "
             "available; the axis sizes have to multiply to the number of devices, and "
             "one of them may be -1, for the rest"
         )

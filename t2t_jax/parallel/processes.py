@@ -246,8 +246,8 @@ def distribute(tree: Any, shapes: Any) -> Any:
       shapes: a pytree of `jax.ShapeDtypeStruct`s. An array whose struct has a sharding
         is placed so; otherwise every process gets it as a NumPy array.
     """
-    wanted, structure = jax.tree.flatten(shapes)
-    given = structure.flatten_up_to(tree) if is_first() else [None] * len(wanted)
+    structs, structure = jax.tree.flatten(shapes)
+    arrays = structure.flatten_up_to(tree) if is_first() else [None] * len(structs)
 
     def place(x, shape):
         if distributed():
@@ -268,7 +268,7 @@ def distribute(tree: Any, shapes: Any) -> Any:
         # Every process has the complete array and places its own shards.
         return jax.make_array_from_callback(x.shape, shape.sharding, x.__getitem__)
 
-    return structure.unflatten(map(place, given, wanted))
+    return structure.unflatten(map(place, arrays, structs))
 
 
 def _unsigned(dtype: np.dtype) -> np.dtype:

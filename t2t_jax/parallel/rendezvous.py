@@ -39,12 +39,12 @@ def initialize(
       UserError: the arguments contradict each other, the processes cannot connect, or
         JAX lacks an argument that is needed.
     """
-    given = {
+    arguments = {
         "--coordinator_address": coordinator,
         "--num_processes": processes,
         "--process_id": process,
     }
-    missing = [name for name, value in given.items() if value is None]
+    missing = [name for name, value in arguments.items() if value is None]
     if jax.distributed.is_initialized() or (processes == 1 and not process):
         return
     if 0 < len(missing) < 3:

@@ -127,7 +127,7 @@ def make_text(
     def sources(teacher: dict, pairs: int) -> dict:
         return provenance(teacher, theirs.decode, recipe, corpora, pairs)
 
-    def known() -> bool:
+    def is_complete() -> bool:
         """True for a complete text of teachers of these names, which is checked."""
         record = text.record()
         if not record or not named.items() <= record.items():
@@ -138,7 +138,7 @@ def make_text(
         say(f"{text.prefix}.{text.target} has the teacher's {record['pairs']:,} pairs")
         return True
 
-    if processes.from_first("the teacher's text", known, processes.LONG_TIMEOUT):
+    if processes.from_first("the teacher's text", is_complete, processes.LONG_TIMEOUT):
         return
     translator = Translator.load([*teachers], **options)
     made_from, lines = {}, None
@@ -158,12 +158,12 @@ def make_text(
             return "part"
         return ""
 
-    found = processes.from_first("the parts", state, processes.LONG_TIMEOUT)
-    if not found:
+    present = processes.from_first("the parts", state, processes.LONG_TIMEOUT)
+    if not present:
         say(repr(translator))
         text.translate(translator, recipe, lines, made_from, shard, batch_size)
     with processes.fail_together("joining the text", processes.LONG_TIMEOUT):
-        if not processes.is_first() or found == "text":
+        if not processes.is_first() or present == "text":
             return
         if shard[1] > 1:
             say(f"part {shard[0]} of {shard[1]} is complete: {text.part(shard)}")

@@ -85,8 +85,8 @@ def vocabulary(config: Config) -> Vocabulary:
         theirs = text_vocabulary(theirs, their_config, config)
     for part, side in zip(SEPARATE, theirs.sides, strict=False):
         field = part.tokenizer
-        given = existing_tokenizer(config.data, field)
-        if given and given.model != side.model:
+        own_tokenizer = existing_tokenizer(config.data, field)
+        if own_tokenizer and own_tokenizer.model != side.model:
             raise UserError(
                 f"config.data.{field}={getattr(config.data, field)} differs from that "
                 f"of config.train.init_from={source}, whose embeddings are only valid "
@@ -294,14 +294,14 @@ def _differing_arrays(
         for model in (theirs, ours)
     ]
     matched = matching(parts, theirs, ours)
-    found = {
+    shape_pairs = {
         mine: (shapes[0][other], shapes[1][mine]) for mine, other in matched.items()
     }
     for path, _ in _in_parts(shapes[0] | shapes[1], parts):
         alone = path[0] != "embedding" and path not in matched
         if alone and _OF_CROSS_ATTENTION.isdisjoint(path):
-            found[path] = tuple(s.get(path, "no array") for s in shapes)
-    different = {p: pair for p, pair in found.items() if pair[0] != pair[1]}
+            shape_pairs[path] = tuple(s.get(path, "no array") for s in shapes)
+    different = {p: pair for p, pair in shape_pairs.items() if pair[0] != pair[1]}
     return {".".join(map(str, p)): different[p] for p in [*different][:5]}
 
 

@@ -182,7 +182,7 @@ def rerun(
     )
     return Rerun(
         stretch,
-        watch.found,
+        watch.comparisons,
         compared,
         first_difference(then, now, compared),
         watch.sha256,
@@ -286,7 +286,7 @@ class _Watch:
     ):
         self._workdir, self._stretch = workdir, stretch
         self._shapes = state_shapes(model, config)
-        self.found: list[StoredComparison] = []
+        self.comparisons: list[StoredComparison] = []
         self.sha256 = ""
 
     def __call__(self, step: int, state: TrainState) -> None:
@@ -305,7 +305,7 @@ class _Watch:
             if kind != "state":  # the average, if there is one, by the same name
                 own = {"parameters": state.best_parameters()}
             arrays = compare_trees(stored_arrays(path, self._shapes), own)
-            self.found.append(StoredComparison(step, kind, arrays))
+            self.comparisons.append(StoredComparison(step, kind, arrays))
 
 
 def state_shapes(model: Model, config: Config) -> TrainState:
@@ -416,16 +416,16 @@ def _machines(result: Rerun) -> Iterator[str]:
     if len(result.starts) > 1:
         steps = ", ".join(f"{start.step:,}" for start in result.starts)
         yield f"the run executed these steps by starts {steps}"
-    known = {}  # each difference once, whichever of the starts it is of
+    differences = {}  # each difference once, whichever of the starts it is of
     for start in result.starts:
-        known |= machine_differences(start.machine, result.machine)
+        differences |= machine_differences(start.machine, result.machine)
         if {*start.ideas.values()} != {*result.ideas.values()}:
-            known["ideas"] = "the modules", "others"
-    for name, (then, now) in known.items():
+            differences["ideas"] = "the modules", "others"
+    for name, (then, now) in differences.items():
         yield f"the machine differs: {name} {then} then, {now} now"
         if not result.same and name in EFFECTS:
             yield f"  {EFFECTS[name]}"
-    if known:
+    if differences:
         if not result.same:
             yield "repeat it on a machine like that of the run to have its bytes again"
     elif result.same:

@@ -81,9 +81,9 @@ class Recipe:
 
     def options(self, decode: DecodeConfig) -> dict:
         """The options of the search; those of `decode`, the teacher's, if not given."""
-        given = {name: x for name, x in self.search.items() if x is not None}
+        search = {name: x for name, x in self.search.items() if x is not None}
         beam = max(decode.beam, self.nbest)
-        options = decode.override(**{"beam": beam} | given)
+        options = decode.override(**{"beam": beam} | search)
         nbest = self.nbest if self.by != PROBABILITY else 1
         return {"nbest": nbest, **options.recorded()}
 
@@ -247,10 +247,10 @@ class TeacherText:
         )
         folder = self._job.parent
         names = [file.name for file in folder.glob(f"{self._job.name}.*")]
-        found = [match for name in names if (match := pattern.fullmatch(name))]
-        if not found:
+        matches = [match for name in names if (match := pattern.fullmatch(name))]
+        if not matches:
             return []
-        counts = sorted({int(match[2]) for match in found})
+        counts = sorted({int(match[2]) for match in matches})
         if len(counts) > 1:
             raise UserError(
                 f"{self._job}.* are parts of {' and of '.join(map(str, counts))}; "
@@ -343,7 +343,7 @@ class TeacherText:
 
         def translate_lines(chunk: list[str], number: int) -> str:
             pairs = [line.split("\n") for line in chunk]
-            found = translator.translate(
+            translations = translator.translate(
                 [source for source, _ in pairs], first_line=number, **options
             )
             head = ""
@@ -352,7 +352,9 @@ class TeacherText:
                 head = json.dumps({"made_from": made_from, **place}) + "\n"
             written = (
                 line
-                for (source, reference), translation in zip(pairs, found, strict=True)
+                for (source, reference), translation in zip(
+                    pairs, translations, strict=True
+                )
                 for line in (source, choose(translation, reference))
             )
             # From 2, as the head is the first line of the file.

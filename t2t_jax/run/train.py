@@ -212,16 +212,16 @@ def _open_text(
 
 def _check_symbols(task: Task, training: list[Corpus]) -> None:
     """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
-    known = parse_symbols(task.data().symbols)
+    symbols = parse_symbols(task.data().symbols)
     for corpus in training:
-        symbols = symbols_of(corpus.prefix) if corpus.prefix else ()
-        if lacking := [s for s in symbols if s not in known]:
-            wanted = ",".join([*known, *lacking])
+        tags = symbols_of(corpus.prefix) if corpus.prefix else ()
+        if lacking := [s for s in tags if s not in symbols]:
+            suggestion = ",".join([*symbols, *lacking])
             raise UserError(
                 f"{corpus.prefix}.json says that lines have the symbol "
-                f"{' and '.join(lacking)}, and config.data.symbols={','.join(known)!r} "
-                "does not: the tokenizer would split it into letters; want "
-                f"--config.data.symbols='{wanted}'"
+                f"{' and '.join(lacking)}, and config.data.symbols="
+                f"{','.join(symbols)!r} does not: the tokenizer would split it into "
+                f"letters; want --config.data.symbols='{suggestion}'"
             )
 
 

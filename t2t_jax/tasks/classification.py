@@ -72,14 +72,14 @@ class Classification(Task):
         return len(self._given_labels()) or 2, self.config.data.vocab_sizes[-1]
 
     def vocabulary(
-        self, corpora: Sequence[Corpus], known: Vocabulary | None = None
+        self, corpora: Sequence[Corpus], inherited: Vocabulary | None = None
     ) -> Vocabulary:
         """Numbers the labels, and loads or trains the tokenizer of the sentences.
 
-        `known` is of `train.init_from`; its source encodes the sentences.
+        `inherited` is of `train.init_from`; its source encodes the sentences.
         """
         labels = pack("labels", labels=self._labels(corpora))
-        source = known and known.source
+        source = inherited and inherited.source
         source = source or make_source_tokenizer(corpora, self.data())
         return Vocabulary(labels, "the labels", source)
 
@@ -144,10 +144,10 @@ class Classification(Task):
         first_line: int = 1,
     ) -> list[Translation]:
         """Finds the most probable labels of lines; scores are their probabilities."""
-        found = translator.classify(lines, first_line=first_line)
+        predictions = translator.classify(lines, first_line=first_line)
         return [
             Translation(line, prediction.ranked()[:nbest])
-            for line, prediction in zip(lines, found, strict=True)
+            for line, prediction in zip(lines, predictions, strict=True)
         ]
 
     def answers(
@@ -157,8 +157,10 @@ class Classification(Task):
         vocabulary = translator.vocabulary
         labels = [vocabulary.piece(i) for i in range(len(vocabulary))]
         check_labels(pairs, labels, "the test set")
-        found = translator.classify([text for text, _ in pairs], warn=warn)
-        return [classification.answer_line(x.label, x.probabilities) for x in found]
+        predictions = translator.classify([text for text, _ in pairs], warn=warn)
+        return [
+            classification.answer_line(x.label, x.probabilities) for x in predictions
+        ]
 
     def compare(
         self,
@@ -168,16 +170,16 @@ class Classification(Task):
         corpus: Corpus,
     ) -> dict[str, dict]:
         """Compares with another system; by its labels alone if it has no more."""
-        _, known = classification.probabilities_of(answers)
+        _, labels = classification.probabilities_of(answers)
         # A file of something else, such as sentences, would only be wrong everywhere.
         theirs = [("", label) for label in classification.labels_of(baseline)]
         remedy = (
             "Want the other system's label of each sentence, as the model writes it"
         )
-        check_labels(theirs, known, "--baseline", remedy)
+        check_labels(theirs, labels, "--baseline", remedy)
         whole = all("\t" in line for line in baseline)  # not the labels alone
-        chosen = self.measures if whole else classification.OF_LABELS
-        return compared(chosen, answers, baseline, pairs)
+        measures = self.measures if whole else classification.OF_LABELS
+        return compared(measures, answers, baseline, pairs)
 
 
 def check_labels(

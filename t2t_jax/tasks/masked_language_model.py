@@ -97,10 +97,10 @@ class MaskedLanguageModel(Task):
         first_line: int = 1,
     ) -> list[Translation]:
         """Fills each `<mask>` of the lines; a score is the product of probabilities."""
-        found = translator.fill(lines, first_line=first_line)
+        filled_lines = translator.fill(lines, first_line=first_line)
         return [
             Translation(line, (filled.hypothesis(),))
-            for line, filled in zip(lines, found, strict=True)
+            for line, filled in zip(lines, filled_lines, strict=True)
         ]
 
     def answers(
@@ -109,9 +109,11 @@ class MaskedLanguageModel(Task):
         """Computes the probabilities of the hidden tokens of each line."""
         masking = self._masking(translator.vocabulary)
         lines = [line for _, line in pairs]
-        found = restore(translator.vocabulary, translator.members, lines, masking, warn)
+        restored = restore(
+            translator.vocabulary, translator.members, lines, masking, warn
+        )
         answers = []
-        for pieces in found:
+        for pieces in restored:
             correct = sum(p.hidden == p.predicted for p in pieces)
             log_prob = sum(p.log_prob for p in pieces)
             shown = [(p.hidden, p.predicted, round(p.probability, 3)) for p in pieces]

@@ -165,22 +165,22 @@ class Parsing(Task):
         return open_treebank(spec, language, self.linearise, folder)
 
     def vocabulary(
-        self, corpora: Sequence[Corpus], known: Vocabulary | None = None
+        self, corpora: Sequence[Corpus], inherited: Vocabulary | None = None
     ) -> Vocabulary:
         """Loads or trains the tokenizer; in a new one, tokens of a tree are whole.
 
         Without a joint vocabulary, the target's tokens are learned as those of text.
         """
         data = self.data()
-        if known or data.tokenizer or not data.joint_vocabulary:
-            return super().vocabulary(corpora, known)
+        if inherited or data.tokenizer or not data.joint_vocabulary:
+            return super().vocabulary(corpora, inherited)
         counts: collections.Counter[str] = collections.Counter()
         for corpus in corpora:
             for _, target in corpus.pairs():
                 counts.update(tokens(target))
         # A comma separates symbols; the tag of a comma is learned.
-        known = sorted(token for token in counts if "," not in token)
-        named = filter(None, [data.symbols, *known])
+        tree_tokens = sorted(token for token in counts if "," not in token)
+        named = filter(None, [data.symbols, *tree_tokens])
         data = dataclasses.replace(data, symbols=",".join(named))
         return make_tokenizer(corpora, data, sides=(0,))
 
@@ -193,7 +193,7 @@ class Parsing(Task):
         first_line: int = 1,
     ) -> list[Translation]:
         """Parses sentences whose words are separated by spaces; writes their trees."""
-        found = super().respond(translator, lines, search, nbest, first_line)
+        translations = super().respond(translator, lines, search, nbest, first_line)
         return [
             dataclasses.replace(
                 of_line,
@@ -202,7 +202,7 @@ class Parsing(Task):
                     for h in of_line.hypotheses
                 ),
             )
-            for of_line in found
+            for of_line in translations
         ]
 
     def answers(

@@ -80,8 +80,8 @@ class Task(Examples):
     @property
     def higher_is_better(self) -> bool:
         """True if a higher `chosen_by` is better."""
-        chosen = self.measures.get(self.chosen_by)
-        return chosen is None or chosen.higher_is_better
+        measure = self.measures.get(self.chosen_by)
+        return measure is None or measure.higher_is_better
 
     @property
     def searches(self) -> bool:
@@ -128,18 +128,18 @@ class Task(Examples):
         return self.config.data.vocab_sizes
 
     def vocabulary(
-        self, corpora: Sequence[Corpus], known: Vocabulary | None = None
+        self, corpora: Sequence[Corpus], inherited: Vocabulary | None = None
     ) -> Vocabulary:
         """Loads or trains the tokenizer of the training text.
 
         Args:
-          known: the tokenizer of `train.init_from`, for the text; None if there is
+          inherited: the tokenizer of `train.init_from`, for the text; None if there is
             none, or if its embeddings are not taken over.
         """
-        if known:
+        if inherited:
             remedy = "start from a run that was trained with it"
-            known.check_symbols(self.symbols, remedy)
-            return known
+            inherited.check_symbols(self.symbols, remedy)
+            return inherited
         return make_tokenizer(corpora, self.data(), self.sides)
 
     def check_variation(self) -> None:
@@ -227,8 +227,8 @@ class Task(Examples):
 
         All processes call it, with the same pairs. `warn` is as for `Translator`.
         """
-        found = translator.translate([source for source, _ in pairs], warn=warn)
-        return [str(translation) for translation in found]
+        translations = translator.translate([source for source, _ in pairs], warn=warn)
+        return [str(translation) for translation in translations]
 
     def extra_scores(self, translator: "Translator", pairs: Sequence[Pair]) -> dict:
         """Computes scores that do not follow from the answers; in all processes.

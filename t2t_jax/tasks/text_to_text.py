@@ -80,11 +80,11 @@ class TextToText(Task):
             return _task(self.config, "translation", source=source, target=target)
         if name in OWN:
             return OWN[name](self.config)
-        if name not in (known := _names()):
+        if name not in (names := _names()):
             raise UserError(
                 f"{name!r} is not a subtask; want a direction such as en-de, or "
-                f"{' or '.join(known)}, and corpora such as en-de:grammar:train"
-                + did_you_mean(name, [*known, *filter(_languages, self.trained)])
+                f"{' or '.join(names)}, and corpora such as en-de:grammar:train"
+                + did_you_mean(name, [*names, *filter(_languages, self.trained)])
             )
         task = _task(self.config, name)
         return Label(task) if task.predicts == "label" else task
@@ -149,8 +149,8 @@ class TextToText(Task):
     def of(self, corpus: Corpus) -> "Tagged":
         """Returns the subtask of a corpus."""
         # Another run's parameters may have learned more than this run's text shows.
-        known = corpus.subtask in self.trained or self.config.train.init_from
-        return Tagged(self.subtask(corpus.subtask), corpus, zero_shot=not known)
+        learned = corpus.subtask in self.trained or self.config.train.init_from
+        return Tagged(self.subtask(corpus.subtask), corpus, zero_shot=not learned)
 
     def dev_sets(
         self, corpora: Sequence[Corpus], most: int

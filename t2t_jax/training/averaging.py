@@ -25,16 +25,16 @@ from t2t_jax.workdir import Workdir
 
 
 class CheckpointChoice(NamedTuple):
-    """Checkpoints to read: the first `wanted` intact ones of a list."""
+    """Checkpoints to read: the first `number` intact ones of a list."""
 
     folders: Sequence[epath.Path]  # candidates, in the order in which they are tried
-    wanted: int  # the number of checkpoints to average
-    exact: bool  # True if fewer than `wanted` intact checkpoints are an error
+    number: int  # the number of checkpoints to average
+    exact: bool  # True if fewer than `number` intact checkpoints are an error
 
     @property
     def steps(self) -> list[int]:
         """The chosen steps if no checkpoint is damaged, ascending."""
-        return sorted(int(folder.name) for folder in self.folders[: self.wanted])
+        return sorted(int(folder.name) for folder in self.folders[: self.number])
 
 
 def parameter_steps(
@@ -100,14 +100,14 @@ def choose_checkpoints(
     # Newest first, or best first: if one is damaged, the next takes its place.
     kind, order = ("best", [*best]) if name == "best" else ("parameters", series[::-1])
     default = 1 if name == "best" else config.decode.average
-    wanted = int(number or default)
-    if number and wanted > len(order):
+    count = int(number or default)
+    if number and count > len(order):
         raise UserError(
             f"checkpoint={checkpoint!r}, but {workdir} keeps only {len(order)}: "
             f"{sorted(order)}"
         )
     # A number that the user gave is exact; the config's default is an upper limit.
-    return CheckpointChoice(_folders(workdir, kind, order), wanted, exact=bool(number))
+    return CheckpointChoice(_folders(workdir, kind, order), count, exact=bool(number))
 
 
 def _folders(workdir: Workdir, kind: str, steps: Sequence[int]) -> list[epath.Path]:
@@ -155,16 +155,16 @@ def average_checkpoints(
     total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), shapes)
     steps: list[int] = []
     for folder in choice.folders:
-        if len(steps) == choice.wanted:
+        if len(steps) == choice.number:
             break
         try:
             total = jax.tree.map(np.add, total, read_parameters(folder, shapes))
             steps.append(int(folder.name))
         except DamagedError as e:
             say(f"warning: {e}; ignored")
-    if not steps or (choice.exact and len(steps) < choice.wanted):
+    if not steps or (choice.exact and len(steps) < choice.number):
         raise UserError(
-            f"only {len(steps)} of the {choice.wanted} requested checkpoints are "
+            f"only {len(steps)} of the {choice.number} requested checkpoints are "
             "intact: choose others with --checkpoint, restore them from a copy, or "
             "continue the run that wrote them"
         )
@@ -205,11 +205,11 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
         raise
     # Orbax restores arrays with the shapes that were saved, without a comparison.
     leaves, _ = jax.tree.flatten_with_path(tree)
-    for (path, got), wanted in zip(leaves, jax.tree.leaves(shapes), strict=True):
-        if got.shape != wanted.shape:
+    for (path, got), expected in zip(leaves, jax.tree.leaves(shapes), strict=True):
+        if got.shape != expected.shape:
             raise UserError(
                 f"{folder}: {jax.tree_util.keystr(path)} has shape {got.shape}, but "
-                f"the workdir's config wants {wanted.shape}"
+                f"the workdir's config wants {expected.shape}"
             )
     return tree
 

@@ -51,9 +51,9 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
     Returns:
       Rows, each with `usual_norm`, the median of the last `norms`; `nan` if unknown.
     """
-    known = [norm for norm in norms if math.isfinite(norm)][-USUAL_INTERVALS:]
+    finite = [norm for norm in norms if math.isfinite(norm)][-USUAL_INTERVALS:]
     # A median: the large norms to be reported must not raise the limit.
-    usual = statistics.median(known) if len(known) >= MIN_INTERVALS else math.nan
+    usual = statistics.median(finite) if len(finite) >= MIN_INTERVALS else math.nan
     limit = config.train.alarm_norm * usual  # if nan, no comparison below is true
     return [
         row | {"usual_norm": usual}

@@ -161,12 +161,12 @@ class Distillation:
 
 def teachers(config: Config) -> list[str]:
     """The workdirs of the teachers of `distillation`; raises UserError without one."""
-    given = config.train.own_options(LOSSES["distillation"]).teacher
-    names = [name.strip() for name in given.split(",")]
+    teacher = config.train.own_options(LOSSES["distillation"]).teacher
+    names = [name.strip() for name in teacher.split(",")]
     if not all(names):
         raise UserError(
             f"config.train.loss='distillation' needs a teacher, but config.train."
-            f"options.teacher={given!r}; name the workdir of a trained model, or "
+            f"options.teacher={teacher!r}; name the workdir of a trained model, or "
             "several, separated by commas"
         )
     return names

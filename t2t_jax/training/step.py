@@ -101,8 +101,8 @@ def train_step(
       `skipped`, `skipped_in_a_row`.
     """
     train = config.train
-    chosen = train.variant("loss")
-    _check_arrays(chosen, batch, config)
+    objective = train.variant("loss")
+    _check_arrays(objective, batch, config)
     rng = _dropout_rng(train.seed, state.step)
     rows = len(batch["target"])
     # Dropout bits depend on the row's number in the global batch, so that every mesh
@@ -111,7 +111,7 @@ def train_step(
 
     # Counted over the whole batch, before it is split into microbatches: the sum of
     # their gradients is then that of the mean. At least 1, for a batch of padding.
-    count = jnp.maximum(chosen.count(batch), 1)
+    count = jnp.maximum(objective.count(batch), 1)
 
     trained, frozen = split_frozen(state.parameters, train.freeze)
 
@@ -120,7 +120,7 @@ def train_step(
         module = nnx.merge(definition, frozen | trained)
         others = merged(frozen_models, frozen_parameters)
         rngs = DropoutRng(rng, batch["row"])
-        total, sums = chosen.sums_of(module, others, batch, rngs, config, bos)
+        total, sums = objective.sums_of(module, others, batch, rngs, config, bos)
         return total / count, sums
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
@@ -229,13 +229,13 @@ def state_shardings(model: Model, config: Config, mesh: Mesh) -> TrainState:
     """The sharding of each array of the state; the optimizer's as their parameters."""
     parameters = meshes.shardings(mesh, model.axes, model.shapes)
     replicated = meshes.sharding(mesh, ())
-    chosen = optimizer(config)
+    transform = optimizer(config)
     trained, _ = split_frozen(parameters, config.train.freeze)
     trained_shapes, _ = split_frozen(model.shapes, config.train.freeze)
-    shapes = jax.eval_shape(chosen.init, trained_shapes)
+    shapes = jax.eval_shape(transform.init, trained_shapes)
     # The optimizer's state nests trees like that of the parameters, among counters.
     moments = optax.tree_utils.tree_map_params(
-        chosen,
+        transform,
         _sharding_like,
         shapes,
         trained,
