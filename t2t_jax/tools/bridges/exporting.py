@@ -77,8 +77,8 @@ def export(
         model does not agree, then its files are in `OUTPUT.failed`.
     """
     form: ExportFormat = find_format("to", name, EXPORTS)
-    given = {key: value for key, value in options.items() if value is not None}
-    if unused := sorted(given.keys() - {*form.options}):
+    settings = {key: value for key, value in options.items() if value is not None}
+    if unused := sorted(settings.keys() - {*form.options}):
         raise UserError(
             f"--{unused[0]} has no effect with --to={name}; leave it out"
             + (f" (it takes: --{', --'.join(form.options)})" if form.options else "")
@@ -97,11 +97,11 @@ def export(
             "here: pip install 't2t_jax[peers]'"
         )
     # Quantized weights do not give the same tokens.
-    rounded = given.get("quantization", "float32") != "float32"
+    rounded = settings.get("quantization", "float32") != "float32"
     if rounded and not translates(translator):
         raise UserError(
-            f"--quantization={given['quantization']}: quantized weights are judged by "
-            "BLEU of translations, and config.task.kind="
+            f"--quantization={settings['quantization']}: quantized weights are judged "
+            "by BLEU of translations, and config.task.kind="
             f"{translator.config.task.kind!r}; leave it out"
         )
     lines = None if form.holds_weights else check_text(translator, test, rounded)
@@ -110,28 +110,28 @@ def export(
     try:
         folder.mkdir(parents=True)
         with waiting(f"writing {form.name}"):
-            job = form.write(translator, folder, given | {"scores": scores})
+            job = form.write(translator, folder, settings | {"scores": scores})
         # GPUs and TPUs would round the inputs of float32 products.
         with jax.default_matmul_precision("highest"):
-            found = _check(translator, form, folder, job, lines, rounded)
-        write_json(folder / AGREEMENT, found)
+            report = _check(translator, form, folder, job, lines, rounded)
+        write_json(folder / AGREEMENT, report)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         for parent in created:
             parent.rmdir()
         raise
-    if not found["agrees"]:
+    if not report["agrees"]:
         failed = first_free(output.with_name(f"{output.name}.failed"))
         folder.rename(failed)
         raise UserError(
             f"the exported model does not agree with {name}'s own translations of it: "
-            f"{found['summary']}. Its files are in {failed}, with {AGREEMENT}; do not "
+            f"{report['summary']}. Its files are in {failed}, with {AGREEMENT}; do not "
             "deploy them"
         )
     folder.rename(output)
     size = sum(f.stat().st_size for f in output.rglob("*") if f.is_file())
-    say(f"exported to {output}: {form.name}, {size / 1e6:,.1f} MB; {found['summary']}")
-    return found
+    say(f"exported to {output}: {form.name}, {size / 1e6:,.1f} MB; {report['summary']}")
+    return report
 
 
 def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
@@ -198,17 +198,17 @@ def _check(
     checks = job.pop("checks", form.checks)
     translator = agreement.float32(translator).with_options(**search)
     job = {"model": str(folder.absolute()), **job}
-    found: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}
-    found["translator"] = translator.provenance()
+    report: dict[str, Any] = {"format": form.name, "t2t_jax": __version__}
+    report["translator"] = translator.provenance()
     if lines:
-        found["text"] = lines.origin
+        report["text"] = lines.origin
     summary, agrees = [], True
     for task in checks:
         with waiting(f"comparing {task}"):
             result, text, good = CHECKS[task](translator, form, job, lines, rounded)
-        found[task], agrees = result, agrees and good
+        report[task], agrees = result, agrees and good
         summary.append(text)
-    return found | {"agrees": agrees, "summary": "; ".join(summary)}
+    return report | {"agrees": agrees, "summary": "; ".join(summary)}
 
 
 def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
@@ -311,17 +311,17 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    if not given.output:
+    args = flags.FLAGS
+    if not args.output:
         raise UserError("--output is empty; name a new folder")
-    if not is_local(given.output):
-        raise UserError(f"--output={given.output}: want a folder of this machine")
-    translator = Translator.load(given.workdir, given.checkpoint)
+    if not is_local(args.output):
+        raise UserError(f"--output={args.output}: want a folder of this machine")
+    translator = Translator.load(args.workdir, args.checkpoint)
     export(
         translator,
-        given.to,
-        Path(given.output).expanduser(),
-        given.test,
-        stored_scores(Workdir.open(given.workdir)),
-        **{name: given[name].value for name in OPTIONS},
+        args.to,
+        Path(args.output).expanduser(),
+        args.test,
+        stored_scores(Workdir.open(args.workdir)),
+        **{name: args[name].value for name in OPTIONS},
     )

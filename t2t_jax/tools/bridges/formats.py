@@ -111,7 +111,7 @@ TENSOR2TENSOR = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
 
 def languages(
     request: Request,
-    found: tuple[str, str] = ("", ""),
+    stated: tuple[str, str] = ("", ""),
     guessed: tuple[str, str] = ("", ""),
     several: bool = False,
 ) -> tuple[str, str]:
@@ -119,8 +119,8 @@ def languages(
 
     A model of `several` languages may have others than its files name.
     """
-    chosen = []
-    for side, own, guess in zip(("source", "target"), found, guessed, strict=True):
+    pair = []
+    for side, own, guess in zip(("source", "target"), stated, guessed, strict=True):
         wish = getattr(request, side)
         if wish and own and wish != own and not several:
             raise UserError(
@@ -131,8 +131,8 @@ def languages(
                 f"{request.path} does not say its {side} language; add --{side}=, such "
                 f"as --{side}=en"
             )
-        chosen.append(language)
-    return chosen[0], chosen[1]
+        pair.append(language)
+    return pair[0], pair[1]
 
 
 def imported_config(

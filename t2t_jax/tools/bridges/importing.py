@@ -110,9 +110,9 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
                 "not read back; want an export with --format=safetensors or "
                 "--format=huggingface, or the workdir that it was made from"
             )
-    known = ", ".join(f"{name} ({form.name})" for name, form in IMPORTS.items())
+    formats = ", ".join(f"{name} ({form.name})" for name, form in IMPORTS.items())
     raise UserError(
-        f"--model={path} is not a model of a known format: {known}. Give the folder "
+        f"--model={path} is not a model of a known format: {formats}. Give the folder "
         "with the model's config, weights and tokenizer, or name its --format"
     )
 
@@ -201,11 +201,11 @@ def _hashes(request: Request) -> dict[str, str]:
     for tokenizer in (request.tokenizer, request.source_tokenizer):
         if tokenizer and tokenizer.absolute().parent != folder.absolute():
             files[str(tokenizer)] = tokenizer
-    found = {}
+    hashes = {}
     for name, file in files.items():
         with file.open("rb") as opened:
-            found[name] = hashlib.file_digest(opened, "sha256").hexdigest()
-    return found
+            hashes[name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return hashes
 
 
 # ------------------------------------------------------------------------ the command
@@ -233,30 +233,28 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
+    args = flags.FLAGS
     for name in ("model", "workdir"):
-        if not given[name].value:
+        if not args[name].value:
             raise UserError(f"--{name} is empty; name a folder")
-    if not is_local(given.model):
-        raise UserError(
-            f"--model={given.model}: want a folder of this machine; copy it"
-        )
+    if not is_local(args.model):
+        raise UserError(f"--model={args.model}: want a folder of this machine; copy it")
     request = Request(
-        Path(given.model).expanduser(),
-        given.source,
-        given.target,
+        Path(args.model).expanduser(),
+        args.source,
+        args.target,
         *(
-            Path(given[name].value).expanduser() if given[name].value else None
+            Path(args[name].value).expanduser() if args[name].value else None
             for name in ("tokenizer", "source_tokenizer")
         ),
-        _model_fields(given.config),
+        _model_fields(args.config),
     )
-    import_model(request, Workdir(given.workdir), given.format)
+    import_model(request, Workdir(args.workdir), args.format)
 
 
 def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
     """The fields of `config.model` on the command line."""
-    given = {}
+    values = {}
     for field in given_fields(sys.argv[1:]):
         section, _, name = field.partition(".")
         if section != "model" or "." in name:
@@ -264,5 +262,5 @@ def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
                 f"--config.{field} is not read by import; only fields of config.model "
                 "that the model's files do not state are"
             )
-        given[name] = config.model[name]
-    return given
+        values[name] = config.model[name]
+    return values

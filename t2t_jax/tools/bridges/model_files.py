@@ -175,20 +175,20 @@ class Fields:
             raise self.error(field, "true or false")
         return value
 
-    def only(self, **wanted: Any) -> None:
+    def only(self, **expected: Any) -> None:
         """Refuses fields that are given with another value than the wanted one."""
-        for field, value in wanted.items():
+        for field, value in expected.items():
             if self.get(field, value) != value:
                 raise self.error(
                     field, f"{json.dumps(value)}; no other can be imported"
                 )
 
-    def error(self, field: str, wanted: str) -> UserError:
+    def error(self, field: str, expected: str) -> UserError:
         """Returns an error about the value of a field."""
         if self.values.get(field) is None:
-            return UserError(f"{self.name} lacks {field}; want {wanted}")
+            return UserError(f"{self.name} lacks {field}; want {expected}")
         got = json.dumps(self.values[field])
-        return UserError(f"{self.name} has {field}={got}; want {wanted}")
+        return UserError(f"{self.name} has {field}={got}; want {expected}")
 
     def left(self) -> dict[str, Any]:
         """Returns the fields that were not read and hold anything."""

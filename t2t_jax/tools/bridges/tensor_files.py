@@ -132,7 +132,7 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
         isinstance(file, str) and Path(file).name == file for file in index.values()
     ):
         raise _damaged(path, "want `weight_map`, from names to files next to it")
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for file in sorted(set(index.values())):
         tensors = _one_file(path.parent / file)
         named = {name for name, each in index.items() if each == file}
@@ -142,8 +142,8 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
                 f"{path.parent / file} does not hold what {path.name} says; they "
                 f"differ in {', '.join(wrong[:4])}; download both again"
             )
-        found |= tensors
-    return found
+        arrays |= tensors
+    return arrays
 
 
 # What np.load raises for damaged archives; RuntimeError for encrypted ones.
@@ -177,15 +177,15 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
         raise _damaged(path, e) from None
 
 
-def _state(found: Any, name: str) -> dict[str, np.ndarray]:
+def _state(content: Any, name: str) -> dict[str, np.ndarray]:
     """The dict of arrays in what torch.save wrote."""
     for key in ("", *STATES):
-        state = found.get(key) if key and isinstance(found, dict) else found
+        state = content.get(key) if key and isinstance(content, dict) else content
         if isinstance(state, dict) and state:
             other = [k for k, x in state.items() if not isinstance(x, np.ndarray)]
             if not other and all(isinstance(k, str) for k in state):
                 return state
-    keys = [str(key) for key in found] if isinstance(found, dict) else []
+    keys = [str(key) for key in content] if isinstance(content, dict) else []
     raise UserError(
         f"{name} is not a dict of tensors"
         + (f"; its keys are {', '.join(keys[:8])}" if keys else "")
@@ -285,10 +285,10 @@ def _member(content: np.ndarray, file: zipfile.ZipInfo, path: Path) -> np.ndarra
     at = file.header_offset
     head = content[at : at + 30].tobytes().ljust(30, b"\0")
     begin = at + 30 + sum(struct.unpack("<2H", head[26:30]))
-    found = content[begin : begin + file.file_size]
-    if len(found) != file.file_size or zlib.crc32(found) != file.CRC:
+    data = content[begin : begin + file.file_size]
+    if len(data) != file.file_size or zlib.crc32(data) != file.CRC:
         raise _damaged(path, f"the checksum of {file.filename} is wrong")
-    return found
+    return data
 
 
 def _unzipped(path: Path) -> Any:
@@ -320,12 +320,12 @@ def _unzipped(path: Path) -> Any:
             at += data.nbytes
 
         def storage(dtype, key, elements, view=None):
-            found = storages[key].view(dtype)
+            array = storages[key].view(dtype)
             if view is None:
-                return found
+                return array
             _, first, count = view
             _size_of([first, count], path)
-            return found[first : first + count]
+            return array[first : first + count]
 
         stream.seek(begin)
         return _unpickle(stream, path, storage)
@@ -333,8 +333,8 @@ def _unzipped(path: Path) -> Any:
 
 def _elements(data: np.ndarray, dtype: np.dtype, count: int, path: Path) -> np.ndarray:
     if data.nbytes != count * dtype.itemsize:
-        wanted = count * dtype.itemsize
-        raise _damaged(path, f"a storage has {data.nbytes:,} bytes; want {wanted:,}")
+        expected = count * dtype.itemsize
+        raise _damaged(path, f"a storage has {data.nbytes:,} bytes; want {expected:,}")
     return data.view(dtype)
 
 
@@ -350,8 +350,8 @@ def _unpickle(stream: Any, path: Path, storage: Callable[..., Any]) -> Any:
     `storage` returns the array of (dtype, key, elements, view or nothing), or None.
     """
 
-    def persistent(found: tuple) -> Any:
-        kind, its_type, key, _, elements, *view = found
+    def persistent(persistent_id: tuple) -> Any:
+        kind, its_type, key, _, elements, *view = persistent_id
         dtype = _STORAGES.get(getattr(its_type, "path", ""))
         if kind != "storage" or dtype is None:
             raise ValueError("an object that is stored elsewhere is not a storage")

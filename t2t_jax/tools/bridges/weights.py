@@ -130,11 +130,11 @@ def read(
     for rule in rules:
         whole = np.asarray(tensors[rule.theirs], np.float32)
         parts = [rule.form.shape(shapes[ours]) for ours in rule.ours]
-        wanted = (sum(part[0] for part in parts), *parts[0][1:])
-        if whole.shape != wanted:
+        expected = (sum(part[0] for part in parts), *parts[0][1:])
+        if whole.shape != expected:
             raise UserError(
                 f"{name}: {rule.theirs} has the shape {list(whole.shape)}; its config "
-                f"says {list(wanted)}"
+                f"says {list(expected)}"
             )
         if not np.isfinite(whole).all():
             raise UserError(f"{name}: {rule.theirs} has values that are not finite")

@@ -106,13 +106,13 @@ def capitalised(words: Words) -> list[bool]:
     return marks
 
 
-def _by_source(texts: Texts, chosen: Callable[[Words], list[bool]]) -> WordBuckets:
+def _by_source(texts: Texts, select: Callable[[Words], list[bool]]) -> WordBuckets:
     in_sources = [{*words} for words in texts.source_words]
 
     def label(words: Words, line: int) -> list[int]:
         return [
             (0 if word in in_sources[line] else 1) if kept else NONE
-            for word, kept in zip(words, chosen(words), strict=True)
+            for word, kept in zip(words, select(words), strict=True)
         ]
 
     return WordBuckets(("in the source", "not in the source"), label)
@@ -167,8 +167,8 @@ CHRF = slice(None, 18)  # the statistics of a line: those of chrF, then those of
 BLEU = slice(18, None)
 
 
-def _ratio(found: np.ndarray, of: np.ndarray) -> np.ndarray:
-    return np.where(of > 0, 100 * found / np.maximum(of, 1), np.nan)
+def _ratio(count: np.ndarray, of: np.ndarray) -> np.ndarray:
+    return np.where(of > 0, 100 * count / np.maximum(of, 1), np.nan)
 
 
 def recall(sums: np.ndarray) -> np.ndarray:

@@ -65,31 +65,31 @@ def define_flags():
 
 
 def main(argv):
-    given = flags.FLAGS
-    if given.runs:
+    args = flags.FLAGS
+    if args.runs:
         # Imported here: this command also works where no run is read.
         from t2t_jax.tools.compare.runs import main_report
 
-        main_report(argv[1:], given.json)
+        main_report(argv[1:], args.json)
         return
-    if given.test is None:
+    if args.test is None:
         raise UserError("no test set is given; want --test=PREFIX")
-    output = None if given.html is None else Path(given.html).expanduser()
+    output = None if args.html is None else Path(args.html).expanduser()
     if output is not None:
         check_page("html", output)
     places = parse_systems(argv[1:])
     comet = None
-    if given.comet is not None:
+    if args.comet is not None:
         from t2t_jax.tools.compare.scores import Comet
 
-        comet = Comet(given.comet)  # mistakes are reported before translating
-    search = search_flags(given)
+        comet = Comet(args.comet)  # mistakes are reported before translating
+    search = search_flags(args)
     compared = []
-    options = given.direction, given.train, given.checkpoint, search
-    for texts, systems in read_systems(places, given.test, *options):
+    options = args.direction, args.train, args.checkpoint, search
+    for texts, systems in read_systems(places, args.test, *options):
         with waiting(f"comparing the translations of {texts.name}"):
             compared.append(compare(texts, systems, comet))
-    if given.json:
+    if args.json:
         print(json.dumps({"sets": compared}, indent=1, ensure_ascii=False))
     else:
         for n, comparison in enumerate(compared):

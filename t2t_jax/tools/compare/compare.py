@@ -133,11 +133,11 @@ def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
     for n, (source, reference) in enumerate(texts.pairs):
         words = texts.reference_words[n]
         own = [of_system[n] for of_system in outputs]
-        wanted, of_outputs = marks(words, own)
+        reference_marks, of_outputs = marks(words, own)
         lines.append(
             {
                 "source": source,
-                "reference": _marked(reference, words, wanted),
+                "reference": _marked(reference, words, reference_marks),
                 "outputs": [
                     _marked(system.lines[n], *sides)
                     for system, *sides in zip(systems, own, of_outputs, strict=True)
@@ -152,8 +152,10 @@ def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
     return lines
 
 
-def _marked(text: str, words: list[str], found: list[int]) -> list[tuple[str, int]]:
-    return list(zip(parts(text, words), found, strict=True))
+def _marked(
+    text: str, words: list[str], word_marks: list[int]
+) -> list[tuple[str, int]]:
+    return list(zip(parts(text, words), word_marks, strict=True))
 
 
 # -------------------------------------------------------------------------------- words
@@ -226,22 +228,22 @@ def marks(
       system's own bit is 0 where its word is not in the reference.
     """
     counts = [Counter(words) for words in outputs]
-    wanted = Counter(reference)
+    reference_counts = Counter(reference)
 
     def marked(words: Words) -> list[int]:
         seen: Counter[str] = Counter()
-        found = []
+        masks = []
         for word in words:
             seen[word] += 1
             number = seen[word]
-            found.append(
+            masks.append(
                 sum(
                     1 << s
                     for s, count in enumerate(counts)
-                    if number <= min(count[word], wanted[word])
+                    if number <= min(count[word], reference_counts[word])
                 )
             )
-        return found
+        return masks
 
     return marked(reference), [marked(words) for words in outputs]
 
@@ -251,13 +253,13 @@ def parts(text: str, words: Words) -> list[str]:
 
     BLEU's tokenizer also unescapes entities; a text with such is shown as its words.
     """
-    found, end = [], 0
+    cuts, end = [], 0
     for word in words:
         start = end
         while start < len(text) and text[start].isspace():
             start += 1
         if not text.startswith(word, start):
             return [f" {w}" if n else w for n, w in enumerate(words)]
-        found.append(text[end : start + len(word)])
+        cuts.append(text[end : start + len(word)])
         end = start + len(word)
-    return found
+    return cuts

@@ -442,17 +442,17 @@ def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
             stored_arrays(path, run.shapes)
             for run, path in zip((a, b), paths, strict=True)
         ]
-        found = compare_trees(*trees)
-        facts["compared"].append({"step": step, "kind": kind, "same": found.same})
-        if not found.same:
-            first = found.differing[0] if found.differing else None
+        comparison = compare_trees(*trees)
+        facts["compared"].append({"step": step, "kind": kind, "same": comparison.same})
+        if not comparison.same:
+            first = comparison.differing[0] if comparison.differing else None
             facts["first"] = {
-                **{"step": step, "kind": kind, "arrays": found.arrays},
-                "differing": len(found.differing),
-                "unmatched": [*found.unmatched],
+                **{"step": step, "kind": kind, "arrays": comparison.arrays},
+                "differing": len(comparison.differing),
+                "unmatched": [*comparison.unmatched],
                 "array": first and first._asdict(),
             }
-            lines.append(f"step {step:,}, {kind}: {describe_arrays(found)}")
+            lines.append(f"step {step:,}, {kind}: {describe_arrays(comparison)}")
             break
     if not facts["compared"]:
         lines.append("not compared: the runs keep no checkpoint of the same step")
@@ -503,26 +503,26 @@ def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
 
 def main_report(workdirs: Sequence[str], as_json: bool) -> None:
     """Prints where two runs part; raises as `compare_runs`."""
-    found = compare_runs(workdirs)
+    sections = compare_runs(workdirs)
     if as_json:
         content = {
             title: {"differs": section.differs, **section.facts}
-            for title, section in found.items()
+            for title, section in sections.items()
         }
         places = [str(place) for place in workdirs]
         print(json.dumps({"runs": places, **content}, indent=1))
         return
-    print("\n".join(report_lines(workdirs, found)))
+    print("\n".join(report_lines(workdirs, sections)))
 
 
-def report_lines(workdirs: Sequence[str], found: dict[str, Section]) -> list[str]:
+def report_lines(workdirs: Sequence[str], sections: dict[str, Section]) -> list[str]:
     """Formats the comparison for a terminal; values stand as `first | second`."""
-    parts = [title for title, section in found.items() if section.differs]
+    parts = [title for title, section in sections.items() if section.differs]
     lines = [
         f"{workdirs[0]} | {workdirs[1]}",
         f"they part in: {', '.join(parts) or 'nothing that was compared'}",
     ]
-    for title, section in found.items():
+    for title, section in sections.items():
         mark = _MARKS[section.differs]
         lines += ["", f"{title}: {mark}" if mark else title]
         lines += [f"  {line}" for line in section.lines]

@@ -41,7 +41,7 @@ def compare_totals(
       `randomisation` (approximate randomisation), and `verdict`: "better" or "worse" if
       both are below `LEVEL`, otherwise "not significant".
     """
-    found = []
+    totals = []
     for name, measure in of_measure.items():
         baseline, *others = statistics[name]
         paired = [measures.paired(measure, other, baseline) for other in others]
@@ -49,7 +49,7 @@ def compare_totals(
             {"score": paired[0]["baseline_score"]}
             | {"interval": paired[0]["baseline_interval"]}
         ] + [{"score": p["score"], "interval": p["interval"]} for p in paired]
-        found.append(
+        totals.append(
             {
                 "name": name,
                 "title": TITLES[name],
@@ -63,7 +63,7 @@ def compare_totals(
                 ],
             }
         )
-    return found
+    return totals
 
 
 def _tested(measure: Measure, paired: dict, ours: np.ndarray, baseline) -> dict:
@@ -141,10 +141,10 @@ class Comet:
 
 def _checkpoint(place: Path) -> Path:
     """Finds the checkpoint of a model."""
-    found = sorted(place.rglob("*.ckpt")) if place.is_dir() else [place]
-    if len(found) == 1 and found[0].is_file():
-        return found[0]
-    what = f"has {len(found)} files *.ckpt" if place.is_dir() else "does not exist"
+    files = sorted(place.rglob("*.ckpt")) if place.is_dir() else [place]
+    if len(files) == 1 and files[0].is_file():
+        return files[0]
+    what = f"has {len(files)} files *.ckpt" if place.is_dir() else "does not exist"
     raise UserError(
         f"--comet={place} {what}; want the .ckpt file of a COMET model on this disk, "
         "or a folder with one"

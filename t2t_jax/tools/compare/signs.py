@@ -94,7 +94,7 @@ def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
     lines = zip(outputs, texts.source_words, texts.reference_words, strict=True)
     for words, source, reference in lines:
         left = (Counter(words) - Counter(reference)) & Counter(source)
-        found = sum(
+        copied = sum(
             count
             for word, count in left.items()
             if any(map(str.isalpha, word))
@@ -103,7 +103,7 @@ def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
                 or training.source_count[word] > training.target_count[word]
             )
         )
-        rows.append([found, sum(map(is_word, words))])
+        rows.append([copied, sum(map(is_word, words))])
     return np.array(rows, np.float64).reshape(-1, 2)
 
 
@@ -119,9 +119,9 @@ def uncovered(texts: Texts, outputs: Lines) -> np.ndarray:
     return _explained(lexicon, outputs, texts.source_words)
 
 
-def _explained(lexicon, given: Lines, explained: Lines) -> np.ndarray:
+def _explained(lexicon, contexts: Lines, explained: Lines) -> np.ndarray:
     rows = []
-    for context, words in zip(given, explained, strict=True):
+    for context, words in zip(contexts, explained, strict=True):
         kept = [w for w in words if is_word(w) and w not in context]
         support = lexicon.support(context, kept) if kept else np.zeros(0)
         judged = support[~np.isnan(support)]
@@ -193,19 +193,19 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
       A sign that lacks something has `missing`, the reason, instead. And bool
       [signs, systems, n]: the lines that show a sign more often than their reference.
     """
-    found, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
+    results, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
     for number, (name, sign) in enumerate(SIGNS.items()):
         head = {"title": sign.title, "about": sign.about, "of": sign.of}
         try:
             counts = [sign.count(texts, lines) for lines in outputs]
             reference = sign.count(texts, texts.reference_words)
         except NotAvailableError as e:
-            found[name] = head | {"missing": str(e)}
+            results[name] = head | {"missing": str(e)}
             continue
         shown[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
         shares = [_sampled_shares(counts_n2) for counts_n2 in counts]
         rows = [_row(counts_n2) for counts_n2 in counts]
-        found[name] = head | {
+        results[name] = head | {
             "reference": _row(reference),
             "systems": rows,
             "differences": [
@@ -216,12 +216,12 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
                 for row, share_m in zip(rows[1:], shares[1:], strict=True)
             ],
         }
-    return found, shown
+    return results, shown
 
 
 def _row(counts_n2: np.ndarray) -> dict:
-    found, total = map(int, counts_n2.sum(0))
-    return {"found": found, "total": total, "share": found / total if total else None}
+    count, total = map(int, counts_n2.sum(0))
+    return {"found": count, "total": total, "share": count / total if total else None}
 
 
 def _sampled_shares(counts_n2: np.ndarray) -> np.ndarray:

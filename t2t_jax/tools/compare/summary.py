@@ -42,17 +42,17 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
     rows = [["", "score", "difference", "95% interval", "bootstrap", "random.", ""]]
     for s, name in enumerate(names[1:]):
         for total in totals:
-            found, digits = total["differences"][s], total["digits"]
+            delta, digits = total["differences"][s], total["digits"]
             rows.append(
                 [
                     name if total is totals[0] else "",
                     total["title"],
                     # z: no -0.00
-                    f"{found['difference']:+z.{digits}f}",
-                    f"{found['low']:+z.{digits}f} to {found['high']:+z.{digits}f}",
-                    f"p = {found['bootstrap']:.3f}",
-                    f"p = {found['randomisation']:.3f}",
-                    MARKS[found["verdict"]],
+                    f"{delta['difference']:+z.{digits}f}",
+                    f"{delta['low']:+z.{digits}f} to {delta['high']:+z.{digits}f}",
+                    f"p = {delta['bootstrap']:.3f}",
+                    f"p = {delta['randomisation']:.3f}",
+                    MARKS[delta["verdict"]],
                 ]
             )
     yield from text_table(rows, TEXT)
@@ -109,9 +109,9 @@ def _buckets(comparison: dict, number: int) -> list[list[str]]:
             continue
         score = aspect["scores"][0]
         for i, bucket in enumerate(aspect["buckets"]):
-            found = bucket["differences"][number][score]
+            delta = bucket["differences"][number][score]
             values = [bucket["systems"][s][score] for s in (0, number + 1)]
-            clear = found["low"] is not None and (found["low"] > 0 or found["high"] < 0)
+            clear = delta["low"] is not None and (delta["low"] > 0 or delta["high"] < 0)
             rows.append(
                 [
                     "" if i else aspect["title"],
@@ -119,7 +119,7 @@ def _buckets(comparison: dict, number: int) -> list[list[str]]:
                     f"{bucket['count']:,} {aspect['unit']}",
                     {"chrf": "chrF", "f1": "F1"}[score],
                     *(_number(value) for value in values),
-                    _number(found["difference"], "+"),
+                    _number(delta["difference"], "+"),
                     "*" if clear else "",
                 ]
             )
@@ -143,12 +143,12 @@ def _side_by_side(
 
 
 def _text(marked: Sequence[tuple[str, int]], own: int | None) -> str:
-    found = []
+    parts = []
     for part, mark in marked:
         word = part.lstrip()
         wrong = own is not None and not mark & own
-        found.append(part[: len(part) - len(word)] + (f"[{word}]" if wrong else word))
-    return "".join(found)
+        parts.append(part[: len(part) - len(word)] + (f"[{word}]" if wrong else word))
+    return "".join(parts)
 
 
 # --------------------------------------------------------------------------------- page

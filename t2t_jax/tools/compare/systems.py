@@ -67,8 +67,8 @@ def parse_systems(written: Sequence[str]) -> list[Place]:
             "to compare: workdirs, or text files as NAME=FILE"
         )
     places = [_parse(system) for system in written]
-    given = [place.name for place in places if place.name]
-    if twice := next((name for name in given if given.count(name) > 1), None):
+    names = [place.name for place in places if place.name]
+    if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"two systems are called {twice!r}; give them different names")
     return _named(places)
 
@@ -234,13 +234,13 @@ def _read_files(
         )
     read = []
     for file, corpus, pairs in zip(place.files, corpora, lines, strict=True):
-        found = list(read_lines(file))
-        if len(found) != len(pairs):
+        translations = list(read_lines(file))
+        if len(translations) != len(pairs):
             raise UserError(
-                f"{file} has {len(found):,} lines, but {corpus.spec} has "
+                f"{file} has {len(translations):,} lines, but {corpus.spec} has "
                 f"{len(pairs):,}; want a translation of each line, in the same order"
             )
-        read.append(found)
+        read.append(translations)
     return read
 
 

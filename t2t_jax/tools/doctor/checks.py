@@ -39,7 +39,7 @@ def over_lines(view: View, flags: Callable[[Side], np.ndarray]) -> Iterator:
             yield place, number, side.lines[place]
 
 
-def empty(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def empty(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which a side has no letter, digit or other visible character."""
     blank = ("space", "control", "invisible", "mark", "soft hyphen")
     columns = [CLASS[name] for name in blank]
@@ -55,17 +55,17 @@ def empty(view: View, known: Knowledge, limits: Limits) -> Accusations:
             yield place, 0.5, f"the {name} has no word"
 
 
-def mojibake(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def mojibake(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds UTF-8 that was decoded as Windows-1252 or Latin-1, such as Ã¼ for ü."""
     for place, number, line in over_lines(
         view, lambda side: _lines_with(side, side.codes_c >= 0x80)
     ):
-        found = [m[0] for m in _MOJIBAKE.finditer(line) if _decoded(m[0])]
+        matches = [m[0] for m in _MOJIBAKE.finditer(line) if _decoded(m[0])]
         # "ß“" in a German text is no letter of N'Ko.
-        found = [f for f in found if f[0] in "ÃÂ" or f[1:2] not in _TYPOGRAPHIC]
-        if found:
-            note = f"{NAMES[number]}: {found[0]} for {_decoded(found[0])}"
-            yield place, len(found), note
+        matches = [f for f in matches if f[0] in "ÃÂ" or f[1:2] not in _TYPOGRAPHIC]
+        if matches:
+            note = f"{NAMES[number]}: {matches[0]} for {_decoded(matches[0])}"
+            yield place, len(matches), note
 
 
 def _lines_with(side: Side, found_c: np.ndarray) -> np.ndarray:
@@ -95,7 +95,7 @@ def _decoded(text: str) -> str:
     return ""
 
 
-def lost_letters(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def lost_letters(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds letters that a conversion lost: U+FFFD, or a question mark in a word."""
     for place, number, line in over_lines(
         view, lambda side: side.count_p("replacement") > 0
@@ -104,29 +104,29 @@ def lost_letters(view: View, known: Knowledge, limits: Limits) -> Accusations:
     for place, number, line in over_lines(
         view, lambda side: _lines_with(side, side.codes_c == ord("?"))
     ):
-        if "://" not in line and (found := _LOST_LETTER.findall(line)):
-            yield place, 0.5, f"{NAMES[number]}: {found[0]}"
+        if "://" not in line and (matches := _LOST_LETTER.findall(line)):
+            yield place, 0.5, f"{NAMES[number]}: {matches[0]}"
 
 
 def _entities(pattern: re.Pattern, view: View) -> Accusations:
     for place, number, line in over_lines(
         view, lambda side: _lines_with(side, side.codes_c == ord("&"))
     ):
-        if found := pattern.findall(line):
-            yield place, len(found), f"{NAMES[number]}: {found[0]}"
+        if matches := pattern.findall(line):
+            yield place, len(matches), f"{NAMES[number]}: {matches[0]}"
 
 
-def double_escapes(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def double_escapes(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds HTML entities that were escaped twice, such as &amp;quot;."""
     return _entities(_ESCAPED_TWICE, view)
 
 
-def entities(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def entities(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds HTML entities, such as &quot;."""
     return _entities(_ESCAPED, view)
 
 
-def odd_characters(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def odd_characters(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds controls, private use and unassigned characters, and zero-width ones."""
     kinds = {name: CLASS[name] for name in ("control", "private", "invisible")}
     columns = list(kinds.values())
@@ -141,7 +141,7 @@ def odd_characters(view: View, known: Knowledge, limits: Limits) -> Accusations:
         yield place, float(counts.sum()), note
 
 
-def mixed_scripts(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def mixed_scripts(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds words with letters of two scripts, such as Latin and Cyrillic."""
     mixing = [CLASS[name] for name in ("Latin", "Greek", "Cyrillic")]
     for number, side in enumerate(view.sides):
@@ -161,7 +161,7 @@ def mixed_scripts(view: View, known: Knowledge, limits: Limits) -> Accusations:
                     yield place, 1.0, f"{NAMES[number]}: {word[0]}"
 
 
-def repetition(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def repetition(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds phrases that follow themselves, more often than on the other side."""
     for number, side in enumerate(view.sides):
         other = view.sides[1 - number]
@@ -190,24 +190,24 @@ def repeated(words: list[str]) -> tuple[str, int]:
     return best
 
 
-def foreign_script(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def foreign_script(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines in a script that its side hardly has."""
     for number, side in enumerate(view.sides):
-        share = known.languages.foreign_script_p(side, number)
+        share = knowledge.languages.foreign_script_p(side, number)
         for place in np.flatnonzero(share > limits["share"]).tolist():
             counts = side.counts_pk[place, -len(SCRIPTS) :].copy()
-            counts[known.languages.scripts[number]] = 0
+            counts[knowledge.languages.scripts[number]] = 0
             name = SCRIPTS[int(counts.argmax())]
             note = f"{NAMES[number]}: {name}, {share[place]:.0%} of the letters"
             yield place, float(share[place]), note
 
 
-def third_language(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def third_language(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines with the function words of a language that is not its side's."""
     for number, side in enumerate(view.sides):
-        unlike = known.languages.unlikeness_p(side, number)
+        unlike = knowledge.languages.unlikeness_p(side, number)
         for place, words in enumerate(side.words):
-            if not (suspects := known.languages.suspects(words, number)):
+            if not (suspects := knowledge.languages.suspects(words, number)):
                 continue
             name, hits = suspects
             # Two words are enough if the letters are unusual, too.
@@ -217,24 +217,24 @@ def third_language(view: View, known: Knowledge, limits: Limits) -> Accusations:
                 yield place, hits / len(words), note
 
 
-def unlike_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def unlike_side(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines whose letters are improbable on their side, as code or noise is."""
     for number, side in enumerate(view.sides):
-        z = known.languages.unlikeness_p(side, number)
+        z = knowledge.languages.unlikeness_p(side, number)
         flags = (z > limits["z"]) & (side.letters_p >= limits["letters"])
         for place in np.flatnonzero(flags).tolist():
             note = f"{NAMES[number]}: {z[place]:.1f} deviations from what is usual"
             yield place, float(z[place]), note
 
 
-def many_pieces(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def many_pieces(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines of far more tokens a word than usual, or that cannot be spelled."""
-    if known.pieces is None:
+    if knowledge.pieces is None:
         return
     for number, side in enumerate(view.sides):
-        pieces_p, odd_p = known.pieces.counts(view, number)
+        pieces_p, odd_p = knowledge.pieces.counts(view, number)
         rate_p = pieces_p / np.maximum(side.word_counts_p, 1)
-        z = known.pieces.usual[number].z(rate_p)
+        z = knowledge.pieces.usual[number].z(rate_p)
         share = odd_p / np.maximum(pieces_p, 1)
         split = (z > limits["z"]) & (side.word_counts_p >= limits["words"])
         for place in np.flatnonzero(split | (share > limits["odd"])).tolist():
@@ -258,27 +258,27 @@ _SAME_ENDING = str.maketrans("。！？：；…", ".!?:;.")
 _BRACKETS = str.maketrans("（）", "()")
 
 
-def duplicate(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def duplicate(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that came before, character by character."""
-    view.repeated_p = ~known.seen_pairs.add(hashes(view.pairs))
+    view.repeated_p = ~knowledge.seen_pairs.add(hashes(view.pairs))
     yield from _longest(view, view.repeated_p, "the same pair came before")
 
 
-def near_duplicate(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def near_duplicate(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that came before but for case, punctuation and spacing."""
     keys = list(zip(view.source.keys, view.target.keys, strict=True))
-    new_p = known.seen_keys.add(hashes(keys))
+    new_p = knowledge.seen_keys.add(hashes(keys))
     worded = np.array([bool(s or t) for s, t in keys])  # lines of signs have no words
-    found = ~new_p & worded & ~view.repeated_p
-    view.repeated_p |= found
-    yield from _longest(view, found, "a pair of the same words came before")
+    flags = ~new_p & worded & ~view.repeated_p
+    view.repeated_p |= flags
+    yield from _longest(view, flags, "a pair of the same words came before")
 
 
-def other_target(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def other_target(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds new pairs whose source came before, so with another target."""
-    new_p = known.seen_sources.add(hashes([(s, "") for s in view.source.keys]))
-    found = ~new_p & ~view.repeated_p & (view.source.word_counts_p >= limits["words"])
-    yield from _longest(view, found, "this source came before, with another target")
+    new_p = knowledge.seen_sources.add(hashes([(s, "") for s in view.source.keys]))
+    flags = ~new_p & ~view.repeated_p & (view.source.word_counts_p >= limits["words"])
+    yield from _longest(view, flags, "this source came before, with another target")
 
 
 def _longest(view: View, flags: np.ndarray, note: str) -> Accusations:
@@ -287,32 +287,32 @@ def _longest(view: View, flags: np.ndarray, note: str) -> Accusations:
         yield p, float(len(view.pairs[p][0])), note
 
 
-def overlap(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def overlap(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines of the dev and test sets, without case, punctuation and spacing."""
-    if known.overlap:
-        known.overlap.mark_seen(view)
-        yield from known.overlap.equal(view, int(limits["words"]))
+    if knowledge.overlap:
+        knowledge.overlap.mark_seen(view)
+        yield from knowledge.overlap.equal(view, int(limits["words"]))
 
 
-def near_overlap(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def near_overlap(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs that share most words and word pairs with a dev or test pair."""
-    if known.overlap:
-        yield from known.overlap.near(view, limits["jaccard"])
+    if knowledge.overlap:
+        yield from knowledge.overlap.near(view, limits["jaccard"])
 
 
-def swapped(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def swapped(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which each side is in the language of the other one."""
-    s, s_count = known.languages.place_p(view.source)
-    t, t_count = known.languages.place_p(view.target)
+    s, s_count = knowledge.languages.place_p(view.source)
+    t, t_count = knowledge.languages.place_p(view.target)
     least, margin = limits["trigrams"], limits["margin"]
     flags = (s < -margin) & (t > margin) & (np.minimum(s_count, t_count) >= least)
     for p in np.flatnonzero(flags).tolist():
         yield p, float(t[p] - s[p]), "each side is in the other's language"
 
 
-def wrong_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def wrong_side(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which both sides are in one of the two languages."""
-    places = [known.languages.place_p(side) for side in view.sides]
+    places = [knowledge.languages.place_p(side) for side in view.sides]
     (s, s_count), (t, t_count) = places
     margin = limits["margin"]
     enough = np.minimum(s_count, t_count) >= limits["trigrams"]
@@ -321,9 +321,9 @@ def wrong_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
             words = view.sides[number].words[p]
             # Names and commands look like English on either side: ask for words that
             # only the other side has, and none of its own.
-            if known.languages.markers(words, number):
+            if knowledge.languages.markers(words, number):
                 continue
-            if known.languages.markers(words, 1 - number) < limits["markers"]:
+            if knowledge.languages.markers(words, 1 - number) < limits["markers"]:
                 continue
             if view.source.keys[p] == view.target.keys[p]:
                 continue  # copied, and accused of that
@@ -331,7 +331,7 @@ def wrong_side(view: View, known: Knowledge, limits: Limits) -> Accusations:
             yield p, float(abs(places[number][0][p])), note
 
 
-def copied(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def copied(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs whose sides are the same words, or nearly.
 
     Names, commands and formulas are the same in every language. So a copy is accused if
@@ -350,12 +350,12 @@ def copied(view: View, known: Knowledge, limits: Limits) -> Accusations:
             share = same.total() / max(len(source), len(target))
             if share < limits["share"]:
                 continue
-        marks = max(known.languages.markers(shared, n) for n in (0, 1))
-        if marks >= limits["markers"] + (share < 1) or not known.languages.differ:
+        marks = max(knowledge.languages.markers(shared, n) for n in (0, 1))
+        if marks >= limits["markers"] + (share < 1) or not knowledge.languages.differ:
             yield p, share + marks / 100, f"{share:.0%} of the words are the same"
 
 
-def unrelated(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def unrelated(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs whose source looks paired with another line's translation."""
     odds = view.log_odds_p
     enough = np.minimum(*(side.word_counts_p for side in view.sides))
@@ -364,20 +364,20 @@ def unrelated(view: View, known: Knowledge, limits: Limits) -> Accusations:
         yield p, float(-odds[p]), f"{-odds[p]:.1f} nats against belonging together"
 
 
-def ratio(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def ratio(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which one side is far longer than usual for the other."""
-    z = known.lengths.z_p(view)
+    z = knowledge.lengths.z_p(view)
     s, t = (np.maximum(side.lengths_p, 1) for side in view.sides)
-    factor = np.abs(np.log(t / s / known.lengths.ratio))
+    factor = np.abs(np.log(t / s / knowledge.lengths.ratio))
     flags = (np.abs(z) > limits["z"]) & (factor > np.log(limits["factor"]))
     for p in np.flatnonzero(flags).tolist():
         note = f"the target has {t[p] / s[p]:.2f} characters for one of the source"
         yield p, float(abs(z[p])), note
 
 
-def truncated(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def truncated(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds sides that are too short and translate only the beginning of the other."""
-    z = known.lengths.z_p(view)
+    z = knowledge.lengths.z_p(view)
     for p in np.flatnonzero(np.abs(z) > limits["z"]).tolist():
         short = 0 if z[p] > 0 else 1
         lost_ending = _ending(view.pairs[p][1 - short]) and not _ending(
@@ -388,17 +388,17 @@ def truncated(view: View, known: Knowledge, limits: Limits) -> Accusations:
         words = view.sides[1 - short].words[p]
         opposite = view.sides[short].words[p]
         half = len(words) // 2
-        begun, _ = known.lexicon.split(words[:half], opposite, 1 - short)
-        ended, missing = known.lexicon.split(words[half:], opposite, 1 - short)
+        begun, _ = knowledge.lexicon.split(words[:half], opposite, 1 - short)
+        ended, missing = knowledge.lexicon.split(words[half:], opposite, 1 - short)
         if begun and not ended and len(missing) >= limits["words"]:
             note = f"the {NAMES[short]} lacks the second half of the other side"
             yield p, float(abs(z[p])), note
 
 
-def length(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def length(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines that are far longer than the lines of this text."""
     for number, (side, usual) in enumerate(
-        zip(view.sides, known.log_length, strict=True)
+        zip(view.sides, knowledge.log_length, strict=True)
     ):
         z = usual.z(np.log(np.maximum(side.lengths_p, 1)))
         for p in np.flatnonzero(z > limits["z"]).tolist():
@@ -406,7 +406,7 @@ def length(view: View, known: Knowledge, limits: Limits) -> Accusations:
             yield p, float(z[p]), note
 
 
-def numbers(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def numbers(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds numbers that the other side has not; small ones may be written in words."""
     for p, (s, t) in enumerate(
         zip(*(side.numbers for side in view.sides), strict=True)
@@ -439,7 +439,7 @@ def missing_numbers(source: list[str], target: list[str], small: int) -> list[st
     return [number for number in only if len(number) > 6 or int(number) > small]
 
 
-def markup(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def markup(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds placeholders, tags and addresses that the other side has not."""
     for p, pair in enumerate(view.pairs):
         if not any(
@@ -453,17 +453,17 @@ def markup(view: View, known: Knowledge, limits: Limits) -> Accusations:
 
 
 def _markup(line: str) -> collections.Counter:
-    found = collections.Counter()
+    counts = collections.Counter()
     for item in _MARKUP.findall(line):
         if item[0] == "%":
             item = "%" + item[-1]  # %1$s and %-5s: positions and widths may differ
         elif item[0] == "<":
             item = re.match(r"</?\w+", item)[0].lower() + ">"  # attributes may, too
-        found[item.rstrip(".,;:)")] += 1
-    return found
+        counts[item.rstrip(".,;:)")] += 1
+    return counts
 
 
-def punctuation(view: View, known: Knowledge, limits: Limits) -> Accusations:
+def punctuation(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds sides that end in another sign, or have other numbers of brackets."""
     enough = np.minimum(*(side.word_counts_p for side in view.sides)) >= limits["words"]
     for p in np.flatnonzero(enough).tolist():
@@ -483,8 +483,8 @@ def _count(line: str, bracket: str) -> int:
 
 
 def _ending(line: str) -> str:
-    found = _ENDING.search(line[-8:])
-    return found[0] if found else ""
+    match = _ENDING.search(line[-8:])
+    return match[0] if match else ""
 
 
 def _same_ending(*ends: str) -> bool:

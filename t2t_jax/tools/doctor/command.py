@@ -18,11 +18,10 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.doctor import findings as found
 from t2t_jax.tools.doctor import rules
 from t2t_jax.tools.doctor.examination import EXAMPLES as KEPT
 from t2t_jax.tools.doctor.examination import Examination, Options
-from t2t_jax.tools.doctor.findings import EXAMPLES, page, report
+from t2t_jax.tools.doctor.findings import EXAMPLES, findings, page, report
 from t2t_jax.tools.doctor.fixing import check_prefix, write_fix
 from t2t_jax.tools.doctor.overlap import Reference
 
@@ -86,9 +85,9 @@ def main(_):
     run(flags.FLAGS)
 
 
-def run(given) -> None:
-    """Examines the text of `given.config`; the other attributes are the flags."""
-    config = from_config_dict(given.config)
+def run(args) -> None:
+    """Examines the text of `args.config`; the other attributes are the flags."""
+    config = from_config_dict(args.config)
     data = config.data
     languages = data.source, data.target
     if config.task.kind != "translation":
@@ -96,8 +95,8 @@ def run(given) -> None:
             f"config.task.kind={config.task.kind!r}: the doctor examines pairs of two "
             "languages; want config.task.kind=translation"
         )
-    limits, drops = rules.with_limits(given.limit), rules.dropping(given.drop)
-    _check_outputs(given, languages)
+    limits, drops = rules.with_limits(args.limit), rules.dropping(args.drop)
+    _check_outputs(args, languages)
     task = task_of(config)
     corpora = open_specs(data.train, task.open, data.dir, weights=True)
     if not corpora:
@@ -110,19 +109,19 @@ def run(given) -> None:
         for specs in (data.dev, data.test)
         for corpus in open_specs(_of_languages(specs, data), task.open, data.dir)
     ]
-    scores = _scores(given, languages)
-    vocabulary = _vocabulary(given, task, corpora, scores)
+    scores = _scores(args, languages)
+    vocabulary = _vocabulary(args, task, corpora, scores)
     options = Options(limits, frozenset(drops), vocabulary, scores)
     examination = Examination(corpora, references, options)
-    content = found.findings(examination, languages)
-    if given.json:
+    content = findings(examination, languages)
+    if args.json:
         print(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        print("\n".join(report(content, given.examples)))
-    if given.html:
-        write_file(Path(given.html).expanduser(), page(content).encode())
-    if given.fix:
-        _fix(examination, Path(given.fix).expanduser(), languages)
+        print("\n".join(report(content, args.examples)))
+    if args.html:
+        write_file(Path(args.html).expanduser(), page(content).encode())
+    if args.fix:
+        _fix(examination, Path(args.fix).expanduser(), languages)
 
 
 def _of_languages(specs: str, data) -> str:
@@ -139,34 +138,34 @@ def _of_languages(specs: str, data) -> str:
     return ",".join(kept)
 
 
-def _check_outputs(given, languages) -> None:
+def _check_outputs(args, languages) -> None:
     """Refuses, before anything is read, what could not be written at the end."""
     for flag in ("reverse", "contrast"):
-        if getattr(given, flag) and not given.workdir:
+        if getattr(args, flag) and not args.workdir:
             raise UserError(
                 f"--{flag} compares with a run; name that one by --workdir, too"
             )
-    if given.fix == "":
+    if args.fix == "":
         raise UserError("--fix is empty; want the PREFIX of the files to write")
-    if given.fix:
-        check_prefix(Path(given.fix).expanduser(), languages)
-    if given.html is not None:
-        check_page("html", Path(given.html).expanduser())
+    if args.fix:
+        check_prefix(Path(args.fix).expanduser(), languages)
+    if args.html is not None:
+        check_page("html", Path(args.html).expanduser())
 
 
-def _scores(given, languages):
-    if not given.workdir:
+def _scores(args, languages):
+    if not args.workdir:
         return None
     from t2t_jax.tools.doctor.model_scores import ModelScores
 
-    return ModelScores(given.workdir, given.reverse, given.contrast, languages)
+    return ModelScores(args.workdir, args.reverse, args.contrast, languages)
 
 
-def _vocabulary(given, task, corpora, scores):
+def _vocabulary(args, task, corpora, scores):
     """The tokenizer whose tokens are counted: the run's, the config's, or a new one."""
     if scores:
         return scores.model.vocabulary
-    if given.pieces:
+    if args.pieces:
         return task.vocabulary(corpora)  # cached for `main`
     data = task.data()
     exists = data.tokenizer and (data.joint_vocabulary or data.source_tokenizer)

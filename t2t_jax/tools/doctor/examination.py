@@ -114,8 +114,8 @@ class Examination:
                 odds.append(view.log_odds_p.astype(np.float16))
                 self.histograms.add(view)
                 if self.options.scores:
-                    found = self.options.scores.score(view.pairs)
-                    for name, score_p in found.items():
+                    chunk_scores = self.options.scores.score(view.pairs)
+                    for name, score_p in chunk_scores.items():
                         scores.setdefault(name, []).append(score_p)
                 first += len(view)
                 progress.add(len(view))
@@ -171,14 +171,14 @@ class Examination:
             self._accuse_late(name, place, float(score_p[place]), note)
 
     def _find_stretches(self) -> None:
-        found = find_stretches(self._odds_p, self.sizes)
-        pairs = self.lines(wanted_lines(found))
+        stretches = find_stretches(self._odds_p, self.sizes)
+        pairs = self.lines(wanted_lines(stretches))
 
         def log_odds(pairs: list[Pair]) -> np.ndarray:
             return self.known.relatedness.log_odds_p(View(pairs))
 
         self.stretches: list[Stretch] = []
-        for stretch in found:
+        for stretch in stretches:
             bounds = self.bounds(stretch.begin)
             stretch = with_offset(stretch, pairs, bounds, log_odds)
             self.stretches.append(stretch)
@@ -203,19 +203,19 @@ class Examination:
 
     def lines(self, places: Iterable[int]) -> dict[int, Pair]:
         """Reads the pairs at some places of the text; leaves out places beyond it."""
-        wanted = np.array(sorted(p for p in places if 0 <= p < len(self)), np.int64)
-        found: dict[int, Pair] = {}
-        if not len(wanted):
-            return found
+        rows = np.array(sorted(p for p in places if 0 <= p < len(self)), np.int64)
+        pairs: dict[int, Pair] = {}
+        if not len(rows):
+            return pairs
         first = 0
         for chunk in read_chunks(self.corpora, self.options.chunk):
             end = first + len(chunk.pairs)
-            here = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, end)]
-            found |= {int(p): chunk.pairs[p - first] for p in here}
+            here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
+            pairs |= {int(p): chunk.pairs[p - first] for p in here}
             first = end
-            if len(found) == len(wanted):
+            if len(pairs) == len(rows):
                 break
-        return found
+        return pairs
 
     def reasons(self) -> Iterator[tuple[int, list[tuple[str, str]]]]:
         """Yields (place, [(rule, note), ...]) of the pairs to be dropped, in order."""
@@ -268,16 +268,16 @@ def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch
       log_odds_p: of each pair of all corpora.
       sizes: the pairs of each corpus; no stretch crosses into the next.
     """
-    found, first = [], 0
+    stretches, first = [], 0
     for size in sizes:
-        found += _in_corpus(log_odds_p[first : first + size], first)
+        stretches += _in_corpus(log_odds_p[first : first + size], first)
         first += size
-    strongest = sorted(found, key=lambda s: (-s.evidence, s.begin))[:MOST]
+    strongest = sorted(stretches, key=lambda s: (-s.evidence, s.begin))[:MOST]
     return sorted(strongest)
 
 
 def _in_corpus(log_odds_p: np.ndarray, first: int) -> list[Stretch]:
-    found = []
+    stretches = []
     total = best = 0.0
     begin = end = 0
     # Behind the last line, evidence that closes an open stretch.
@@ -290,9 +290,9 @@ def _in_corpus(log_odds_p: np.ndarray, first: int) -> list[Stretch]:
             best, end = total, place + 1
         if (best and total < best - EVIDENCE) or not total:
             if best >= EVIDENCE and end - begin >= LEAST:
-                found.append(Stretch(first + begin, first + end, best))
+                stretches.append(Stretch(first + begin, first + end, best))
             total = best = 0.0
-    return found
+    return stretches
 
 
 def wanted_lines(stretches: Sequence[Stretch]) -> set[int]:

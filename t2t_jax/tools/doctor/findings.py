@@ -26,7 +26,7 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
       examination: the text.
       languages: source and target, for headings.
     """
-    known, total = examination.known, len(examination)
+    knowledge, total = examination.known, len(examination)
     dropped = int(examination.dropped_p.sum())
     pairs = examination.lines(_shown_places(examination))
     content = {
@@ -37,7 +37,7 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
             for corpus, size in zip(examination.corpora, examination.sizes, strict=True)
         ],
         "pairs": total,
-        "sampled": known.sampled,
+        "sampled": knowledge.sampled,
         "accused": int((examination.mask_p > 0).sum()),
         "dropped": dropped,
         "dropped_share": dropped / max(1, total),
@@ -136,17 +136,18 @@ def _stretch(stretch, examination: Examination) -> dict:
 
 def _statistics(examination: Examination) -> list[dict]:
     """Named figures of the text: [{name, value, unit}]."""
-    known = examination.known
+    knowledge = examination.known
+    lengths = knowledge.lengths
     rows = [
-        ("target characters for one of the source, median", known.lengths.ratio, ""),
-        ("its spread (Gale and Church's s)", known.lengths.deviation, ""),
+        ("target characters for one of the source, median", lengths.ratio, ""),
+        ("its spread (Gale and Church's s)", lengths.deviation, ""),
     ]
-    for name, spread in zip(("source", "target"), known.log_length, strict=True):
+    for name, spread in zip(("source", "target"), knowledge.log_length, strict=True):
         median = float(np.exp(spread.middle))
         rows.append((f"characters of a {name} line, median", median, ""))
-    if known.pieces:
+    if knowledge.pieces:
         for name, (pieces, odd, words) in zip(
-            ("source", "target"), known.pieces.totals.tolist(), strict=True
+            ("source", "target"), knowledge.pieces.totals.tolist(), strict=True
         ):
             rows.append((f"tokens a word, {name}", pieces / max(1, words), ""))
             rows.append(

@@ -75,8 +75,10 @@ def _load(workdir, flag: str, languages: tuple[str, str]) -> Translator | None:
 
 
 def _entropies(model: Translator, pairs: Sequence[Pair]) -> np.ndarray:
-    found = []
+    entropies = []
     for first in range(0, len(pairs), BATCH):
         scores = model.score(pairs[first : first + BATCH], warn=False)
-        found += [-score.log_prob / max(1, len(score.log_probs)) for score in scores]
-    return np.array(found, np.float32)
+        entropies += [
+            -score.log_prob / max(1, len(score.log_probs)) for score in scores
+        ]
+    return np.array(entropies, np.float32)

@@ -34,14 +34,14 @@ class Lexicon:
     """
 
     def __init__(self, pairs: Sequence[tuple[Words, Words]]):
-        chosen, numbers, counts = _content_words(pairs)
+        numbered_pairs, numbers, counts = _content_words(pairs)
         self.weights = [
             {w: math.log(len(pairs) / c) for w, c in count.items() if c >= LEAST}
             for count in counts
         ]
         self.translations: tuple[dict[str, set[str]], ...] = {}, {}
         names = [list(of_side) for of_side in numbers]
-        for s, t in zip(*_translations(chosen, len(names[1])), strict=True):
+        for s, t in zip(*_translations(numbered_pairs, len(names[1])), strict=True):
             source, target = names[0][s], names[1][t]
             self.translations[0].setdefault(source, set()).add(target)
             self.translations[1].setdefault(target, set()).add(source)
@@ -55,10 +55,10 @@ class Lexicon:
         """
         shared, nats = {*source} & {*target}, []
         for side, (words, opposite) in enumerate(((source, target), (target, source))):
-            for found in self.split(words, opposite, side):
+            for group in self.split(words, opposite, side):
                 # Exact: the order within a set differs from process to process.
-                nats.append(math.fsum(self.weights[side][word] for word in found))
-                shared -= found
+                nats.append(math.fsum(self.weights[side][word] for word in group))
+                shared -= group
         return *nats, len(shared)
 
     def split(
@@ -72,13 +72,13 @@ class Lexicon:
           side: that of `words`: 0 the source, 1 the target.
         """
         translations, others = self.translations[side], {*opposite}
-        known = {*words} & translations.keys()
-        found = {
+        in_lexicon = {*words} & translations.keys()
+        translated = {
             word
-            for word in known
+            for word in in_lexicon
             if word in others or not translations[word].isdisjoint(others)
         }
-        return found, known - found
+        return translated, in_lexicon - translated
 
 
 def _content_words(pairs):
@@ -97,7 +97,7 @@ def _content_words(pairs):
         # In alphabetical order: the order within a set differs from run to run.
         kept = sorted(w for w, c in count.items() if c >= LEAST and w not in frequent)
         numbers.append({w: n for n, w in enumerate(kept)})
-    chosen = [
+    numbered_pairs = [
         tuple(
             np.array(sorted({of[w] for w in words if w in of}), np.int64)
             for words, of in zip(pair, numbers, strict=True)
@@ -105,15 +105,15 @@ def _content_words(pairs):
         for pair in pairs
     ]
     # Every n-th pair, and not the first ones: they may be of one domain.
-    cells = sum(len(s) * len(t) for s, t in chosen)
-    return chosen[:: max(1, -(-cells // CELLS))], numbers, counts
+    cells = sum(len(s) * len(t) for s, t in numbered_pairs)
+    return numbered_pairs[:: max(1, -(-cells // CELLS))], numbers, counts
 
 
-def _translations(chosen, targets: int) -> tuple[list[int], list[int]]:
+def _translations(numbered_pairs, targets: int) -> tuple[list[int], list[int]]:
     """Learns both directions; returns the numbers of words that translate."""
-    if not chosen:
+    if not numbered_pairs:
         return [], []
-    learned = learn_both_ways(chosen, targets, ITERATIONS)
+    learned = learn_both_ways(numbered_pairs, targets, ITERATIONS)
     probable = np.maximum(learned.forward_k, learned.backward_k) >= PROBABLE
     kept = probable & (np.bincount(learned.type_c) >= LEAST)
     return learned.source_k[kept].tolist(), learned.target_k[kept].tolist()

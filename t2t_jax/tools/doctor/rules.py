@@ -27,10 +27,10 @@ class Rule:
     check: Callable | None
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    def accuse(self, view: View, known, limits) -> dict[int, tuple[float, str]]:
+    def accuse(self, view: View, knowledge, limits) -> dict[int, tuple[float, str]]:
         """Applies the check; returns the most severe (severity, note) of each place."""
         worst: dict[int, tuple[float, str]] = {}
-        for place, severity, note in self.check(view, known, limits):
+        for place, severity, note in self.check(view, knowledge, limits):
             if place not in worst or worst[place][0] < severity:
                 worst[place] = severity, note
         return worst
@@ -232,12 +232,12 @@ def with_limits(changes: Sequence[str]) -> dict[str, dict[str, float]]:
       UserError: no such rule or limit, or not a number.
     """
     limits = {name: dict(rule.limits) for name, rule in RULES.items()}
-    known = [f"{name}.{limit}" for name in limits for limit in limits[name]]
+    names = [f"{name}.{limit}" for name in limits for limit in limits[name]]
     for change in changes:
         name, _, value = change.partition("=")
-        if name not in known:
+        if name not in names:
             raise UserError(
-                f"--limit={change}: no such limit{did_you_mean(name, known)}"
+                f"--limit={change}: no such limit{did_you_mean(name, names)}"
             )
         rule, _, limit = name.partition(".")
         try:
@@ -260,17 +260,17 @@ def dropping(changes: str) -> set[str]:
     Raises:
       UserError: no such rule.
     """
-    chosen = {name for name, rule in RULES.items() if rule.drops}
+    dropped = {name for name, rule in RULES.items() if rule.drops}
     for change in filter(None, map(str.strip, changes.split(","))):
         name = change.lstrip("+-")
         if name == "none":
-            chosen = set()
+            dropped = set()
         elif name not in RULES:
             raise UserError(
                 f"--drop={changes}: no such rule{did_you_mean(name, NAMES)}"
             )
         elif change[0] == "-":
-            chosen.discard(name)
+            dropped.discard(name)
         else:
-            chosen.add(name)
-    return chosen
+            dropped.add(name)
+    return dropped

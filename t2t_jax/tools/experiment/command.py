@@ -110,7 +110,7 @@ def _given_name() -> str:
 
 
 def main(argv):
-    given = flags.FLAGS
+    args = flags.FLAGS
     if len(argv) < 2:
         raise UserError(
             "name an experiment "
@@ -124,21 +124,21 @@ def main(argv):
         experiment = define_experiment(module, request.parameters)
         return with_changes(experiment, request.changes)
 
-    if given.dry_run:
-        rows = select(define(request).rows, given.rows)
-        print(estimates.dry_run(rows, given.slice, given.measure))
+    if args.dry_run:
+        rows = select(define(request).rows, args.rows)
+        print(estimates.dry_run(rows, args.slice, args.measure))
         return
     folder = _folder(Path(argv[1]).stem)
-    named = [parameter for parameter in request.parameters if given[parameter].present]
-    experiment = freeze(folder, request, named, define, given.replan)
+    named = [parameter for parameter in request.parameters if args[parameter].present]
+    experiment = freeze(folder, request, named, define, args.replan)
     _run(experiment, folder)
 
 
 def _run(experiment: Experiment, folder: Path) -> None:
     """Runs the rows of --rows, and makes the tables after each."""
-    given = flags.FLAGS
+    args = flags.FLAGS
     queue = Queue(folder.parent, experiment.rows)
-    rows = select(experiment.rows, given.rows)
+    rows = select(experiment.rows, args.rows)
 
     def report() -> str:
         results = read_results(experiment.rows, queue.runs)
@@ -150,10 +150,10 @@ def _run(experiment: Experiment, folder: Path) -> None:
         report()
         say(status(queue, joining=True))
 
-    if not given.report:
+    if not args.report:
         say(status(queue, joining=True))
         try:
-            queue.run(rows, given.retry, given.wait, after_each_run)
+            queue.run(rows, args.retry, args.wait, after_each_run)
         except KeyboardInterrupt:
             say(status(queue))
             raise
@@ -167,15 +167,15 @@ def _run(experiment: Experiment, folder: Path) -> None:
 
 def _folder(name: str) -> Path:
     """The folder of the plan and its tables, in --workdir."""
-    given = flags.FLAGS
-    if not given.workdir:
+    args = flags.FLAGS
+    if not args.workdir:
         raise UserError("--workdir is missing; name a folder for the runs and tables")
-    if "://" in given.workdir:
+    if "://" in args.workdir:
         raise UserError(
-            f"--workdir={given.workdir}: experiments need a folder on a disk, as a "
+            f"--workdir={args.workdir}: experiments need a folder on a disk, as a "
             "bucket has no locks; copy it to the bucket afterwards"
         )
-    folder = Path(given.workdir) / (given.name or name)
+    folder = Path(args.workdir) / (args.name or name)
     if folder.name in (RUNS, LEASES):
         raise UserError(
             f"{folder} is not for tables, as all experiments share it; give another "
@@ -186,21 +186,21 @@ def _folder(name: str) -> Path:
 
 def _request(name: str, defaults: Mapping[str, Any]) -> Request:
     """Reads the flags."""
-    given = flags.FLAGS
+    args = flags.FLAGS
     changes = {
-        field: functools.reduce(operator.getitem, field.split("."), given.config)
+        field: functools.reduce(operator.getitem, field.split("."), args.config)
         for field in given_fields(sys.argv[1:])
     }
-    parameters = {name: given[name].value for name in defaults}
+    parameters = {name: args[name].value for name in defaults}
     return Request(name, parameters, changes, dict(ideas.imported))
 
 
 FOLDER = "experiments"
 
 
-def load(given: str) -> ModuleType:
+def load(name: str) -> ModuleType:
     """Imports an experiment's file: `table3`, or `experiments/mine.py`."""
-    file = importable(given, FOLDER, "experiment", given)
+    file = importable(name, FOLDER, "experiment", name)
     module = import_file(file, f"{FOLDER}.{file.stem}")
     if not callable(getattr(module, "get_experiment", None)):
         raise UserError(
@@ -246,9 +246,11 @@ def meanings(module: ModuleType) -> dict[str, str]:
 
 def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Experiment:
     """Calls `get_experiment`; leaves out arguments that it does not have any more."""
-    known = arguments.keys() & parameters(module)
+    accepted = arguments.keys() & parameters(module)
     try:
-        experiment = module.get_experiment(**{name: arguments[name] for name in known})
+        experiment = module.get_experiment(
+            **{name: arguments[name] for name in accepted}
+        )
     except ValueError as e:
         raise UserError(f"{Path(module.__file__).stem}: {e}") from e
     if not isinstance(experiment, Experiment):

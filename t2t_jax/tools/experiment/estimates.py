@@ -91,7 +91,7 @@ class _Costs:
 
     def __init__(self, measure: bool):
         self._measure = measure
-        self._known: dict[tuple, RunCost] = {}
+        self._costs: dict[tuple, RunCost] = {}
         self._dtypes: set[str] = set()  # of the products of those models
 
     def of(self, config: Config, name: str) -> RunCost:
@@ -101,11 +101,11 @@ class _Costs:
         trained = train.accumulate, train.loss, train.optimizer, train.freeze
         trained += train.ema_decay, train.options
         key = same, config.data, config.mesh, config.task, *trained
-        if key not in self._known:
+        if key not in self._costs:
             what = "measuring" if self._measure else "forecasting"
             with waiting(f"{what} {name}"):
-                self._known[key] = self._estimate(config)
-        return self._known[key]
+                self._costs[key] = self._estimate(config)
+        return self._costs[key]
 
     def _estimate(self, config: Config) -> RunCost:
         model = build(config.model, *task_of(config).vocab_sizes)

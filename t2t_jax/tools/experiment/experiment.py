@@ -257,7 +257,7 @@ class Request:
 
 def freeze(
     folder: Path,
-    given: Request,
+    requested: Request,
     named: Collection[str],
     define: Callable[[Request], Experiment],
     replan: bool = False,
@@ -266,8 +266,8 @@ def freeze(
 
     Args:
       folder: of the experiment.
-      given: what the command line asks for. If there is a plan, what it leaves out is
-        as it was when the plan was made.
+      requested: what the command line asks for. If there is a plan, what it leaves out
+        is as it was when the plan was made.
       named: the parameters that the command line names; the others have defaults.
       define: defines the experiment as its file does now.
       replan: makes a new plan; the old one is kept as `plan.1.json`, and so on. Runs
@@ -284,17 +284,17 @@ def freeze(
                     "plan with --replan: runs that it shares with the old one are not "
                     "repeated"
                 ) from None
-            _check_request(file, plan, given, named)
+            _check_request(file, plan, requested, named)
             names = [field.name for field in dataclasses.fields(Request)]
             request = {name: plan[name] for name in names}
             experiment = define(Request(**request))
             _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
             rows = [_decoded(row) for row in plan["rows"]]
             return dataclasses.replace(experiment, rows=rows)
-        experiment = define(given)
+        experiment = define(requested)
         if file.exists():
             keep_earlier(file)
-        content = dataclasses.asdict(given) | {
+        content = dataclasses.asdict(requested) | {
             "t2t_jax": __version__,
             "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
             "rows": [_encoded(row) for row in experiment.rows],

@@ -177,14 +177,14 @@ def _report_blocked(todo: Sequence[Task], missing: Collection[str]) -> None:
 def select(rows: Sequence[Row], patterns: str) -> list[Row]:
     """The rows that --rows names, separated by commas, with `*` and `?`; empty: all."""
     names = [row.name for row in rows]
-    given = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
-    for pattern in given:
+    globs = [p for p in map(str.strip, patterns.split(",")) if p] or ["*"]
+    for pattern in globs:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise UserError(
                 f"--rows={pattern}: no such row{did_you_mean(pattern, names)} "
                 f"(rows: {', '.join(names)})"
             )
-    return [row for row in rows if any(fnmatchcase(row.name, p) for p in given)]
+    return [row for row in rows if any(fnmatchcase(row.name, p) for p in globs)]
 
 
 # These errors of a disk would fail every row, so they end the process instead.

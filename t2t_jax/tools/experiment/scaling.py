@@ -44,9 +44,9 @@ class Runs(NamedTuple):
     loss: np.ndarray
     flops: np.ndarray
 
-    def subset(self, chosen: np.ndarray) -> "Runs":
+    def subset(self, index: np.ndarray) -> "Runs":
         """The runs that an index or a mask chooses."""
-        return Runs(*(values[chosen] for values in self))
+        return Runs(*(values[index] for values in self))
 
     @property
     def flops_per_product(self) -> np.ndarray:
@@ -406,12 +406,12 @@ def _simple_laws(runs: Runs) -> str:
     most_d = np.isclose(runs.tokens, runs.tokens.max(), rtol=0.05)
     most_n = runs.parameters == runs.parameters.max()
     texts = []
-    for text, sizes, chosen in (
+    for text, sizes, mask in (
         ("L(N) = c N^-a of the longest runs", runs.parameters, most_d),
         ("L(D) = c D^-a of the largest models", runs.tokens, most_n),
     ):
         try:
-            law = power_law(sizes[chosen], runs.loss[chosen])
+            law = power_law(sizes[mask], runs.loss[mask])
         except ValueError as e:  # too few runs
             texts.append(f"{text}: {e}.")
             continue
@@ -456,9 +456,9 @@ def _curves(runs: Runs, x: np.ndarray, held: np.ndarray) -> dict[str, tuple]:
     """Observed losses by `x`, one curve for each value of `held`, in millions."""
     curves = {}
     for value in np.unique(_groups(held)):
-        chosen = np.flatnonzero(_groups(held) == value)
-        chosen = chosen[np.argsort(x[chosen])]
-        curves[f"{value / 1e6:.2g}"] = (x[chosen], runs.loss[chosen])
+        index = np.flatnonzero(_groups(held) == value)
+        index = index[np.argsort(x[index])]
+        curves[f"{value / 1e6:.2g}"] = (x[index], runs.loss[index])
     return curves
 
 

@@ -305,8 +305,8 @@ def _comparable(results: Results) -> list[str]:
             # A number before the ending is that of earlier scores of the set.
             sets = [f.stem for f in files if not f.stem.rpartition(".")[2].isdigit()]
             scores = {name: run.scores(name) for name in sets}
-            known = {n: s for n, s in scores.items() if "compare_with" in s}
-            lines |= dict.fromkeys(comparisons(known))
+            comparable = {n: s for n, s in scores.items() if "compare_with" in s}
+            lines |= dict.fromkeys(comparisons(comparable))
     return list(lines)
 
 
@@ -353,8 +353,8 @@ def number_text(column: str, value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     # With the digits that were given, and those that JSON drops: 5.00 is stored as 5.0.
-    given = len(f"{value:.6g}".partition(".")[2])
-    return f"{value:.{max(given, _PRINTED.get(_key(column), 0))}f}"
+    digits = len(f"{value:.6g}".partition(".")[2])
+    return f"{value:.{max(digits, _PRINTED.get(_key(column), 0))}f}"
 
 
 def mean_text(column: str, mean: float, deviation: float) -> str:

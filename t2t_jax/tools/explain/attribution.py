@@ -101,7 +101,7 @@ def attribute(
     """
     source, target = pair
     count, s, t = len(positions), len(source), len(target)
-    found = Attribution(
+    attribution = Attribution(
         np.array(positions, np.int32),
         *(np.zeros((count, *sides), np.float32) for sides in ((), (s,), (t,), ())),
     )
@@ -123,11 +123,11 @@ def attribute(
         for place, n in enumerate(numbers):
             log_prob, source_s, read_t = (x[place] for x in of_rows)
             position = positions[n]
-            found.log_probs[n] = log_prob
-            found.source[n] = source_s[:s]
-            found.start[n] = read_t[0]
-            found.target[n, :position] = read_t[1 : position + 1]
-    return found
+            attribution.log_probs[n] = log_prob
+            attribution.source[n] = source_s[:s]
+            attribution.start[n] = read_t[0]
+            attribution.target[n, :position] = read_t[1 : position + 1]
+    return attribution
 
 
 @program("definition")

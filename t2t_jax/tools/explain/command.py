@@ -66,15 +66,15 @@ def define_flags():
 
 
 def main(argv):
-    given = flags.FLAGS
-    output = Path(given.output).expanduser()
+    args = flags.FLAGS
+    output = Path(args.output).expanduser()
     check_page("output", output)
-    lines, targets = _lines(argv, given), None
-    if given.target is not None:
-        targets = [given.target]
-    elif given.targets is not None:
-        targets = _read(given.targets, "targets")
-    places = workdirs_of(given)
+    lines, targets = _lines(argv, args), None
+    if args.target is not None:
+        targets = [args.target]
+    elif args.targets is not None:
+        targets = _read(args.targets, "targets")
+    places = workdirs_of(args)
     places = [places] if isinstance(places, str) else places
     if len(places) > 2:
         raise UserError(
@@ -82,11 +82,11 @@ def main(argv):
             "by side"
         )
     explained = [
-        _explain(place, name, lines, targets, given)
+        _explain(place, name, lines, targets, args)
         for place, name in zip(places, _names(places), strict=True)
     ]
     explanation = functools.reduce(Explanation.beside, explained)
-    explanation.save(output, given.title)
+    explanation.save(output, args.title)
     size = output.stat().st_size
     many = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
     say(f"{output}: {many}, {size / 1e3:,.0f} kB")
@@ -94,17 +94,19 @@ def main(argv):
         say("the page is large; browsers may be slow with it: explain fewer lines")
 
 
-def _lines(argv: list[str], given: flags.FlagValues) -> list[str]:
+def _lines(argv: list[str], args: flags.FlagValues) -> list[str]:
     """The sentences to explain: the argument, or the lines of --input."""
-    if (len(argv) > 1) == (given.input is not None):
+    if (len(argv) > 1) == (args.input is not None):
         raise UserError("want either a sentence in quotes or --input=FILE, one of them")
     for flag, needed in (("target", None), ("targets", "input")):
-        if given[flag].value is not None and (given.input is None) == bool(needed):
-            wanted = "--input" if needed else "a single sentence; want --targets=FILE"
-            raise UserError(f"--{flag} goes with {wanted}")
-    if given.input is None:
+        if args[flag].value is not None and (args.input is None) == bool(needed):
+            requirement = (
+                "--input" if needed else "a single sentence; want --targets=FILE"
+            )
+            raise UserError(f"--{flag} goes with {requirement}")
+    if args.input is None:
         return [argv[1]]
-    return _read(given.input, "input")
+    return _read(args.input, "input")
 
 
 def _read(name: str, flag: str) -> list[str]:
@@ -131,11 +133,11 @@ def _explain(
     name: str,
     lines: list[str],
     targets: list[str] | None,
-    given: flags.FlagValues,
+    args: flags.FlagValues,
 ) -> Explanation:
     """Explains the lines with the model of one workdir."""
-    translator = Translator.load(place, given.checkpoint, given.dtype)
-    task, translator = chosen_task(translator, given)
+    translator = Translator.load(place, args.checkpoint, args.dtype)
+    task, translator = chosen_task(translator, args)
     task.check_sources(lines)
     if (groups := translator.config.decode.groups) > 1:
         say(f"{place} has a beam of {groups} groups; the page shows the plain beam")
@@ -144,23 +146,23 @@ def _explain(
         translator,
         lines,
         targets,
-        nbest=given.nbest,
-        prefix=given.prefix,
-        must=given.must or (),
-        must_not=given.must_not or (),
-        alternatives=given.alternatives,
+        nbest=args.nbest,
+        prefix=args.prefix,
+        must=args.must or (),
+        must_not=args.must_not or (),
+        alternatives=args.alternatives,
         name=name,
-        **search_flags(given),
+        **search_flags(args),
     )
     return explanation.with_passport((*_scores(place), ("code", _code())))
 
 
 def _scores(place: str) -> list[tuple[str, str]]:
     """The BLEU of the workdir's test sets."""
-    found = sorted(stored_scores(Workdir.open(place)).items())
+    sets = sorted(stored_scores(Workdir.open(place)).items())
     return [
         (f"BLEU of {name}", f"{scores['bleu']:.2f}, {scores['signature']}")
-        for name, scores in found
+        for name, scores in sets
         if "bleu" in scores and "signature" in scores
     ]
 

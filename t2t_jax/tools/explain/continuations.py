@@ -60,7 +60,7 @@ def likely_alternatives(
     never = never_generated(
         vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
     )
-    found = [
+    alternatives = [
         Alternative(t, int(token), float(log_prob))
         for t in range(forced, len(ids))
         for token, log_prob in zip(
@@ -70,7 +70,7 @@ def likely_alternatives(
         )
         if log_prob >= np.log(LEAST) and token != ids[t] and token not in never
     ]
-    return sorted(found, key=lambda each: -each.log_prob)[:at_most]
+    return sorted(alternatives, key=lambda each: -each.log_prob)[:at_most]
 
 
 def continuations(
@@ -108,11 +108,11 @@ def continuations(
         for each in alternatives
     ]
     sources = [source] * len(prefixed)
-    found = decode_batch(
+    translations = decode_batch(
         model.search, sources, prefixed, vocabulary, model.phrases, model.decode
     )
     return [
         Continuation(each.position, each.token, best)
-        for each, (best, *_) in zip(alternatives, found, strict=True)
+        for each, (best, *_) in zip(alternatives, translations, strict=True)
         if best != NOTHING
     ]

@@ -52,7 +52,7 @@ def distributions(
     Args:
       members: an ensemble predicts with the mean of their probabilities.
     """
-    found: list[Distribution | None] = [None] * len(pairs)
+    results: list[Distribution | None] = [None] * len(pairs)
     compute = partial(
         target_distributions,
         tuple(member.parameters for member in members),
@@ -65,8 +65,8 @@ def distributions(
     ):
         for place, row in enumerate(rows):
             length = len(pairs[row][1])
-            found[row] = Distribution(*(x[place, :length] for x in of_rows))
-    return found
+            results[row] = Distribution(*(x[place, :length] for x in of_rows))
+    return results
 
 
 @program("definitions")
@@ -125,7 +125,7 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
     Raises:
       UserError: the model has no layers that the output layer can read.
     """
-    found: list[Lens | None] = [None] * len(pairs)
+    results: list[Lens | None] = [None] * len(pairs)
     compute = partial(
         layer_distributions,
         member.parameters,
@@ -144,13 +144,13 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
         for place, row in enumerate(rows):
             of_row = [x[place, :, : len(pairs[row][1])] for x in of_rows]
             layers = Distribution(*of_row)
-            found[row] = Lens(
+            results[row] = Lens(
                 layers.top_ids,
                 np.exp(layers.top_log_probs),
                 np.exp(layers.log_probs),
                 layers.rank,
             )
-    return found
+    return results
 
 
 @program("definition")
@@ -175,5 +175,5 @@ def layer_distributions(
         shapes = jax.eval_shape(describe, last_btd)
         return jax.tree.map(lambda x: jnp.zeros((x.shape[0], 0, *x.shape[1:])), shapes)
     # One layer after another: logits of all layers may exceed the memory.
-    found = jax.lax.map(describe, jnp.stack(trace.outputs))
-    return jax.tree.map(lambda x: x.swapaxes(0, 1), found)
+    by_layer = jax.lax.map(describe, jnp.stack(trace.outputs))
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), by_layer)

@@ -154,13 +154,13 @@ def _sentence(
         reference,
     )
     batch_of_one = Hypotheses(*(leaf[None] for leaf in tree.result))
-    found = next(to_text(batch_of_one, vocabulary))[0]
-    if not found.tokens:
+    translation = next(to_text(batch_of_one, vocabulary))[0]
+    if not translation.tokens:
         raise UserError(
             f"line {number} has no translation that meets its constraints; change "
             "prefix, must or must_not"
         )
-    targets = {"translation": found}
+    targets = {"translation": translation}
     if reference is not None:
         ended, unknown = reference[-1] == vocabulary.eos, float("nan")
         tokens = tuple(reference)
@@ -169,7 +169,7 @@ def _sentence(
     score = None
     if reference is not None:
         log_prob = readings[-1].hypothesis.log_prob
-        score = judge_reference(tree, log_prob, found.score, vocabulary)
+        score = judge_reference(tree, log_prob, translation.score, vocabulary)
     own, read = vocabulary.source, read_of(model, source)
     return ExplainedSentence(
         source=line,

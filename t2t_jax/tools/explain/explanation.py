@@ -407,15 +407,17 @@ def _attention(payload: Payload, reading: Reading) -> dict[str, Any]:
     if isinstance(reading.maps, Missing):
         missing = {"missing": reading.maps.why}
         return dict.fromkeys(("encoder", "decoder", "cross"), missing)
-    found = {}
+    content = {}
     for name in ("encoder", "decoder", "cross"):
         weights = getattr(reading.maps, name)
         if not len(weights):
-            found[name] = {"missing": f"This model has no {_SIDES[name]}."}
+            content[name] = {"missing": f"This model has no {_SIDES[name]}."}
             continue
         heads = reading.heads[name]
-        found[name] = heads._asdict() | {"weights": payload.add(weights, scale=WEIGHT)}
-    return found
+        content[name] = heads._asdict() | {
+            "weights": payload.add(weights, scale=WEIGHT)
+        }
+    return content
 
 
 _SIDES = {

@@ -121,15 +121,15 @@ def cover(source: Words, target: Words, maps: AttentionMaps) -> Coverage:
     layer = alignment_layer(len(maps.cross))
     weights_ts = maps.cross[layer].mean(axis=0)
     weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)
-    found = links(weights_ji, target.of_piece)
+    word_links = links(weights_ji, target.of_piece)
     coverage_i = weights_ji.sum(axis=0)
     by_source: list[list[int]] = [[] for _ in coverage_i]
-    for i, j in found:
+    for i, j in word_links:
         by_source[i].append(j)
     return Coverage(
         layer,
         weights_ji,
-        found,
+        word_links,
         coverage_i,
         [i for i, js in enumerate(by_source) if not js and coverage_i[i] < DROPPED],
         [i for i, js in enumerate(by_source) if _repeats(js, target.texts)],

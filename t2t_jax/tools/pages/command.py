@@ -48,14 +48,14 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    output = Path(given.output).expanduser()
+    args = flags.FLAGS
+    output = Path(args.output).expanduser()
     _check_output(output)
-    patterns = [name.strip() for name in given.workdir.split(",") if name.strip()]
+    patterns = [name.strip() for name in args.workdir.split(",") if name.strip()]
     if not patterns:
-        raise UserError(f"--workdir={given.workdir!r} names no workdir")
+        raise UserError(f"--workdir={args.workdir!r} names no workdir")
     workdirs = [folder for pattern in patterns for folder in find_runs(pattern)]
-    content = _content(output.suffix.lower(), workdirs, given.x, given.smooth)
+    content = _content(output.suffix.lower(), workdirs, args.x, args.smooth)
     write_file(output, content)
 
 

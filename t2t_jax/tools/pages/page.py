@@ -187,7 +187,7 @@ def _as_function(name: str) -> str:
     exports = ", ".join(export[1] for export in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1 \2", source)
     body = _IMPORT.sub(
-        lambda found: f'const {found[1]} = modules["{_joined(name, found[2])}"];', body
+        lambda match: f'const {match[1]} = modules["{_joined(name, match[2])}"];', body
     )
     return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();'
 

@@ -120,12 +120,12 @@ def find_runs(pattern: str) -> list[str]:
     if not any(c in pattern for c in "*?"):
         return [pattern]
     top, rest = re.match(r"((?:[^*?/]*/)*)(.*)", pattern).groups()
-    found = sorted(
+    folders = sorted(
         str(file.parent) for file in locate(top or ".").glob(f"{rest}/{METRICS}")
     )
-    if not found:
+    if not folders:
         raise UserError(f"--workdir={pattern} matches no folder with a {METRICS}")
-    return found
+    return folders
 
 
 def _without_log(folder: epath.Path) -> UserError:
@@ -140,9 +140,9 @@ def _without_log(folder: epath.Path) -> UserError:
     if not folder.is_dir():
         return UserError(f"--workdir={folder} does not exist; want the folder of a run")
     for depth in ("*", "*/*"):
-        if found := len([*folder.glob(f"{depth}/{METRICS}")]):
+        if count := len([*folder.glob(f"{depth}/{METRICS}")]):
             return UserError(
-                f"{folder} is a folder of {found} runs and not a run; for all of them "
+                f"{folder} is a folder of {count} runs and not a run; for all of them "
                 f"in one picture give --workdir='{folder}/{depth}', for some their "
                 "folders, separated by commas"
             )

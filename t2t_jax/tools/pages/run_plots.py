@@ -239,16 +239,16 @@ def smoothed(values: Sequence[float], count: int) -> list[float]:
 
     Values that are nan stay nan, and do not count in the means of others.
     """
-    given = np.asarray(values, np.float64)
-    places = np.arange(len(given))
+    array = np.asarray(values, np.float64)
+    places = np.arange(len(array))
     reach = np.minimum(np.minimum(places, places[::-1]), count // 2)
-    finite = np.isfinite(given)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, given, 0.0))])
+    finite = np.isfinite(array)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, array, 0.0))])
     counts = np.concatenate([[0], np.cumsum(finite)])
     first, end = places - reach, places + reach + 1
     with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is finite
         means = (sums[end] - sums[first]) / (counts[end] - counts[first])
-    return np.where(finite & (reach > 0), means, given).tolist()
+    return np.where(finite & (reach > 0), means, array).tolist()
 
 
 def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:

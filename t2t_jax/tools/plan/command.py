@@ -42,14 +42,14 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    config = fields.from_config_dict(given.config)
-    if given.mesh:
-        config = fields.changed(config, "mesh", **parse_mesh(given.mesh))
-    result = plan(config, given.slice, measure=True, remedy=given.remedy)
-    print(json.dumps(result, indent=1) if given.json else page(result))
-    if given.picture:
-        picture(result, given.picture)
+    args = flags.FLAGS
+    config = fields.from_config_dict(args.config)
+    if args.mesh:
+        config = fields.changed(config, "mesh", **parse_mesh(args.mesh))
+    result = plan(config, args.slice, measure=True, remedy=args.remedy)
+    print(json.dumps(result, indent=1) if args.json else page(result))
+    if args.picture:
+        picture(result, args.picture)
     if not result["fits"]:
         raise UserError(refusal(result))
 

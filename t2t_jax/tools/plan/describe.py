@@ -122,8 +122,8 @@ def describe(config: Config | ConfigDict) -> dict:
     for part, size in zip(SEPARATE, task.vocab_sizes, strict=False):
         if task.predicts == "label" and not vocabularies:
             vocabularies.append((size, "config.task.options.labels, or the text"))
-        elif given := existing_tokenizer(data, part.tokenizer):
-            vocabularies.append((len(given), given.name))
+        elif tokenizer := existing_tokenizer(data, part.tokenizer):
+            vocabularies.append((len(tokenizer), tokenizer.name))
         else:
             vocabularies.append((size, f"config.data.{part.size}"))
     return _describe(config, vocabularies)
@@ -188,17 +188,17 @@ def beside_paper(config: Config) -> dict[str, dict]:
     defaults = {name: fields.default_of(name) for name in USUAL}
     usual = {name: (USUAL[name], value, value) for name, value in defaults.items()}
     compared = {}
-    given = PAPER | usual | of_task
+    facts = PAPER | usual | of_task
     if kind == "parsing":  # with what else the base model has
-        given = {
+        facts = {
             name: (section, base, base)
-            for name, (section, base, _) in given.items()
+            for name, (section, base, _) in facts.items()
             if name not in CHOSEN
         }
     elif kind != "translation":
-        given = {name: fact for name, fact in given.items() if fact[0][0] == "3"}
+        facts = {name: fact for name, fact in facts.items() if fact[0][0] == "3"}
     unused = _unused(config)
-    for name, (section, base, big) in given.items():
+    for name, (section, base, big) in facts.items():
         part, field = name.split(".")
         value = getattr(getattr(config, part), field)
         if name == "model.head_width":  # 0 means width / heads, as in the paper

@@ -32,17 +32,17 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
+    args = flags.FLAGS
     workdir, config_flags = _given_flags()
     if workdir and config_flags:
         raise UserError(
             f"both --workdir and --{config_flags[0]} are given, but a workdir has its "
             "own config; leave out one of them"
         )
-    if given.workdir == "":
+    if args.workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
-    result = describe_workdir(given.workdir) if workdir else describe(given.config)
-    if given.json:
+    result = describe_workdir(args.workdir) if workdir else describe(args.config)
+    if args.json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
     else:
         print(page(result))
@@ -53,8 +53,8 @@ def _given_flags() -> tuple[bool, list[str]]:
 
     Reads the command line itself, as it is called before the flags are parsed.
     """
-    given = [a for a in sys.argv[1:] if a.startswith("-")]
-    names = [argument.lstrip("-").partition("=")[0] for argument in given]
+    arguments = [a for a in sys.argv[1:] if a.startswith("-")]
+    names = [argument.lstrip("-").partition("=")[0] for argument in arguments]
     config_flags = [n for n in names if n.partition(".")[0] in ("config", "noconfig")]
     return "workdir" in names, config_flags
 

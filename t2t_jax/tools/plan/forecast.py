@@ -170,7 +170,7 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
     started = time.monotonic()
     parts = step_costs.state_bytes(steps)
     parts["batch"] = step_costs.bytes_on_device(batch)
-    known, arguments, flops, rows = sum(parts.values()), 0, 0.0, None
+    counted, arguments, flops, rows = sum(parts.values()), 0, 0.0, None
     lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     try:
         compiled = lowered.compile()
@@ -181,7 +181,7 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
         needed, temporaries_only = out_of_memory
         if temporaries_only:
             needed += step_costs.bytes_on_device((steps.shapes, steps.frozen, batch))
-        parts["temporary"] = needed - known
+        parts["temporary"] = needed - counted
     else:
         memory = compiled.memory_analysis()
         arguments = memory.argument_size_in_bytes
@@ -268,8 +268,8 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
         "flops": step_costs.step_flops(model, config, shape) | compiled["flops"],
     }
     result["fits"] = result["memory"]["needed"] <= result["memory"]["chip"]
-    known = result["collectives"] is not None
-    result["time"] = _time(result, chips) if known else None
+    has_collectives = result["collectives"] is not None
+    result["time"] = _time(result, chips) if has_collectives else None
     return result
 
 

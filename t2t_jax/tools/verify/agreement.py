@@ -130,8 +130,8 @@ def cached_error(small: SmallModel) -> float:
         module = nnx.merge(small.model.definition, parameters)
         memory = module.encode(source_bs, Tokens(segment_bs, position_bs))
 
-        def step(cache, given):
-            token_b, t = given
+        def step(cache, inputs):
+            token_b, t = inputs
             logits_bnv, cache = step_logits(module, memory, cache, token_b[:, None], t)
             return cache, logits_bnv[:, 0]
 
@@ -205,10 +205,10 @@ def beam(context: Context) -> Measured:
     tables = range(8 if context.full else 3)
     differing = compared = 0
     for alpha, penalty in (0.0, "none"), (0.6, "gnmt"), (1.0, "length"):
-        chosen = options._replace(alpha=alpha, penalty=penalty)
-        run = table_search(chosen)
+        variant = options._replace(alpha=alpha, penalty=penalty)
+        run = table_search(variant)
         for seed in tables:
-            wrong, outputs = search_differences(run, chosen, seed)
+            wrong, outputs = search_differences(run, variant, seed)
             differing, compared = differing + wrong, compared + outputs
     return all_equal(differing, compared, "outputs")
 

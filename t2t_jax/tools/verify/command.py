@@ -52,25 +52,25 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    if given.list:
+    args = flags.FLAGS
+    if args.list:
         print("\n".join(_listing(CHECKS)))
         return
-    if given.quick and given.full:
+    if args.quick and args.full:
         raise UserError("--quick and --full exclude each other; leave one out")
-    output = _output_file(given.output)
-    names = chosen(CHECKS, [name.strip() for name in given.only if name], given.full)
+    output = _output_file(args.output)
+    names = chosen(CHECKS, [name.strip() for name in args.only if name], args.full)
     machine = describe_machine()
     with tempfile.TemporaryDirectory(prefix="t2t_jax_verify_") as scratch:
-        context = Context(Path(scratch), given.workdir, given.full)
+        context = Context(Path(scratch), args.workdir, args.full)
         results = []
         for name in names:
             with waiting(f"checking {name}"):
                 results.append(run_check(name, CHECKS[name], context))
             _say_result(results[-1])
-    if not given.only:
+    if not args.only:
         results += left_out(CHECKS, names)
-    if given.json:
+    if args.json:
         print(json.dumps(as_json(results, machine), indent=1))
     else:
         print("\n".join(["", *table(results)]), flush=True)

@@ -56,8 +56,8 @@ def resume(context: Context) -> Measured:
     With --full it is killed three times.
     """
     whole = child_runs.baseline(context)
-    wanted = [5, 10, 15] if context.full else [10]
-    workdir, deaths = child_runs.child_runs(context).killed("killed", wanted)
+    steps = [5, 10, 15] if context.full else [10]
+    workdir, deaths = child_runs.child_runs(context).killed("killed", steps)
     if not deaths:
         raise Unavailable("each run came to its end before it could be killed")
     said = f"killed when the checkpoint of step {', '.join(map(str, deaths))} was there"
@@ -66,9 +66,11 @@ def resume(context: Context) -> Measured:
 
 def same_workdirs(whole: Path, other: Path, *details: str) -> Measured:
     """Compares checkpoints to the last bit, and metrics and files, without times."""
-    found = workdir_differences(whole, other)
+    differences = workdir_differences(whole, other)
     compared = sum(len(read(whole)) for read in COMPARED.values())
-    listed = [f"{thing}: {name}" for thing, names in found.items() for name in names]
+    listed = [
+        f"{thing}: {name}" for thing, names in differences.items() for name in names
+    ]
     measured = all_equal(len(listed), compared, "values", differences=listed[:100])
     return with_details(dataclasses.replace(measured, details=details), listed)
 
@@ -148,13 +150,13 @@ def meshes_of(count: int, full: bool) -> dict[str, MeshConfig]:
     only_data = {f"{count} data": MeshConfig(data=count)}
     if count % 2:
         return only_data
-    found = {f"{half} data x 2 fsdp": MeshConfig(data=half, fsdp=2)}
+    mesh_configs = {f"{half} data x 2 fsdp": MeshConfig(data=half, fsdp=2)}
     if full:
-        found |= only_data
+        mesh_configs |= only_data
     if full and count % 4 == 0:
         name = f"{quarter} data x 2 fsdp x 2 tensor"
-        found[name] = MeshConfig(data=quarter, fsdp=2, tensor=2)
-    return found
+        mesh_configs[name] = MeshConfig(data=quarter, fsdp=2, tensor=2)
+    return mesh_configs
 
 
 def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
@@ -211,12 +213,12 @@ def lines(context: Context) -> Measured:
     """
     translator = random_translator()
     texts = short_lines(40 if context.full else 16)
-    wanted = results(translator, texts, batch_size=64)
+    expected = results(translator, texts, batch_size=64)
     differing = compared = 0
     for order, batch_size in ways(len(texts), context.full):
-        found = results(translator, [texts[n] for n in order], batch_size)
+        actual = results(translator, [texts[n] for n in order], batch_size)
         differing += sum(
-            mine != wanted[n] for mine, n in zip(found, order, strict=True)
+            mine != expected[n] for mine, n in zip(actual, order, strict=True)
         )
         compared += len(order)
     return all_equal(differing, compared, "translations")
@@ -228,20 +230,22 @@ def ways(count: int, full: bool) -> list[tuple[list[int], int]]:
     Shuffled; each line among copies of a few others; some lines all alone.
     """
     random = np.random.default_rng(0)
-    found = [
+    orders = [
         (random.permutation(count).tolist(), 7),
         ([*range(count), *random.integers(0, count, 3 * count).tolist()], 64),
     ]
     alone = range(count) if full else range(0, count, max(1, count // 3))
-    return found + [([n], 1) for n in alone]
+    return orders + [([n], 1) for n in alone]
 
 
 def results(translator: Translator, texts: Sequence[str], batch_size: int) -> list:
     """The tokens and log-probabilities of all hypotheses of each line."""
-    found = translator.translate(texts, nbest=2, batch_size=batch_size, warn=False)
+    translations = translator.translate(
+        texts, nbest=2, batch_size=batch_size, warn=False
+    )
     return [
         [(h.text, [*h.tokens], h.log_prob, h.score) for h in each.hypotheses]
-        for each in found
+        for each in translations
     ]
 
 

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 def megabytes(field: str) -> float | None:
     """Memory of this process in MiB: `VmRSS` now, `VmHWM` at most; None if unknown."""
-    found = process_memory(field)
-    return None if found is None else found / 2**20
+    size = process_memory(field)
+    return None if size is None else size / 2**20
 
 
 class PeakMemory:
@@ -35,7 +35,7 @@ class PeakMemory:
         gc.collect()
         if device.platform == "cpu":
             _return_freed_memory()
-            self._known = _forget_peak()
+            self._peak_reset = _forget_peak()
             self._before = process_memory("VmRSS")
         else:
             stats = device.memory_stats() or {}
@@ -47,7 +47,7 @@ class PeakMemory:
         if self._before is None:
             return None
         if self._device.platform == "cpu":
-            peak = process_memory("VmHWM") if self._known else None
+            peak = process_memory("VmHWM") if self._peak_reset else None
         else:
             peak = (self._device.memory_stats() or {}).get("peak_bytes_in_use")
             if peak is not None and peak <= self._earlier:
@@ -76,8 +76,8 @@ def process_memory(field: str) -> int | None:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return None
-    found = re.search(rf"^{field}:\s*(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(rf"^{field}:\s*(\d+) kB", status, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
 def in_own_process(function: Callable[..., T], *arguments) -> T:

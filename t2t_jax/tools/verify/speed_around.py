@@ -159,9 +159,9 @@ def _decoded(
     spent = []
     for _ in range(2):  # the first one compiles
         began = time.perf_counter()
-        found = translator.translate(lines, beam=BEAM, warn=False)
+        translations = translator.translate(lines, beam=BEAM, warn=False)
         spent.append(time.perf_counter() - began)
-    lengths = {len(each.best.tokens) for each in found}
+    lengths = {len(each.best.tokens) for each in translations}
     if lengths != {target}:
         raise Unavailable(f"outputs have {sorted(lengths)} tokens, not {target}")
     decode = translator.config.decode

@@ -197,17 +197,17 @@ def metrics(context: Context) -> Measured:
     expected = 0
     if states:
         every = config.train.log_every
-        wanted = [*range(every, states[-1] + 1, every)]
-        missing = {*wanted} - {e["step"] for e in entries if e["kind"] == "train"}
-        expected = len(wanted)
+        steps = [*range(every, states[-1] + 1, every)]
+        missing = {*steps} - {e["step"] for e in entries if e["kind"] == "train"}
+        expected = len(steps)
         faults += [f"step {step:,} is not logged" for step in sorted(missing)]
     faults += _in_order(entries, config.train.steps)
-    found, compared = _best_scores(workdir, config, entries)
+    score_faults, compared = _best_scores(workdir, config, entries)
     count = expected + compared + len(entries)
     if not count:
         raise Unavailable(f"{workdir} has not logged its first step yet")
-    result = all_equal(len(faults) + len(found), count, "entries and scores")
-    return with_details(result, [*faults, *found])
+    result = all_equal(len(faults) + len(score_faults), count, "entries and scores")
+    return with_details(result, [*faults, *score_faults])
 
 
 def _in_order(entries: list[dict], last: int) -> list[str]:

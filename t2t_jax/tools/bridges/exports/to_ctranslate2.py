@@ -204,7 +204,7 @@ def variables(
 
 def rules(config: ModelConfig) -> list[Rule]:
     """The rules between our parameters, with `output_bias`, and its variables."""
-    found = [*weights.table_rules(config, TABLES)]
+    table_rules = [*weights.table_rules(config, TABLES)]
     if config.positions == "relative":
         values = config.own_options(Relative).relative_values
         for side in ("encoder", "decoder"):
@@ -212,11 +212,11 @@ def rules(config: ModelConfig) -> list[Rule]:
                 at = f"{side}/layer_{number}/self_attention/relative_position_"
                 for part in ("key", "value") if values else ("key",):
                     ours = f"{side}_positions.{number}.{part}"
-                    found.append(Rule(f"{at}{part}s", (ours,), SAME))
+                    table_rules.append(Rule(f"{at}{part}s", (ours,), SAME))
     names = LAYERS
     if weights.is_gated(config):
         names = LAYERS._replace(linears=LAYERS.linears | _GATED)
-    return [*found, *weights.layer_rules(config, names)]
+    return [*table_rules, *weights.layer_rules(config, names)]
 
 
 def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:

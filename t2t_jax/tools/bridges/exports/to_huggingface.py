@@ -257,38 +257,40 @@ tags:
 
 def _differences(translator: Translator, generation: Mapping[str, Any]) -> list[str]:
     config = translator.config
-    found = [
+    differences = [
         f"An output has at most {generation['max_length']} tokens (`max_length` in "
         "generation_config.json). In t2t_jax, the limit is the length of the input "
         f"plus {config.decode.extra_length}."
     ]
     if (epsilon := config.model.norm_epsilon) != EPSILON:
-        found.append(
+        differences.append(
             f"LayerNorm adds {EPSILON} to the variance, PyTorch's default, for which "
             f"config.json has no field; the model was trained with {epsilon}. In the "
             "models measured, logits of about 15 change by at most 1e-4."
         )
     if config.decode.penalty == "gnmt" and config.decode.beam > 1:
-        found.append(
+        differences.append(
             "Beam search divides a log-probability by length^"
             f"{generation['length_penalty']}, which is close to t2t_jax's ((5 + "
             f"length) / 6)^{config.decode.alpha}, up to a factor. Some outputs differ."
         )
     if not translates(translator):
-        found.append(
+        differences.append(
             "It writes the target of `config.task` below, with the marks of its source "
             "and target. t2t_jax adds and removes them, and checks what was written."
         )
     vocabulary = translator.vocabulary
     if first := vocabulary.source.encode([""])[0]:
         token = vocabulary.source.piece(first[0])
-        found.append(f"Every line has to begin with `{token}`, the target language.")
+        differences.append(
+            f"Every line has to begin with `{token}`, the target language."
+        )
     if not vocabulary.joint:
-        found.append(
+        differences.append(
             "`MarianTokenizer` takes `>>xx<<` at the start of a line for a language "
             "token, removes spaces around a translation, and reads U+2581 as a space."
         )
-    return found
+    return differences
 
 
 EXPORT = ExportFormat("MarianMT or Pegasus of Hugging Face", write, "huggingface")

@@ -129,8 +129,8 @@ def _vocabulary(folder: Path, config: Config) -> Vocabulary:
 
 
 def _check_values(file: Path, about: dict[str, Any], member: Member) -> None:
-    wanted = about.get("provenance", {}).get("parameters_sha256")
-    if wanted != [member.parameters_sha256()]:
+    expected = about.get("provenance", {}).get("parameters_sha256")
+    if expected != [member.parameters_sha256()]:
         raise UserError(
             f"{file} does not have the values that {CONFIG} describes: their SHA-256 "
             "differs. Restore the files from one copy"

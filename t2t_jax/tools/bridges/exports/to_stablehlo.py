@@ -63,8 +63,8 @@ def write(
             "text, so there is no search to export; want a kind with encode and step"
         )
     # bfloat16 is slow or missing on some of the platforms.
-    chosen = {name: options[name] for name in ("beam", "alpha") if name in options}
-    translator = float32(translator).with_options(**chosen)
+    search = {name: options[name] for name in ("beam", "alpha") if name in options}
+    translator = float32(translator).with_options(**search)
     decode = translator.config.decode
     programs = _write_programs(translator, folder)
     flat = weights.flatten(translator.parameters)
@@ -174,14 +174,14 @@ def search_function(
         cache = module.initial_cache(memory, algorithm.rows, max_length)
         state = algorithm.start(cache, limit_b, of_rows, max_length=max_length)
         state = algorithm.advance(step, state, 0, max_length, of_rows, length_b > 0)
-        found = algorithm.result(state, of_rows)
+        result = algorithm.result(state, of_rows)
         # The best hypothesis alone.
         return {
-            "tokens": found.tokens_bnt[:, 0],
-            "length": found.length_bn[:, 0],
-            "score": found.score_bn[:, 0],
-            "log_prob": found.log_prob_bn[:, 0],
-            "ended": found.ended_bn[:, 0],
+            "tokens": result.tokens_bnt[:, 0],
+            "length": result.length_bn[:, 0],
+            "score": result.score_bn[:, 0],
+            "log_prob": result.log_prob_bn[:, 0],
+            "ended": result.ended_bn[:, 0],
         }
 
     return search

@@ -87,8 +87,8 @@ _NUMBERED = {
 def recognize(path: Path) -> bool:
     """True for a checkpoint, or a folder of one, with dictionaries next to it."""
     folder = path if path.is_dir() else path.parent
-    found = any(folder.glob("*.pt")) if path.is_dir() else path.suffix == ".pt"
-    return found and any(folder.glob("dict.*.txt"))
+    has_weights = any(folder.glob("*.pt")) if path.is_dir() else path.suffix == ".pt"
+    return has_weights and any(folder.glob("dict.*.txt"))
 
 
 def read_fairseq(request: Request) -> Imported:
@@ -122,10 +122,10 @@ def find_checkpoint(path: Path) -> Path:
     """The checkpoint of a folder; raises UserError if several are possible."""
     if path.is_file():
         return path
-    found = [path / name for name in CHECKPOINTS if (path / name).is_file()]
+    named = [path / name for name in CHECKPOINTS if (path / name).is_file()]
     others = sorted(path.glob("*.pt"))
-    if found or len(others) == 1:
-        return (found or others)[0]
+    if named or len(others) == 1:
+        return (named or others)[0]
     names = ", ".join(other.name for other in others) or "none"
     raise UserError(
         f"{path} has no model.pt, and of other checkpoints it has {names}; give one "
@@ -219,13 +219,13 @@ def _on_both_sides(options: Fields, name: str) -> bool:
 
 
 def _notes(options: Fields) -> list[str]:
-    found = layerdrop_notes(options)
+    notes = layerdrop_notes(options)
     if options.get("alignment_heads"):
-        found.append(
+        notes.append(
             "alignment_heads: training here does not supervise attention; translations "
             "are the same"
         )
-    return found
+    return notes
 
 
 def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, A
 
     Copies of tied tables are left out.
     """
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for key, array in stored.items():
         if not isinstance(array, np.ndarray):
             raise UserError(f"{name} is damaged: model.{key} is not a tensor")
@@ -242,11 +242,11 @@ def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, A
         if packed := re.fullmatch(r"(.*\.)in_proj_(weight|bias)", key):
             parts = np.array_split(np.atleast_1d(array), 3)
             for part, each in zip("qkv", parts, strict=True):
-                found[f"{packed[1]}{part}_proj.{packed[2]}"] = each
+                arrays[f"{packed[1]}{part}_proj.{packed[2]}"] = each
         else:
-            found[_newest_name(key)] = array
-    weights.merge_copies(found, TABLES, tied, name, "is the file damaged?")
-    return found
+            arrays[_newest_name(key)] = array
+    weights.merge_copies(arrays, TABLES, tied, name, "is the file damaged?")
+    return arrays
 
 
 def _newest_name(key: str) -> str:

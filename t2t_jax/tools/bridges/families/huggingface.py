@@ -152,7 +152,7 @@ def search_fields(options: Fields) -> dict[str, Any]:
 def notes(folder: Folder) -> list[str]:
     """Lists what the original has besides, to be called after all has been read."""
     config, generation = folder.config, folder.generation
-    found = layerdrop_notes(config)
+    remarks = layerdrop_notes(config)
     for fields in dict.fromkeys((config, generation)):
         # Search options of a config count only without a generation_config.json.
         elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()
@@ -162,16 +162,16 @@ def notes(folder: Folder) -> list[str]:
             if value == _NEUTRAL.get(name):
                 continue
             if name in ("max_length", "max_new_tokens"):
-                found.append(
+                remarks.append(
                     f"{name}={value} ended translations in the original; here, "
                     "config.decode.extra_length does"
                 )
             else:
-                found.append(
+                remarks.append(
                     f"{fields.name} has {name}={json.dumps(value)}, which this import "
                     "does not know; it has no effect here"
                 )
-    return found
+    return remarks
 
 
 # ------------------- the weights, of which import and export use the same rules

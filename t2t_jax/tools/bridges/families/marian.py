@@ -319,8 +319,8 @@ def read_marian_mt(request: Request) -> Imported:
 
 def _languages_of(name: str) -> tuple[str, str]:
     """The languages in the name of a folder, such as `opus-mt-en-de`."""
-    found = re.fullmatch(r"opus-mt-(?:tc-\w+-)?(\w+)-(\w+)", name)
-    return (found[1], found[2]) if found else ("", "")
+    match = re.fullmatch(r"opus-mt-(?:tc-\w+-)?(\w+)-(\w+)", name)
+    return (match[1], match[2]) if match else ("", "")
 
 
 MARIAN_MT = huggingface.class_format(

@@ -112,13 +112,13 @@ def read(request: Request) -> Imported:
 
 def find_prefix(tensors: Tensors, name: str) -> str:
     """The name of the `torch.nn.Transformer` in the module, with a dot, or nothing."""
-    found = [key.removesuffix(_FIRST) for key in tensors if key.endswith(_FIRST)]
-    if len(found) != 1:
+    prefixes = [key.removesuffix(_FIRST) for key in tensors if key.endswith(_FIRST)]
+    if len(prefixes) != 1:
         raise UserError(
-            f"{name} has {len(found)} arrays named {_FIRST}; want one, of a "
+            f"{name} has {len(prefixes)} arrays named {_FIRST}; want one, of a "
             "torch.nn.Transformer"
         )
-    return found[0]
+    return prefixes[0]
 
 
 def _sizes(tensors: Tensors, prefix: str, name: str) -> dict[str, Any]:
@@ -137,10 +137,10 @@ def _sizes(tensors: Tensors, prefix: str, name: str) -> dict[str, Any]:
 
 def _asked(request: Request, tables: Tables, path: Path) -> dict[str, Any]:
     """Returns the fields that the file does not state, from the user's flags."""
-    wanted = ASKED | ({} if tables.positions else ASKED_POSITIONS)
-    if missing := [field for field in wanted if field not in request.model]:
+    required = ASKED | ({} if tables.positions else ASKED_POSITIONS)
+    if missing := [field for field in required if field not in request.model]:
         flags = "; ".join(
-            f"--config.model.{each}= ({wanted[each]})" for each in missing
+            f"--config.model.{each}= ({required[each]})" for each in missing
         )
         raise UserError(f"{path} does not state all of the model; add {flags}")
     if request.model.get("positions", "") == "learned" and not tables.positions:
@@ -148,7 +148,7 @@ def _asked(request: Request, tables: Tables, path: Path) -> dict[str, Any]:
             f"--config.model.positions=learned, but {path} has no table of positions "
             "(an array [positions, width] with `pos` or `pe` in its name)"
         )
-    asked = (*wanted, "norm_epsilon")
+    asked = (*required, "norm_epsilon")
     return {field: request.model[field] for field in asked if field in request.model}
 
 
@@ -167,13 +167,13 @@ def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str,
     """Recognizes sinusoids among tables of positions; others are learned."""
     if not tables.positions:
         return {}
-    found = []
+    sinusoids = []
     for table in {*tables.positions.values()}:
         # Modules keep an axis for the batch.
         tensors[table] = tensors[table].reshape(-1, tensors[table].shape[-1])
-        found.append(known_sinusoids(tensors[table]))
-    if all(found):
-        return {"positions": "sinusoid", "options": found[0]}
+        sinusoids.append(known_sinusoids(tensors[table]))
+    if all(sinusoids):
+        return {"positions": "sinusoid", "options": sinusoids[0]}
     rows = weights.shorten_positions(tensors, tables)
     return {"positions": "learned", "max_positions": rows}
 
@@ -181,11 +181,12 @@ def _read_positions(tensors: dict[str, np.ndarray], tables: Tables) -> dict[str,
 def _check_norm(norm: str, tensors: Tensors, prefix: str, name: str) -> None:
     """Compares --config.model.norm with the norms that the file has."""
     final = f"{prefix}encoder.norm.weight" in tensors
-    wanted = ("pre", "post_final") if final else ("post",)
-    if norm not in wanted:
+    expected = ("pre", "post_final") if final else ("post",)
+    if norm not in expected:
         has = "has final norms" if final else "has no final norms"
         raise UserError(
-            f"--config.model.norm={norm}, but {name} {has}; want {' or '.join(wanted)}"
+            f"--config.model.norm={norm}, but {name} {has}; want "
+            f"{' or '.join(expected)}"
         )
 
 
@@ -254,12 +255,12 @@ def find_tables(around: Tensors, width: int, name: str) -> Tables:
         )
     output = outputs[0] if outputs else ""
     source, target = _by_side(embeddings, name)
-    found = dict(
+    position_tables = dict(
         zip(("encoder", "decoder"), _by_side(positions, name), strict=True)
         if positions
         else ()
     )
-    return Tables(source, target, output, _bias(output, around), found)
+    return Tables(source, target, output, _bias(output, around), position_tables)
 
 
 def _bias(key: str, around: Tensors) -> str:

@@ -220,18 +220,18 @@ def read_codes(path: Path) -> dict[str, Any]:
             f"{path}, line 1: got {lines[0][:80]!r}; want #version: 0.1 or 0.2"
         )
     merges: dict[str, None] = {}
-    wanted = 0
+    columns = 0
     for number, line in enumerate(lines[header:], 1 + header):
         symbols = line.strip("\r\n ").split(" ")
         # The first line says which of the two programs wrote the file.
-        wanted = wanted or (3 if len(symbols) == 3 and not header else 2)
-        if len(symbols) != wanted or not all(symbols):
+        columns = columns or (3 if len(symbols) == 3 and not header else 2)
+        if len(symbols) != columns or not all(symbols):
             raise UserError(
                 f"{path}, line {number}: got {line[:80]!r}; want two symbols with a "
-                "space between them" + (", then their count" if wanted == 3 else "")
+                "space between them" + (", then their count" if columns == 3 else "")
             )
         merges.setdefault(" ".join(symbols[:2]))  # of duplicates, the first counts
-    old = wanted == 2 and (not version or version[1] == "1")
+    old = columns == 2 and (not version or version[1] == "1")
     return {"merges": [*merges], "separate_end": old}
 
 

@@ -177,14 +177,14 @@ def language_tokens(
     """The tokens that target and source lines begin with; `form` has a language."""
     before, after = form.split("{}")
     languages = [t.removeprefix(before).removesuffix(after) for t in tokens]
-    chosen = {"target": target, "source": source}
-    for flag, language in chosen.items():
+    requested = {"target": target, "source": source}
+    for flag, language in requested.items():
         if language not in languages:
             raise UserError(
                 f"--{flag}={language} is not a language of this model"
                 f"{did_you_mean(language, languages)}"
             )
-    return [[form.format(language)] for language in chosen.values()]
+    return [[form.format(language)] for language in requested.values()]
 
 
 # Languages of multilingual models, in the order of the ids of their tokens.

@@ -77,10 +77,10 @@ def _table(path: Path, size: int) -> list[str]:
 
 def _tag(pieces: Iterable[str], target: str) -> list[str]:
     """The token of the target language; none for a model of one language."""
-    found = tags(pieces)
-    if not target or not found:
+    symbols = tags(pieces)
+    if not target or not symbols:
         return []
-    return language_tokens(found, ">>{}<<", target, found[0][2:-2])[0]
+    return language_tokens(symbols, ">>{}<<", target, symbols[0][2:-2])[0]
 
 
 def tags(pieces: Iterable[str]) -> list[str]:
@@ -99,11 +99,11 @@ def settings_beside(path: Path) -> dict[str, Any]:
         if not file.is_file() or file.stat().st_size > 1 << 16:
             continue
         try:
-            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
         except (yaml.YAMLError, ValueError, RecursionError):
             continue
-        if isinstance(found, dict) and isinstance(found.get("vocabs"), list):
-            return found
+        if isinstance(content, dict) and isinstance(content.get("vocabs"), list):
+            return content
     return {}
 
 
@@ -133,26 +133,26 @@ def _files(request: Request, path: Path) -> dict[str, Path]:
     if request.source_tokenizer and not request.tokenizer:
         raise UserError("--source_tokenizer is given alone; add --tokenizer=FILE.spm")
     if request.tokenizer:
-        chosen = [request.source_tokenizer or request.tokenizer, request.tokenizer]
+        files = [request.source_tokenizer or request.tokenizer, request.tokenizer]
     elif vocabs := settings_beside(path).get("vocabs"):
         # Paths in it are those of another machine.
-        chosen = [folder / Path(str(vocab)).name for vocab in vocabs]
+        files = [folder / Path(str(vocab)).name for vocab in vocabs]
     else:
         tables = [*folder.glob("*vocab*.yml"), *folder.glob("*vocab*.json")]
-        found = tables or [*folder.glob("*.spm")]
-        if len(found) != 1:
+        candidates = tables or [*folder.glob("*.spm")]
+        if len(candidates) != 1:
             raise UserError(
                 f"{folder} does not say which vocabularies it has; want one file .spm "
                 "or vocab.yml, a decoder.yml with `vocabs`, or --tokenizer=FILE.spm "
                 "(and --source_tokenizer)"
             )
-        chosen = found * 2
-    if len(chosen) != 2:
+        files = candidates * 2
+    if len(files) != 2:
         raise UserError(
-            f"{folder} names {len(chosen)} vocabularies; want those of a source and of "
+            f"{folder} names {len(files)} vocabularies; want those of a source and of "
             "a target"
         )
-    return dict(zip(("source", "target"), chosen, strict=True))
+    return dict(zip(("source", "target"), files, strict=True))
 
 
 def _read(file: Path, folder: Path, side: str) -> tuple[str, list[str], bytes]:

@@ -71,8 +71,8 @@ class Model:
     def greedy(self, job):
         limits = job["limits"]
         # A shorter limit only cuts a greedy translation off.
-        found = self.translate(self.pieces(job["sources"]), max(limits), beam_size=1)
-        rows = [row[:limit] for (row, _), limit in zip(found, limits, strict=True)]
+        results = self.translate(self.pieces(job["sources"]), max(limits), beam_size=1)
+        rows = [row[:limit] for (row, _), limit in zip(results, limits, strict=True)]
         return {"tokens": [[self.ids[piece] for piece in row] for row in rows]}
 
     def beam(self, job):
@@ -97,8 +97,8 @@ class Model:
         options = {"beam_size": job["beam"], "length_penalty": job["alpha"]}
         options["patience"] = PATIENCE
         for limit, rows in groups.items():
-            found = self.translate([pieces[row] for row in rows], limit, **options)
-            for row, result in zip(rows, found, strict=True):
+            results = self.translate([pieces[row] for row in rows], limit, **options)
+            for row, result in zip(rows, results, strict=True):
                 best[row] = result
         rows = [[piece for piece in row if piece != self.end] for row, _ in best]
         return {
@@ -109,10 +109,10 @@ class Model:
 
     def log_probs(self, job):
         targets = [[self.target[i] for i in ids[:-1]] for ids in job["targets"]]
-        found = self.translator.score_batch(
+        results = self.translator.score_batch(
             self.pieces(job["sources"]), targets, max_batch_size=ROWS
         )
-        return {"log_probs": [result.log_probs for result in found]}
+        return {"log_probs": [result.log_probs for result in results]}
 
 
 def run(job):

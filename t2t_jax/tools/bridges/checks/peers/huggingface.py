@@ -42,7 +42,7 @@ def load(job):
 @torch.inference_mode()
 def logits(job):
     """Teacher-forced logits, one sentence at a time: nothing is padded."""
-    model, found = load(job), []
+    model, rows = load(job), []
     for source, target in zip(job["sources"], job["targets"], strict=True):
         made = model(
             input_ids=torch.tensor([source]),
@@ -50,8 +50,8 @@ def logits(job):
             decoder_input_ids=torch.tensor([target]),
             use_cache=False,  # FSMT masks later positions only without a cache
         )
-        found.append(made.logits[0].numpy())
-    return found
+        rows.append(made.logits[0].numpy())
+    return rows
 
 
 def search(model, sources, limits, **options):

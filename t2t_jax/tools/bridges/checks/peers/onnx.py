@@ -21,8 +21,8 @@ def logits(job: dict) -> list[np.ndarray]:
         "source_length": np.array([len(row) for row in job["sources"]], np.int32),
         "target": padded(job["targets"]),
     }
-    (found,) = session.run(None, inputs)
-    return [found[row, : len(target)] for row, target in enumerate(job["targets"])]
+    (outputs,) = session.run(None, inputs)
+    return [outputs[row, : len(target)] for row, target in enumerate(job["targets"])]
 
 
 TASKS = {"logits": logits}

@@ -52,12 +52,12 @@ class Searches:
                 for place, row in enumerate(rows):
                     ids[place, : len(sources[row])] = sources[row]
                     length[place], limit[place] = len(sources[row]), limits[row]
-                found = programs[width](self.parameters, ids, length, limit)
-                found = {name: np.asarray(x) for name, x in found.items()}
+                outputs = programs[width](self.parameters, ids, length, limit)
+                outputs = {name: np.asarray(x) for name, x in outputs.items()}
                 for place, row in enumerate(rows):
-                    end = found["length"][place]
-                    tokens[row] = found["tokens"][place, :end].tolist()
-                    scores[row] = float(found["score"][place])
+                    end = outputs["length"][place]
+                    tokens[row] = outputs["tokens"][place, :end].tolist()
+                    scores[row] = float(outputs["score"][place])
         seconds = time.perf_counter() - began
         return {"tokens": tokens, "scores": scores, "seconds": seconds}
 
@@ -85,19 +85,19 @@ def beam(job: dict) -> dict:
     encoded = [[*first, *map(find, text.encode(line))] for line in job["lines"]]
     sources = [[*ids[: searches.longest - 1], eos] for ids in encoded]
     limits = [len(ids) + about["extra_length"] for ids in sources]
-    found = searches.run(sources, limits)
+    outputs = searches.run(sources, limits)
     special = set(about["target"]["special"])
     name = text.target.id_to_piece
     texts = [
         text.decode([name(i) for i in tokens if i not in special])
-        for tokens in found["tokens"]
+        for tokens in outputs["tokens"]
     ]
     # A line without a visible character has no translation.
     texts = [
         " ".join(text.splitlines()) if line.strip() else ""
         for text, line in zip(texts, job["lines"], strict=True)
     ]
-    return found | {"texts": texts}
+    return outputs | {"texts": texts}
 
 
 TASKS = {"greedy": greedy, "beam": beam}

@@ -118,11 +118,11 @@ class Model:
 @torch.inference_mode()
 def logits(job):
     """Teacher-forced logits, one sentence at a time: nothing is padded."""
-    model, found = Model(job), []
+    model, rows = Model(job), []
     for source, target in zip(job["sources"], job["targets"], strict=True):
         memory = model.encode(torch.tensor([source]), None)
-        found.append(model.decode(torch.tensor([target]), memory, None)[0].numpy())
-    return found
+        rows.append(model.decode(torch.tensor([target]), memory, None)[0].numpy())
+    return rows
 
 
 @torch.inference_mode()
