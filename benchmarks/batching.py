@@ -51,38 +51,38 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    config = changed(from_config_dict(given.config), "data", feeder="numpy")
-    if given.wmt:
+    args = flags.FLAGS
+    measuring.begin(args)
+    config = changed(from_config_dict(args.config), "data", feeder="numpy")
+    if args.wmt:
         sizes = config.data.vocab_sizes
-        pairs = random_pairs(made_up.lengths(given.wmt), min(sizes))
+        pairs = random_pairs(made_up.lengths(args.wmt), min(sizes))
     else:
         vocabulary, pairs = measuring.training_text(config.data)
         sizes = vocabulary.sizes
     contenders = {
         batching: Contender(
-            changed(config, "data", batching=batching), pairs, sizes, given.steps
+            changed(config, "data", batching=batching), pairs, sizes, args.steps
         )
         for batching in ("packed", "bucketed")
     }
     rates, peaks = measuring.alternate_with_peak(
         {n: partial(c.trainer.rate, c.sample) for n, c in contenders.items()},
-        given.rounds,
+        args.rounds,
         compute_dtype(config.model).name,
         None,
-        given.peak_sizes,
+        args.peak_sizes,
     )
     for name, contender in contenders.items():
         shapes = len(contender.plan.shapes)
         print(f"{name}: {contender.plan.efficiency:.3f} real/computed, {shapes} shapes")
     rows = measuring.rows_of(
-        f"packed batches, {given['config'].config_filename}",
+        f"packed batches, {args['config'].config_filename}",
         "real tokens/s",
         rates,
         ours="packed",
     )
-    measuring.publish(rows, given.output, matrix_peak=peaks)
+    measuring.publish(rows, args.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":

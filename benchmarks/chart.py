@@ -69,15 +69,17 @@ class Chart:
 
     def recognizes(self, words: Sequence[str]) -> bool:
         """True if the grammar has a tree for the words."""
-        found = self._constituents(words)
-        return bool(found) and not self._roots.keys().isdisjoint(found[0, len(words)])
+        constituents = self._constituents(words)
+        return bool(constituents) and not self._roots.keys().isdisjoint(
+            constituents[0, len(words)]
+        )
 
     def parse(self, words: Sequence[str]) -> Tree | None:
         """The most probable tree of the words; None if the grammar has none."""
-        found = self._constituents(words)
-        if not found:
+        constituents = self._constituents(words)
+        if not constituents:
             return None
-        complete = found[0, len(words)]
+        complete = constituents[0, len(words)]
         roots = [x for x in self._roots if x in complete]
         if not roots:
             return None
@@ -180,10 +182,10 @@ def _counts(trees: Iterable[Tree]):
             else:
                 words[node.label, node.children[0]] += 1
     # The capital of a first word is not part of it, unless the word always has it.
-    known = set(words)
+    tagged_words = set(words)
     for tag, word in first_words:
         lower = _lower(word)
-        words[tag, lower if (tag, lower) in known else word] += 1
+        words[tag, lower if (tag, lower) in tagged_words else word] += 1
     return rules, words, roots
 
 

@@ -67,15 +67,15 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    begin(given)
-    preset = load_config(f"configs/{given.preset}.py")
+    args = flags.FLAGS
+    begin(args)
+    preset = load_config(f"configs/{args.preset}.py")
     config = fields.from_config_dict(preset)
     trainer = measuring.Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
     state, shapes = measuring.with_noise(trainer.state), trainer.steps.shapes
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     count = trainer.model.count()
-    print(f"{given.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
+    print(f"{args.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
     makers = {
         "plain file": lambda folder: measuring.plain_file(folder, size),
         "Orbax": lambda folder: orbax(folder, state, shapes),
@@ -83,11 +83,11 @@ def main(_):
     }
 
     def measured(make):
-        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder:
             return make(Path(folder))
 
     contenders = {name: partial(measured, make) for name, make in makers.items()}
-    rows = turns(contenders, given.rounds)
+    rows = turns(contenders, args.rounds)
     medians = {
         name: {what: statistics.median(row[what] for row in each) for what in each[0]}
         for name, each in rows.items()
@@ -97,7 +97,7 @@ def main(_):
         {"checkpoint": name} | {what: values.get(what) for what in columns}
         for name, values in medians.items()
     ]
-    publish(rows, given.output)
+    publish(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -64,30 +64,30 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    if not 0 < given.worst < 1:
-        raise UserError(f"--worst={given.worst}; want a share between 0 and 1")
-    measures = split_measures(given.measures)
-    translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
+    args = flags.FLAGS
+    measuring.begin(args)
+    if not 0 < args.worst < 1:
+        raise UserError(f"--worst={args.worst}; want a share between 0 and 1")
+    measures = split_measures(args.measures)
+    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
     say(repr(translator))
-    corpus, pairs = measuring.test_pairs(given, translator.config)
-    found = translator.translate(
-        [s for s, _ in pairs], **search_flags(given), warn=False
+    corpus, pairs = measuring.test_pairs(args, translator.config)
+    translations = translator.translate(
+        [s for s, _ in pairs], **search_flags(args), warn=False
     )
     chrf_of = sacrebleu_metrics(corpus.target)["chrf"].sentence_score
     chrf = np.array(
         [
             chrf_of(t.text, [reference]).score
-            for t, (_, reference) in zip(found, pairs, strict=True)
+            for t, (_, reference) in zip(translations, pairs, strict=True)
         ]
     )
     print(f"{len(pairs):,} lines of {corpus.spec}, mean chrF {chrf.mean():.2f}\n")
     rows = [
-        dict(zip(HEADS, [f"`{name}`", *row(values, chrf, given.worst)], strict=True))
-        for name, values in confidences(translator, found, measures)
+        dict(zip(HEADS, [f"`{name}`", *row(values, chrf, args.worst)], strict=True))
+        for name, values in confidences(translator, translations, measures)
     ]
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 def split_measures(text: str) -> list[str]:
@@ -104,16 +104,16 @@ def split_measures(text: str) -> list[str]:
 
 
 def confidences(
-    translator: Translator, found: Sequence[Translation], measures: Sequence[str]
+    translator: Translator, translations: Sequence[Translation], measures: Sequence[str]
 ):
     """Yields each measure and its values, the control last."""
-    pairs = [(t.source, t.best) for t in found]
+    pairs = [(t.source, t.best) for t in translations]
     for measure in measures:
         name, options = parse_confidence(measure)
-        chosen = dataclasses.asdict(options)
-        values = translator.confidence(pairs, name, warn=False, **chosen)
+        settings = dataclasses.asdict(options)
+        values = translator.confidence(pairs, name, warn=False, **settings)
         yield measure, np.array(values)
-    yield "length", -np.array([float(len(t.best.tokens)) for t in found])
+    yield "length", -np.array([float(len(t.best.tokens)) for t in translations])
 
 
 def row(values: np.ndarray, chrf: np.ndarray, worst: float) -> list[str]:
@@ -169,8 +169,8 @@ def interval(
     rng = np.random.default_rng(SEED)
     samples = []
     for _ in range(SAMPLES):
-        chosen = rng.integers(len(x), size=len(x))
-        samples.append(statistic(x[chosen], y[chosen]))
+        sample = rng.integers(len(x), size=len(x))
+        samples.append(statistic(x[sample], y[sample]))
     low, high = np.nanquantile(samples, [0.025, 0.975])
     return float(low), float(high)
 

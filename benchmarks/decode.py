@@ -174,32 +174,32 @@ class Contest:
         ]
 
 
-def work_d(given, names: list[str]) -> Contest:
+def work_d(args, names: list[str]) -> Contest:
     """Work D, or the same with other sizes."""
-    model = from_config_dict(given.config).model
-    if not 1 <= given.source <= given.steps - 1:
+    model = from_config_dict(args.config).model
+    if not 1 <= args.source <= args.steps - 1:
         raise UserError(
-            f"--steps={given.steps} with --source={given.source}; want more steps than "
+            f"--steps={args.steps} with --source={args.source}; want more steps than "
             "source tokens, as an output may always be longer than its source"
         )
-    sizes = given.rows, given.source, given.steps
-    translator = random_translator(model, given.vocab, *sizes)
-    lines = random_lines(given.rows, given.source, given.vocab)
-    beam, alpha = given.beam or 4, translator.config.decode.alpha
-    extra = given.steps - given.source
-    search = Search(beam, alpha, extra, given.steps, given.rows)
+    sizes = args.rows, args.source, args.steps
+    translator = random_translator(model, args.vocab, *sizes)
+    lines = random_lines(args.rows, args.source, args.vocab)
+    beam, alpha = args.beam or 4, translator.config.decode.alpha
+    extra = args.steps - args.source
+    search = Search(beam, alpha, extra, args.steps, args.rows)
     return Contest(translator, lines, search, names)
 
 
-def work_text(workdir: str, pairs, given, names: list[str]) -> Contest:
+def work_text(workdir: str, pairs, args, names: list[str]) -> Contest:
     """The lines of a test set, with a trained model."""
     translator = Translator.load(workdir)
     decode = translator.config.decode
-    beam, alpha = given.beam or decode.beam, decode.alpha
+    beam, alpha = args.beam or decode.beam, decode.alpha
     translator = translator.with_options(
         beam=beam, alpha=alpha, penalty="length", stop="best"
     )
-    search = Search(beam, alpha, decode.extra_length, None, given.rows)
+    search = Search(beam, alpha, decode.extra_length, None, args.rows)
     return Contest(translator, [source for source, _ in pairs], search, names)
 
 
@@ -244,21 +244,21 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    names = measuring.chosen(given.peers, PEERS, "peers")
+    args = flags.FLAGS
+    measuring.begin(args)
+    names = measuring.chosen(args.peers, PEERS, "peers")
     torch = peers.need("torch")[0] if "huggingface" in names else None
-    if given.workdir:
-        if not given.test:
+    if args.workdir:
+        if not args.test:
             raise UserError("--workdir needs --test=PREFIX, the text to translate")
-        config = Translator.load(given.workdir[0]).config
-        corpus, pairs = measuring.test_pairs(given, config)
+        config = Translator.load(args.workdir[0]).config
+        corpus, pairs = measuring.test_pairs(args, config)
         pairs = [pair for pair in pairs if pair[0].strip()]
-        contests = {w: work_text(w, pairs, given, names) for w in given.workdir}
+        contests = {w: work_text(w, pairs, args, names) for w in args.workdir}
         works = {w: f"{w}, beam {c.search.beam}" for w, c in contests.items()}
         print(f"{len(pairs):,} lines of {corpus.spec}")
     else:
-        contests = {"": work_d(given, names)}
+        contests = {"": work_d(args, names)}
         works = {"": f"beam {contests[''].search.beam} with base (D)"}
     contenders = {}
     for name, contest in contests.items():
@@ -268,17 +268,17 @@ def main(_):
             contenders[name, program] = rate
     model = next(iter(contests.values())).translator.config.model
     rates, peaks = measuring.alternate_with_peak(
-        contenders, given.rounds, compute_dtype(model).name, torch, given.peak_sizes
+        contenders, args.rounds, compute_dtype(model).name, torch, args.peak_sizes
     )
-    rows, known = [], {"matrix_peak": peaks}
+    rows, conditions = [], {"matrix_peak": peaks}
     for name, contest in contests.items():
         medians = {program: r for (n, program), r in rates.items() if n == name}
         rows += contest.rows(works[name], medians, peaks)
-    if given.workdir:
+    if args.workdir:
         references = [target for _, target in pairs]
-        known["quality"] = quality(contests, rates, references, corpus.target)
-        print("\n".join(["", *measuring.markdown(known["quality"]), ""]))
-    measuring.publish(rows, given.output, **known)
+        conditions["quality"] = quality(contests, rates, references, corpus.target)
+        print("\n".join(["", *measuring.markdown(conditions["quality"]), ""]))
+    measuring.publish(rows, args.output, **conditions)
 
 
 if __name__ == "__main__":

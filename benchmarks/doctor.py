@@ -301,8 +301,8 @@ def rows_of(examination: Examination, done: dict[str, list[int]]) -> list[tuple]
         if not places:
             continue
         bits = np.uint32(sum(BIT[rule] for rule in rules[name]))
-        found = (examination.mask_p[places] & bits > 0).mean()
-        rows.append((name, len(places), found, dropped[places].mean()))
+        detected = (examination.mask_p[places] & bits > 0).mean()
+        rows.append((name, len(places), detected, dropped[places].mean()))
     return rows
 
 
@@ -315,16 +315,16 @@ def false_alarms(examination: Examination, damaged: set[int]) -> dict[str, float
     return shares | {"removed": examination.dropped_p[clean].mean()}
 
 
-def damaged_text(given) -> None:
+def damaged_text(args) -> None:
     """Prints what is found of a text that is damaged on purpose."""
-    languages = given.source, given.target
+    languages = args.source, args.target
     clean, dev = (
         [*open_corpus(str(Path(place)), *languages).pairs()]
-        for place in (given.input, given.dev)
+        for place in (args.input, args.dev)
     )
-    clean = clean[: given.lines or None]
+    clean = clean[: args.lines or None]
     before = false_alarms(examined(clean, dev, languages), set())
-    pairs, done = damage(Text(clean, dev, random.Random(given.seed)), given.share)
+    pairs, done = damage(Text(clean, dev, random.Random(args.seed)), args.share)
     examination = examined(pairs, dev, languages)
     heads = "damage", "pairs", "found by its rule", "removed"
     rows = [dict(zip(heads, r, strict=True)) for r in rows_of(examination, done)]
@@ -335,21 +335,21 @@ def damaged_text(given) -> None:
         if share or before[name]
     ]
     print("\n".join([*measuring.markdown(alarms), ""]))
-    measuring.publish(rows, given.output, undamaged=alarms)
+    measuring.publish(rows, args.output, undamaged=alarms)
 
 
-def made_up_text(given) -> None:
+def made_up_text(args) -> None:
     """Prints memory and time for made-up pairs."""
     before, began = megabytes("VmHWM"), time.process_time()
-    corpus = MadeUp(given.pairs, given.words)
+    corpus = MadeUp(args.pairs, args.words)
     made = sum(1 for _ in corpus.pairs())
     making = time.process_time() - began  # the text is made anew in each reading
     started, began = time.monotonic(), time.process_time()
-    dev = [*MadeUp(3_000, given.words, seed=1).pairs()]
+    dev = [*MadeUp(3_000, args.words, seed=1).pairs()]
     examination = Examination([corpus], [Reference("dev", dev)])
     content = findings(examination, LANGUAGES)
-    if given.fix:
-        write_fix(examination, Path(given.fix), LANGUAGES)
+    if args.fix:
+        write_fix(examination, Path(args.fix), LANGUAGES)
     seconds, cpu = time.monotonic() - started, time.process_time() - began
     row = {
         "pairs": made,
@@ -361,7 +361,7 @@ def made_up_text(given) -> None:
         "pairs/s": made / seconds,
         "removed": content["dropped"],
     }
-    measuring.publish([row], given.output)
+    measuring.publish([row], args.output)
 
 
 def define_flags():
@@ -379,13 +379,13 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    if bool(given.pairs) == bool(given.input and given.dev):
+    args = flags.FLAGS
+    measuring.begin(args)
+    if bool(args.pairs) == bool(args.input and args.dev):
         raise UserError(
             "want --input=PREFIX with --dev=PREFIX, or --pairs=N for made-up text"
         )
-    (made_up_text if given.pairs else damaged_text)(given)
+    (made_up_text if args.pairs else damaged_text)(args)
 
 
 if __name__ == "__main__":

@@ -173,11 +173,11 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    names = measuring.chosen(given.peers, peers.TRAINING, "peers")
+    args = flags.FLAGS
+    measuring.begin(args)
+    names = measuring.chosen(args.peers, peers.TRAINING, "peers")
     torch = peers.need("torch", "transformers")[0] if names else None
-    config = from_config_dict(given.config)
+    config = from_config_dict(args.config)
     data = dataclasses.replace(config.data, feeder="numpy")
     config = dataclasses.replace(config, data=data)
     vocabulary, pairs = measuring.training_text(data)
@@ -197,7 +197,7 @@ def main(_):
         """A function that trains the next part and returns its rate."""
 
         def train() -> float:
-            rate = epochs[name].part(len(rates[name]), given.parts)
+            rate = epochs[name].part(len(rates[name]), args.parts)
             rates[name].append(rate)
             say(f"part {len(rates[name])}: {name} {rate:,.0f} real tokens/s")
             return rate
@@ -206,15 +206,15 @@ def main(_):
 
     medians, peaks = measuring.alternate_with_peak(
         {name: next_part(name) for name in epochs},
-        min(given.measured_parts or given.parts, given.parts),
+        min(args.measured_parts or args.parts, args.parts),
         dtype,
         torch,
-        given.peak_sizes,
+        args.peak_sizes,
     )
     share = measuring.share_of_limit(medians["ours"], ours.flops_of_a_token(), peaks)
-    name = f"{config_files.config_name(given['config'].config_filename)} epoch"
+    name = f"{config_files.config_name(args['config'].config_filename)} epoch"
     rows = measuring.rows_of(name, "real tokens/s", medians, share_of_limit=share)
-    measuring.publish(rows, given.output, matrix_peak=peaks)
+    measuring.publish(rows, args.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":

@@ -159,18 +159,18 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    begin(given)
-    config = from_config_dict(given.config)
+    args = flags.FLAGS
+    begin(args)
+    config = from_config_dict(args.config)
     text = "--config.data.train" in " ".join(sys.argv)
-    if given.wmt or not text:
-        lengths = made_up.lengths(given.wmt or made_up.PAIRS)
+    if args.wmt or not text:
+        lengths = made_up.lengths(args.wmt or made_up.PAIRS)
         pairs = random_pairs(lengths, config.data.vocab_size)
         name = "simulated WMT"
     else:
         (_, pairs), name = training_text(config.data), config.data.train
-    rows = measure(name, pairs, config, given.rounds, given.batches)
-    publish(rows, given.output)
+    rows = measure(name, pairs, config, args.rounds, args.batches)
+    publish(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -71,12 +71,12 @@ class BackOff:
         """Returns the probability of a word after a history."""
         history = history[len(history) - min(len(history), self.order - 1) :]
         weight = 1.0
-        while (found := self._next.get(history, {}).get(word)) is None:
+        while (probability := self._next.get(history, {}).get(word)) is None:
             if not history:  # a word that training text does not have
                 return weight * self._next[()][UNKNOWN]
             weight *= self._weights.get(history, 1.0)
             history = history[1:]
-        return weight * found
+        return weight * probability
 
     def log_prob(self, words: Sequence[str]) -> float:
         """Returns the natural log-probability of a line and its end."""
@@ -94,14 +94,16 @@ class BackOff:
         return line[1 : -1 if line[-1] == END else None]
 
     def _draw(self, history: tuple[str, ...], rng: np.random.Generator) -> str:
-        known = self._next.get(history, {})
+        following = self._next.get(history, {})
         if not history:
-            known = {w: p for w, p in known.items() if w not in (BEGIN, UNKNOWN)}
-        if not history or rng.random() < sum(known.values()):
-            p = np.array([*known.values()])
-            return [*known][rng.choice(len(p), p=p / p.sum())]
+            following = {
+                w: p for w, p in following.items() if w not in (BEGIN, UNKNOWN)
+            }
+        if not history or rng.random() < sum(following.values()):
+            p = np.array([*following.values()])
+            return [*following][rng.choice(len(p), p=p / p.sum())]
         # Shorter histories serve only the words that this one does not know.
-        while (word := self._draw(history[1:], rng)) in known:
+        while (word := self._draw(history[1:], rng)) in following:
             pass
         return word
 
@@ -150,14 +152,17 @@ def training_lines(
     return vocabulary, [text[:-1].tolist() for text in texts]
 
 
-def shares(lines: Sequence[str], known: set[str], language: str) -> dict[str, float]:
+def shares(lines: Sequence[str], training: set[str], language: str) -> dict[str, float]:
     """Shares of lines that are grammatical, in the training text, and new."""
     accepted = [grammatical(line, language) for line in lines]
     return {
         "grammatical": np.mean(accepted),
-        "in training text": np.mean([line in known for line in lines]),
+        "in training text": np.mean([line in training for line in lines]),
         "grammatical and new": np.mean(
-            [ok and line not in known for ok, line in zip(accepted, lines, strict=True)]
+            [
+                ok and line not in training
+                for ok, line in zip(accepted, lines, strict=True)
+            ]
         ),
         "distinct": len({*lines}) / len(lines),
     }
@@ -190,27 +195,27 @@ def _likelihoods(scores: dict) -> dict[str, float]:
 
 
 def grammatical_rows(
-    workdir: Workdir, models: dict[str, BackOff], vocabulary: Vocabulary, given
+    workdir: Workdir, models: dict[str, BackOff], vocabulary: Vocabulary, args
 ) -> list[dict]:
     """Rows of the shares of sampled sentences that the built-in grammar accepts."""
     language = workdir.config().data.target
     side = ("en", "de").index(language)
-    known = {pair[side] for pair in built_in.pairs("train")}
-    translator = Translator.load(given.workdir)
-    sampled = translator.sample([""] * given.samples, seed=given.seed, warn=False)
+    training = {pair[side] for pair in built_in.pairs("train")}
+    translator = Translator.load(args.workdir)
+    sampled = translator.sample([""] * args.samples, seed=args.seed, warn=False)
     systems = {
         "the run": [str(text) for text in sampled],
         "unseen sentences": [pair[side] for pair in built_in.pairs("unseen")],
     }
     for name, model in models.items():
-        rng = np.random.default_rng(given.seed)
-        drawn = [[*map(int, model.sample(rng))] for _ in range(given.samples)]
+        rng = np.random.default_rng(args.seed)
+        drawn = [[*map(int, model.sample(rng))] for _ in range(args.samples)]
         systems[name] = vocabulary.decode(drawn)
     for name, lines in systems.items():
         refused = [line for line in lines if not grammatical(line, language)]
         print("".join(f"{name}, refused: {line}\n" for line in refused[:3]), end="")
     return [
-        {"model": name, **shares(lines, known, language)}
+        {"model": name, **shares(lines, training, language)}
         for name, lines in systems.items()
     ]
 
@@ -227,22 +232,22 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    workdir = Workdir.open(given.workdir)
+    args = flags.FLAGS
+    measuring.begin(args)
+    workdir = Workdir.open(args.workdir)
     vocabulary, models = None, {}
-    if given.lmplz:
-        vocabulary, lines = training_lines(workdir.config(), given.pieces, workdir)
+    if args.lmplz:
+        vocabulary, lines = training_lines(workdir.config(), args.pieces, workdir)
         tokens = sum(map(len, lines))
         print(f"{len(lines):,} lines, {tokens:,} tokens of {len(vocabulary):,}")
-        for order in map(int, given.orders):
-            model = train(Path(given.lmplz), lines, order, len(vocabulary))
+        for order in map(int, args.orders):
+            model = train(Path(args.lmplz), lines, order, len(vocabulary))
             models[f"{order}-gram"] = model
-    if given.grammatical:
-        rows = grammatical_rows(workdir, models, vocabulary, given)
+    if args.grammatical:
+        rows = grammatical_rows(workdir, models, vocabulary, args)
     else:
         rows = likelihood_rows(workdir, models, vocabulary)
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 if __name__ == "__main__":

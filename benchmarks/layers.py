@@ -78,18 +78,18 @@ def _measured(compute, repeats: int) -> tuple[float, float | None]:
     return seconds, before and megabytes("VmHWM") - before
 
 
-def by_length(given) -> None:
+def by_length(args) -> None:
     """Prints the table of attention functions by the length of rows."""
-    functions = measuring.chosen(given.attention, ATTENTION, "attention")
-    measure = training if given.train else attention
+    functions = measuring.chosen(args.attention, ATTENTION, "attention")
+    measure = training if args.train else attention
     rows = []
-    for length in [given.train] if given.train else map(int, given.lengths):
+    for length in [args.train] if args.train else map(int, args.lengths):
         for name in functions:
-            arguments = name, given.positions, length, given.rounds
+            arguments = name, args.positions, length, args.rounds
             seconds, peak = in_own_process(measure, *arguments)
             rows.append({"tokens": length, "attention": name})
             rows[-1] |= {"seconds": seconds, "peak MiB": peak}
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 # ------------------------------------------------------------------------------- lstm
@@ -153,13 +153,13 @@ def rate(function) -> float:
     return calls / (time.perf_counter() - began)
 
 
-def against_torch(given) -> None:
+def against_torch(args) -> None:
     """Prints the table of LSTM layers."""
-    others = measuring.chosen(given.peers, ["torch"], "peers")
+    others = measuring.chosen(args.peers, ["torch"], "peers")
     torch = peers.need("torch")[0] if others else None
-    peaks = measuring.matrix_peaks("float32", torch, given.peak_sizes)
+    peaks = measuring.matrix_peaks("float32", torch, args.peak_sizes)
     rows = []
-    for size in given.sizes:
+    for size in args.sizes:
         shape = tuple(map(int, size.split("x")))
         both, forward, flops, seconds = ours(*shape)
         print(f"{size}: compiled in {seconds:.1f} s", flush=True)
@@ -169,13 +169,13 @@ def against_torch(given) -> None:
         for i, (work, products) in enumerate((("with gradients", 3), ("forward", 1))):
             medians = measuring.alternate(
                 {name: lambda f=f[i]: rate(f) for name, f in contenders.items()},
-                given.rounds,
+                args.rounds,
             )
             share = measuring.share_of_limit(medians["ours"], products * flops, peaks)
             rows += measuring.rows_of(
                 f"{size}, {work}", "calls/s", medians, share_of_limit=share
             )
-    measuring.publish(rows, given.output, matrix_peak=peaks)
+    measuring.publish(rows, args.output, matrix_peak=peaks)
 
 
 LAYERS = {"attention": by_length, "lstm": against_torch}
@@ -193,9 +193,9 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    LAYERS[given.layer](given)
+    args = flags.FLAGS
+    measuring.begin(args)
+    LAYERS[args.layer](args)
 
 
 if __name__ == "__main__":

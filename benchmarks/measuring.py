@@ -142,10 +142,10 @@ def training_text(data: DataConfig) -> tuple[Vocabulary, Pairs]:
     return vocabulary, prepare.training_pairs(training, vocabulary, data)
 
 
-def test_pairs(given: flags.FlagValues, config: Config) -> tuple[Corpus, list[Pair]]:
+def test_pairs(args: flags.FlagValues, config: Config) -> tuple[Corpus, list[Pair]]:
     """The first set of --test, and its pairs; the first --lines of them, if not 0."""
-    corpus = test_sets(given, config)[0]
-    return corpus, list(corpus.pairs())[: given.lines or None]
+    corpus = test_sets(args, config)[0]
+    return corpus, list(corpus.pairs())[: args.lines or None]
 
 
 def share_of_limit(rate: float, flops: float, peaks: Mapping[str, float]) -> float:
@@ -224,21 +224,21 @@ def define_flags(rounds: int | None = 5) -> None:
     flags.DEFINE_string("output", None, "New file for the rows and their conditions.")
 
 
-def chosen(names: Iterable[str], known: Iterable[str], flag: str) -> list[str]:
+def chosen(names: Iterable[str], available: Iterable[str], flag: str) -> list[str]:
     """Checks the names given to a flag; drops empty ones."""
-    known, kept = list(known), [name for name in names if name]
+    available, kept = list(available), [name for name in names if name]
     for name in kept:
-        if name not in known:
-            raise UserError(f"--{flag}={name!r}{did_you_mean(name, known)}")
+        if name not in available:
+            raise UserError(f"--{flag}={name!r}{did_you_mean(name, available)}")
     return kept
 
 
-def begin(given: flags.FlagValues) -> None:
+def begin(args: flags.FlagValues) -> None:
     """Checks --output, shares the GPU with the peers and warns of other load.
 
     Every benchmark calls it first.
     """
-    results.check_new(given.output)
+    results.check_new(args.output)
     share_the_device()
     warn_if_busy()
 
@@ -252,9 +252,9 @@ def publish(rows: Sequence[Row | dict], path: str | None, **measured) -> None:
       measured: further conditions, such as `matrix_peak`.
     """
     rows = [row.to_json() if isinstance(row, Row) else row for row in rows]
-    known = results.conditions(**measured)
-    print("\n".join([*markdown(rows), "", results.describe(known)]))
-    results.write(path, rows, known)
+    conditions = results.conditions(**measured)
+    print("\n".join([*markdown(rows), "", results.describe(conditions)]))
+    results.write(path, rows, conditions)
 
 
 def markdown(rows: Sequence[dict]) -> list[str]:

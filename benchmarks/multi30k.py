@@ -28,12 +28,12 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    folder = Path(given.data)
+    args = flags.FLAGS
+    measuring.begin(args)
+    folder = Path(args.data)
     references = list(read_lines(folder / "test_2016_flickr.de"))
     papers = list(read_lines(folder / "test_2016_flickr.lc.norm.tok.de"))
-    translations = list(read_lines(Path(given.translations)))
+    translations = list(read_lines(Path(args.translations)))
     ours = lower_tokenized(references, "de")
     same = sum(a == b for a, b in zip(ours, papers, strict=True))
     print(f"protocol: {same:,} of {len(papers):,} reference lines reproduced\n")
@@ -53,7 +53,7 @@ def main(_):
         "sacreBLEU": corpus_scores(translations, references)["bleu"],
         "signature": scored["bleu_lc_tok_signature"],
     }
-    measuring.publish([row], given.output)
+    measuring.publish([row], args.output)
 
 
 if __name__ == "__main__":

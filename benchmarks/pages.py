@@ -100,10 +100,10 @@ def random_line(name: str, pieces: int) -> tuple[Translator, str]:
     return sharpened(decoding), line
 
 
-def real_line(translator: Translator, given, pieces: int) -> str:
+def real_line(translator: Translator, args, pieces: int) -> str:
     """Lines of a test set, joined until they have about so many pieces."""
     line = ""
-    for source, _ in test_sets(given, translator.config.data)[0].pairs():
+    for source, _ in test_sets(args, translator.config.data)[0].pairs():
         longer = f"{line} {source}".strip()
         if line and len(translator.vocabulary.encode([longer])[0]) > pieces:
             break
@@ -171,14 +171,14 @@ def opened(browser, file: Path) -> dict[str, float]:
 
     first = heap()
     page.evaluate(SCROLL)
-    found = {
+    figures = {
         "first paint, ms": min(paints),
         "translation drawn, ms": drawn,
         "heap, MB": first,
         "heap after all views, MB": heap(),
     }
     page.close()
-    return found
+    return figures
 
 
 def define_flags():
@@ -191,20 +191,20 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    if given.workdir and not given.test:
+    args = flags.FLAGS
+    measuring.begin(args)
+    if args.workdir and not args.test:
         raise UserError("--workdir needs --test=PREFIX, the text to explain")
     rows = []
-    names = [given.workdir] if given.workdir else given.models
+    names = [args.workdir] if args.workdir else args.models
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        for name, pieces in itertools.product(names, map(int, given.pieces)):
-            if given.workdir:
+        for name, pieces in itertools.product(names, map(int, args.pieces)):
+            if args.workdir:
                 translator = Translator.load(name)
-                line = real_line(translator, given, pieces)
+                line = real_line(translator, args, pieces)
             else:
                 translator, line = random_line(name, pieces)
-            explanation, page, seconds = explained(translator, line, given.again)
+            explanation, page, seconds = explained(translator, line, args.again)
             work = f"{Path(name).name} {pieces}"
             say(f"{work}: {sharpness(explanation)}")
             file = Path(folder) / "page.html"
@@ -213,9 +213,9 @@ def main(_):
             rows += rows_of(work, BOUNDS.get((name, pieces)), size, seconds)
             if browser:
                 rows += rows_of_browser(
-                    work, [opened(browser, file) for _ in range(given.rounds)]
+                    work, [opened(browser, file) for _ in range(args.rounds)]
                 )
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 def rows_of(work, bound, size, seconds) -> list[measuring.Row]:

@@ -69,11 +69,11 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    data = DataConfig(source="words", target=given.language)
+    args = flags.FLAGS
+    measuring.begin(args)
+    data = DataConfig(source="words", target=args.language)
     task = Parsing(Config(task=TaskConfig(kind="parsing"), data=data))
-    corpora = open_specs(given.train, task.open, weights=True)
+    corpora = open_specs(args.train, task.open, weights=True)
     pairs = [pair for corpus in corpora for pair in corpus.pairs()]
     parsers = {
         "majority": majority(pairs),
@@ -81,16 +81,16 @@ def main(_):
         "pcfg": pcfg(tree for corpus in corpora for tree in corpus.trees()),
     }
     rows = []
-    for corpus in open_specs(given.test, task.open):
+    for corpus in open_specs(args.test, task.open):
         examples = list(corpus.pairs())
         for name, parse in parsers.items():
             answers = [bracketed(parse(split_words(words))) for words, _ in examples]
             scores = task.quick_scores(answers, examples)
             rows.append({"set": corpus.name, "parser": name, **_numbers(scores)})
-            if given.out:
-                file = Path(given.out, f"{corpus.name}.{name}.trees")
+            if args.out:
+                file = Path(args.out, f"{corpus.name}.{name}.trees")
                 file.write_text("".join(f"{line}\n" for line in answers), "utf-8")
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 def _numbers(scores: dict) -> dict[str, float]:

@@ -213,7 +213,7 @@ class HuggingFace:
 
     def __call__(self, sources: Tokens) -> Tokens:
         """Translates sources (with an end) to outputs without beginning and end."""
-        search, found = self.search, {}
+        search, outputs = self.search, {}
         pad, bos, eos = self.special
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         for start in range(0, len(order), search.rows):
@@ -242,8 +242,8 @@ class HuggingFace:
                     generation_config=options,
                 ).cpu()
             for i, row in zip(part, made.tolist(), strict=True):
-                found[i] = until_end(row[1:], eos)
-        return [found[i] for i in range(len(sources))]
+                outputs[i] = until_end(row[1:], eos)
+        return [outputs[i] for i in range(len(sources))]
 
 
 def until_end(tokens: Sequence[int], eos: int) -> list[int]:

@@ -55,19 +55,19 @@ def read(path: str) -> list[Row]:
         ) from e
 
 
-def drawn(found: dict[str, dict]):
+def drawn(works: dict[str, dict]):
     """Draws the figure: a panel for each work, the fastest system on top."""
     import matplotlib
 
     matplotlib.use("agg")  # draws without a display
     from matplotlib import pyplot
 
-    height = sum(len(panel) + 1.2 for panel in found.values()) * 0.27
-    ratios = [len(panel) + 1.2 for panel in found.values()]
+    height = sum(len(panel) + 1.2 for panel in works.values()) * 0.27
+    ratios = [len(panel) + 1.2 for panel in works.values()]
     figure, axes = pyplot.subplots(
-        len(found), figsize=(7.5, height), height_ratios=ratios, squeeze=False
+        len(works), figsize=(7.5, height), height_ratios=ratios, squeeze=False
     )
-    for axis, (name, panel) in zip(axes[:, 0], found.items(), strict=True):
+    for axis, (name, panel) in zip(axes[:, 0], works.items(), strict=True):
         rates = dict(panel)
         limit = rates.pop("limit", None)
         order = sorted(rates, key=rates.get)
@@ -100,14 +100,14 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    found = panels([row for path in given.input for row in read(path)])
-    if not found:
+    args = flags.FLAGS
+    works = panels([row for path in args.input for row in read(path)])
+    if not works:
         raise UserError("no row has a peer; run the benchmarks with their --peers")
     picture = io.BytesIO()
-    drawn(found).savefig(picture, format="png", dpi=130)
-    atomic.write_atomically(Path(given.output), picture.getvalue())
-    say(f"drew {given.output}")
+    drawn(works).savefig(picture, format="png", dpi=130)
+    atomic.write_atomically(Path(args.output), picture.getvalue())
+    say(f"drew {args.output}")
 
 
 if __name__ == "__main__":

@@ -153,16 +153,16 @@ def main(_):
     from benchmarks import results
     from benchmarks.measuring import publish
 
-    given = flags.FLAGS
-    results.check_new(given.output)
+    args = flags.FLAGS
+    results.check_new(args.output)
     with tempfile.TemporaryDirectory() as folder:
-        prefix = given.data or made_up.write_text(Path(folder), given.pairs)
-        data = DataConfig(train=str(prefix), vocab_size=given.vocab_size)
+        prefix = args.data or made_up.write_text(Path(folder), args.pairs)
+        data = DataConfig(train=str(prefix), vocab_size=args.vocab_size)
         model = Path(folder) / "tokenizer.model"
         rows = []
         for part in PARTS:
-            rows += compared(part, data, model, given.rounds)
-    publish(rows, given.output)
+            rows += compared(part, data, model, args.rounds)
+    publish(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -65,53 +65,53 @@ def best_weights(
     Returns:
       The weights and their BLEU; of equals those with the smallest absolute sum.
     """
-    found = []
+    scored = []
     for weights in grid:
         weights_k = np.array([1.0, *weights])
-        chosen = [
+        selected = [
             sums_nk[int(np.argmax(np.round(terms_nk @ weights_k, 9)))]
             for terms_nk, sums_nk in zip(terms, sums, strict=True)
         ]
-        bleu = float(bleu_of(np.sum(chosen, axis=0)))
-        found.append((-round(bleu, 9), sum(map(abs, weights)), weights))
-    score, _, weights = min(found)
+        bleu = float(bleu_of(np.sum(selected, axis=0)))
+        scored.append((-round(bleu, 9), sum(map(abs, weights)), weights))
+    score, _, weights = min(scored)
     return weights, -score
 
 
-def tuned(translator: Translator, pairs, given) -> list[System]:
+def tuned(translator: Translator, pairs, args) -> list[System]:
     """Chooses weights of re-ranking on the dev set, for each set of models."""
-    models = [f"{n}={p}" for n in ("reverse", "lm") if (p := getattr(given, n))]
-    options = [f"nbest={given.nbest}", *models, "length=1"]
+    models = [f"{n}={p}" for n in ("reverse", "lm") if (p := getattr(args, n))]
+    options = [f"nbest={args.nbest}", *models, "length=1"]
     chooser = translator.with_choice("rerank:" + ",".join(options)).choice
     sources = [source for source, _ in pairs]
-    found = chooser.candidates(translator, sources, SEARCH)
-    terms = chooser.terms(translator, found, SEARCH)
+    candidates = chooser.candidates(translator, sources, SEARCH)
+    terms = chooser.terms(translator, candidates, SEARCH)
     language = translator.config.data.target
     sums = [
         bleu_statistics(
             [h.text for h in t.hypotheses], [pair] * len(t.hypotheses), language
         )
-        for t, pair in zip(found, pairs, strict=True)
+        for t, pair in zip(candidates, pairs, strict=True)
     ]
     first = bleu_of(np.sum([sums_nk[0] for sums_nk in sums], axis=0))
     say(f"dev, {len(pairs):,} lines: BLEU {first:.2f} as searched with nbest")
     systems, none = [], (0.0,)
     grids = {"length": (none, none)}
-    if given.reverse:
+    if args.reverse:
         grids["reverse"] = REVERSE, none
-    if given.lm:
+    if args.lm:
         grids["language model"] = none, LM
-    if given.reverse and given.lm:
+    if args.reverse and args.lm:
         grids["reverse and language model"] = REVERSE, LM
     for name, (reverse, lm) in grids.items():
         grid = [*itertools.product(reverse, lm, LENGTH)]
         weights, bleu = best_weights(terms, sums, grid)
         say(f"dev: {name}: BLEU {bleu:.2f} with weights {weights}")
-        choose = [f"nbest={given.nbest}", f"length={weights[2]:g}"]
+        choose = [f"nbest={args.nbest}", f"length={weights[2]:g}"]
         if weights[0]:
-            choose += [f"reverse={given.reverse}", f"reverse_weight={weights[0]:g}"]
+            choose += [f"reverse={args.reverse}", f"reverse_weight={weights[0]:g}"]
         if weights[1]:
-            choose += [f"lm={given.lm}", f"lm_weight={weights[1]:g}"]
+            choose += [f"lm={args.lm}", f"lm_weight={weights[1]:g}"]
         if not any(weights):
             say(f"dev: {name}: no weight is better than the search; left out")
             continue
@@ -128,19 +128,19 @@ def answer(
     by_length = sorted(sources, key=len)
     chooser.translate([*by_length[:: max(1, len(sources) // WARM)], by_length[-1]])
     began = time.monotonic()
-    found = chooser.translate(sources, warn=False)
+    translations = chooser.translate(sources, warn=False)
     seconds = (time.monotonic() - began) / len(sources)
-    return [str(translation) for translation in found], seconds
+    return [str(translation) for translation in translations], seconds
 
 
 def columns(row: dict, first: dict) -> dict:
     """The columns of a row; others are compared with the first one."""
     cells = {"choice": row["name"]}
     for name, title in (("bleu", "BLEU"), ("chrf", "chrF")):
-        found = row[name]
-        low, high = found["low"], found["high"]
-        compared = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
-        cells[title] = found["score"]
+        measured = row[name]
+        low, high = measured["low"], measured["high"]
+        compared = f"{measured['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+        cells[title] = measured["score"]
         cells[f"{title}: difference, 95%"] = "" if row is first else compared
     seconds = row["seconds"]
     return {**cells, "seconds": seconds, "cost": seconds / first["seconds"]}
@@ -159,32 +159,32 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    if not (given.dev or given.test):
+    args = flags.FLAGS
+    measuring.begin(args)
+    if not (args.dev or args.test):
         raise UserError(
             "want --dev=PREFIX to choose weights on, --test=PREFIX to score, or both"
         )
-    translator = Translator.load(given.workdir, given.checkpoint, given.dtype)
+    translator = Translator.load(args.workdir, args.checkpoint, args.dtype)
     say(repr(translator))
     opener = task_of(translator.config).open
 
     def pairs_of(specs: str) -> list[tuple[str, str]]:
-        return list(open_specs(specs, opener)[0].pairs())[: given.lines or None]
+        return list(open_specs(specs, opener)[0].pairs())[: args.lines or None]
 
-    nbest = f"mbr:candidates=beam,nbest={given.nbest}"
-    drawn = f"mbr:samples={given.samples}"
+    nbest = f"mbr:candidates=beam,nbest={args.nbest}"
+    drawn = f"mbr:samples={args.samples}"
     systems = [
         System("beam search", "probability"),
-        System(f"beam of {given.nbest}", "probability", given.nbest),
-        System(f"mbr, {given.samples} samples, chrF", f"{drawn},utility=chrf"),
-        System(f"mbr, {given.samples} samples, BLEU", f"{drawn},utility=bleu"),
-        System(f"mbr, {given.nbest}-best, chrF", f"{nbest},utility=chrf"),
+        System(f"beam of {args.nbest}", "probability", args.nbest),
+        System(f"mbr, {args.samples} samples, chrF", f"{drawn},utility=chrf"),
+        System(f"mbr, {args.samples} samples, BLEU", f"{drawn},utility=bleu"),
+        System(f"mbr, {args.nbest}-best, chrF", f"{nbest},utility=chrf"),
     ]
-    if given.dev:
-        systems += tuned(translator, pairs_of(given.dev), given)
-    if given.test:
-        pairs = pairs_of(given.test)
+    if args.dev:
+        systems += tuned(translator, pairs_of(args.dev), args)
+    if args.test:
+        pairs = pairs_of(args.test)
         sources = [source for source, _ in pairs]
         of_text = text_measures(translator.config.data.target)
         scored = {name: of_text[name] for name in ("bleu", "chrf")}
@@ -197,9 +197,9 @@ def main(_):
             compared = measures.compared(scored, texts, baseline, pairs)
             rows.append({"name": name, "seconds": seconds, **compared})
             say(f"{name}: BLEU {compared['bleu']['score']:.2f}, {seconds:.3f} s")
-        print(f"{len(pairs):,} lines of {given.test}\n")
+        print(f"{len(pairs):,} lines of {args.test}\n")
         table = [columns(row, rows[0]) for row in rows]
-        measuring.publish(table, given.output)
+        measuring.publish(table, args.output)
     for name, choose, beam in systems:
         print(f"{name}: --choose={choose}" + f" --beam={beam}" * bool(beam))
 

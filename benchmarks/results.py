@@ -84,9 +84,9 @@ def instructions() -> list[str]:
     return [name for name in INSTRUCTIONS if name in words]
 
 
-def describe(known: dict) -> str:
+def describe(environment: dict) -> str:
     """The conditions in a line, to be printed with a table."""
-    machine, versions = known["machine"], known["versions"]
+    machine, versions = environment["machine"], environment["versions"]
     processor = f"{machine['processor']}, {machine['cores']} cores"
     if machine["device"] != "cpu":
         processor = f"{machine['devices']} x {machine['device']}; {processor}"
@@ -94,7 +94,7 @@ def describe(known: dict) -> str:
     if machine["torch_capability"]:
         parts.append(f"PyTorch uses {machine['torch_capability']}")
     # Printed in every table of ratios: it explains more of them than the programs do.
-    for name, peak in known.get("matrix_peak", {}).items():
+    for name, peak in environment.get("matrix_peak", {}).items():
         parts.append(f"matrix peak of {name} {peak / 1e9:,.0f} GFLOP/s")
     shown = ("jax", *(name for name in PEERS if name in versions))
     return "; ".join([*parts, ", ".join(f"{name} {versions[name]}" for name in shown)])
@@ -109,16 +109,18 @@ def check_new(path: str | None, flag: str = "output") -> None:
         )
 
 
-def write(path: str | None, rows: Sequence[dict], known: dict | None = None) -> None:
+def write(
+    path: str | None, rows: Sequence[dict], environment: dict | None = None
+) -> None:
     """Writes rows and their conditions to a new file, atomically, if one is named.
 
     Args:
       path: such as `docs/results/NAME.json`; None writes nothing.
       rows: dicts that JSON can hold.
-      known: the `conditions`; by default those of now.
+      environment: the `conditions`; by default those of now.
     """
     if path is None:
         return
     check_new(path)
-    content = {**(known or conditions()), "rows": [*rows]}
+    content = {**(environment or conditions()), "rows": [*rows]}
     atomic.write_atomically(path, f"{json.dumps(content, indent=2)}\n".encode())

@@ -51,31 +51,31 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    damages = damages_named(given.damage)
-    workdirs = [name for name in map(str.strip, given.workdir.split(",")) if name]
-    if given.augment and not given.to:
+    args = flags.FLAGS
+    measuring.begin(args)
+    damages = damages_named(args.damage)
+    workdirs = [name for name in map(str.strip, args.workdir.split(",")) if name]
+    if args.augment and not args.to:
         raise UserError("--augment trains new workdirs; want --to=FOLDER for them")
     configs = {  # all are checked before the first one trains
-        f"{given.to}/{folder_of(augment)}": config_of(
-            workdirs[0], augment, given.steps, given.train
+        f"{args.to}/{folder_of(augment)}": config_of(
+            workdirs[0], augment, args.steps, args.train
         )
-        for augment in given.augment
+        for augment in args.augment
     }
     for workdir, config in configs.items():
         say(f"fine-tuning {workdir}, config.data.augment={config.data.augment!r}")
         train(config, workdir)
     rows: dict[str, dict[str, dict[str, Row]]] = {}  # by set, workdir and damage
     for workdir in [*workdirs, *configs]:
-        translator = Translator.load(workdir, given.checkpoint, given.dtype)
-        corpora = test_sets(given, translator.config)
+        translator = Translator.load(workdir, args.checkpoint, args.dtype)
+        corpora = test_sets(args, translator.config)
         check_damageable(translator, corpora)
         for corpus in corpora:
-            found, _ = score_damaged(translator, corpus, workdir, damages)
-            rows.setdefault(corpus.name, {})[workdir] = found
+            by_damage, _ = score_damaged(translator, corpus, workdir, damages)
+            rows.setdefault(corpus.name, {})[workdir] = by_damage
     table = [row for name, of_set in rows.items() for row in cells(name, of_set)]
-    measuring.publish(table, given.output)
+    measuring.publish(table, args.output)
 
 
 def folder_of(augment: str) -> str:

@@ -83,15 +83,15 @@ def translated(
     return translator.translate(sources, **search._asdict(), nbest=nbest, warn=False)
 
 
-def seconds(*given) -> float:
+def seconds(*arguments) -> float:
     """Seconds that `translated` takes."""
     began = time.monotonic()
-    translated(*given)
+    translated(*arguments)
     return time.monotonic() - began
 
 
 def columns(
-    found: Sequence[Translation],
+    translations: Sequence[Translation],
     references: Sequence[str],
     scores_of_references: Sequence[float],
     highest: Sequence[float],
@@ -100,23 +100,24 @@ def columns(
     """The columns that need only the best hypotheses.
 
     Args:
-      found: the translations.
+      translations: of the sources.
       references: their references.
       scores_of_references: the model's.
       highest: the best score of each line in the searches before.
       language: of the references.
     """
     # Scores that differ by less than 1e-4 count as equal: that is rounding.
-    pairs = zip(found, scores_of_references, highest, strict=True)
+    pairs = zip(translations, scores_of_references, highest, strict=True)
     below = [(t.score < r - 1e-4, t.score < h - 1e-4) for t, r, h in pairs]
+    texts = [t.text for t in translations]
     errors, lower = map(sum, zip(*below, strict=True))
     return {
-        "BLEU": corpus_scores([t.text for t in found], references, language)["bleu"],
-        "score": mean(t.score for t in found),
-        "log_prob": mean(t.log_prob for t in found),
+        "BLEU": corpus_scores(texts, references, language)["bleu"],
+        "score": mean(t.score for t in translations),
+        "log_prob": mean(t.log_prob for t in translations),
         "search errors": errors,
         "lower": lower,
-        "not ended": sum(not t.ended for t in found),
+        "not ended": sum(not t.ended for t in translations),
     }
 
 
@@ -180,37 +181,39 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    searches = [parsed(text) for text in given.searches]
-    if given.diversity and min(search.beam for search in searches) < 2:
+    args = flags.FLAGS
+    measuring.begin(args)
+    searches = [parsed(text) for text in args.searches]
+    if args.diversity and min(search.beam for search in searches) < 2:
         raise UserError("--diversity compares lists; want beams of at least 2")
-    translator = Translator.load(workdirs_of(given), given.checkpoint, given.dtype)
+    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
     say(repr(translator))
-    corpus, pairs = measuring.test_pairs(given, translator.config)
+    corpus, pairs = measuring.test_pairs(args, translator.config)
     sources, references = zip(*pairs, strict=True)
     print(f"{len(pairs):,} lines of {corpus.spec}\n")
-    known = [r.score for r in translator.score(pairs, warn=False)]
+    reference_scores = [r.score for r in translator.score(pairs, warn=False)]
     highest = [float("-inf")] * len(pairs)
     rows = []
     for search in searches:
         # This translation also compiles the programs that are timed later.
-        found = translated(translator, sources, search, given.diversity)
-        row = columns(found, references, known, highest, corpus.target)
-        highest = [max(h, t.score) for h, t in zip(highest, found, strict=True)]
-        if given.diversity:
-            lists = [[h.text for h in t.hypotheses] for t in found]
+        translations = translated(translator, sources, search, args.diversity)
+        row = columns(
+            translations, references, reference_scores, highest, corpus.target
+        )
+        highest = [max(h, t.score) for h, t in zip(highest, translations, strict=True)]
+        if args.diversity:
+            lists = [[h.text for h in t.hypotheses] for t in translations]
             row |= diversity(lists, references, corpus.target)
         rows.append({"search": str(search), **row})
     # In turns, so that other work on the machine slows all of them down.
     contenders = {
-        str(s): partial(seconds, translator, sources, s, given.diversity)
+        str(s): partial(seconds, translator, sources, s, args.diversity)
         for s in searches
     }
-    medians = measuring.alternate(contenders, given.rounds)
+    medians = measuring.alternate(contenders, args.rounds)
     first = medians[str(searches[0])]
     rows = [row | {"time": medians[row["search"]] / first} for row in rows]
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 if __name__ == "__main__":

@@ -96,16 +96,16 @@ class FirstSteps:
         raise RuntimeError("training ended before a step:\n" + "".join(lines[-30:]))
 
 
-def first_steps(config: str, given, folder: Path) -> FirstSteps:
+def first_steps(config: str, args, folder: Path) -> FirstSteps:
     """Prepares text, tokenizer and token arrays, so that they are not measured."""
-    prefix = write_text(folder, given.pairs)
+    prefix = write_text(folder, args.pairs)
     arguments = [
         f"--config={config}",
         f"--config.data.train={prefix}",
         "--config.data.dev=",
         "--config.data.test=",
-        f"--config.data.vocab_size={given.vocab}",
-        f"--config.data.batch_tokens={given.tokens}",
+        f"--config.data.vocab_size={args.vocab}",
+        f"--config.data.batch_tokens={args.tokens}",
         "--config.data.source=en",
         "--config.data.target=de",
         "--config.data.feeder=numpy",
@@ -125,17 +125,17 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    parts = measuring.chosen(given.parts, ["import", "step"], "parts")
-    config = given["config"].config_filename
+    args = flags.FLAGS
+    measuring.begin(args)
+    parts = measuring.chosen(args.parts, ["import", "step"], "parts")
+    config = args["config"].config_filename
     with tempfile.TemporaryDirectory() as folder:
         rows = []
         if "import" in parts:
             statements = IMPORTS | {"import jax": "import jax"}
             seconds = measuring.alternate(
                 {s: lambda code=code: imported(code) for s, code in statements.items()},
-                given.rounds,
+                args.rounds,
             )
             limit = seconds.pop("import jax")
             beside = {"peer": limit, "peer_name": "import jax", "more_is_better": False}
@@ -144,9 +144,9 @@ def main(_):
                 for name, own in seconds.items()
             ]
         if "step" in parts:
-            starts = first_steps(config, given, Path(folder))
+            starts = first_steps(config, args, Path(folder))
             seconds = {"cold": [], "warm": []}
-            for _ in range(given.rounds):  # a warm start uses the cold one's programs
+            for _ in range(args.rounds):  # a warm start uses the cold one's programs
                 seconds["cold"].append(starts.cold())
                 seconds["warm"].append(starts.warm())
             name = config_files.config_name(config)
@@ -154,7 +154,7 @@ def main(_):
                 _alone(f"{name} first step, {kind}", measuring.median(values))
                 for kind, values in seconds.items()
             ]
-        measuring.publish(rows, given.output)
+        measuring.publish(rows, args.output)
 
 
 def _alone(work: str, seconds: float) -> measuring.Row:

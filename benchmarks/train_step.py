@@ -114,10 +114,10 @@ def memory(name: str, work: Work, steps: int = 3) -> float | None:
     return None if before is None or peak is None else peak - before
 
 
-def measured(work: Work, names: list[str], given):
+def measured(work: Work, names: list[str], args):
     """Measures one work; returns its rows and the matrix peaks."""
     memories = {}
-    if given.memory:
+    if args.memory:
         for name in ("ours", *names):
             memories[measuring.NAMES.get(name, name)] = in_own_process(
                 memory, name, work
@@ -128,11 +128,11 @@ def measured(work: Work, names: list[str], given):
         rate(2)  # compiles, and touches the memory for the first time
     dtype = compute_dtype(work.config.model).name
     medians, peaks = measuring.alternate_with_peak(
-        {name: lambda rate=rate: rate(given.steps) for name, rate in rates.items()},
-        given.rounds,
+        {name: lambda rate=rate: rate(args.steps) for name, rate in rates.items()},
+        args.rounds,
         dtype,
         torch,
-        given.peak_sizes,
+        args.peak_sizes,
     )
     tokens = work.shape.rows * work.shape.target
     step = work.flops()
@@ -155,26 +155,26 @@ def measured(work: Work, names: list[str], given):
     ], peaks
 
 
-def works(given, argv: list[str]) -> list[Work]:
+def works(args, argv: list[str]) -> list[Work]:
     """The works that the flags select."""
     by_config = any(word.lstrip("-").startswith("config") for word in argv)
-    names = given.work or (["config"] if by_config else ["T", "S"])
+    names = args.work or (["config"] if by_config else ["T", "S"])
     selected = []
     for name in measuring.chosen(names, [*WORKS, "config"], "work"):
         if name == "config":
-            config = from_config_dict(given.config)
+            config = from_config_dict(args.config)
             mesh = make_mesh(devices=jax.devices()[:1])
             shape = step_costs.assumed_shape(config, mesh)[0]
-            name = config_files.config_name(given["config"].config_filename)
+            name = config_files.config_name(args["config"].config_filename)
             work = Work(name, config, config.data.vocab_size, shape)
         else:
             work = WORKS[name]
-        if given.batch:
-            work = work._replace(shape=parsed_batch(given.batch))
-            work = work._replace(name=f"{work.name} {given.batch}")
-        if given.dtype:
-            config = changed(work.config, "model", dtype=given.dtype)
-            work = work._replace(config=config, name=f"{work.name} {given.dtype}")
+        if args.batch:
+            work = work._replace(shape=parsed_batch(args.batch))
+            work = work._replace(name=f"{work.name} {args.batch}")
+        if args.dtype:
+            config = changed(work.config, "model", dtype=args.dtype)
+            work = work._replace(config=config, name=f"{work.name} {args.dtype}")
         selected.append(work)
     return selected
 
@@ -206,16 +206,16 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    names = measuring.chosen(given.peers, peers.TRAINING, "peers")
+    args = flags.FLAGS
+    measuring.begin(args)
+    names = measuring.chosen(args.peers, peers.TRAINING, "peers")
     if names:
         peers.need("torch", "transformers")
     rows = []
-    for work in works(given, sys.argv[1:]):
-        found, peaks = measured(work, names, given)
-        rows += found
-    measuring.publish(rows, given.output, matrix_peak=peaks)
+    for work in works(args, sys.argv[1:]):
+        work_rows, peaks = measured(work, names, args)
+        rows += work_rows
+    measuring.publish(rows, args.output, matrix_peak=peaks)
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def variants() -> dict[str, dict]:
     """The changes of each variant, by name."""
     cases: dict[str, dict] = {"default": {}}
     for section, default in fields.SECTIONS.items():
-        for known in dataclasses.fields(default):
-            for name in table_of(known):
-                if name != known.default:
-                    changes = {known.name: name}
+        for config_field in dataclasses.fields(default):
+            for name in table_of(config_field):
+                if name != config_field.default:
+                    changes = {config_field.name: name}
                     if name in PEAKS:
                         changes["peak_learning_rate"] = PEAKS[name]
-                    cases[f"{known.name}={name}"] = {section: changes}
+                    cases[f"{config_field.name}={name}"] = {section: changes}
     return cases | OTHERS
 
 
@@ -67,25 +67,25 @@ def define_flags():
 
 
 def main(_):
-    given = flags.FLAGS
-    measuring.begin(given)
-    known = variants()
-    chosen = measuring.chosen(given.only, known, "only") or [*known]
-    config = from_config_dict(given.config)
+    args = flags.FLAGS
+    measuring.begin(args)
+    cases = variants()
+    names = measuring.chosen(args.only, cases, "only") or [*cases]
+    config = from_config_dict(args.config)
     data = dataclasses.replace(config.data, feeder="numpy")
     vocabulary, pairs = measuring.training_text(data)
     corpora = open_corpora(data.dev, data.source, data.target, data.dir)
     dev_lines = [pair for corpus in corpora for pair in corpus.pairs()]
     dev = tokenize_in_memory(dev_lines, vocabulary)
     stream = feed(pairs, data, config.train.seed)
-    batches = [batch for _, batch in itertools.islice(stream, given.steps)]
+    batches = [batch for _, batch in itertools.islice(stream, args.steps)]
     stream.close()
     default = Trainer(config, *vocabulary.sizes)
     default.rate(batches[:2])
     rows = []
-    for name in chosen:
+    for name in names:
         variant = config
-        for section, changes in known[name].items():
+        for section, changes in cases[name].items():
             variant = fields.changed(variant, section, **changes)
         trainer = Trainer(variant, *vocabulary.sizes)
         if variant.data.batching == "packed" and not trainer.model.packs:
@@ -101,14 +101,14 @@ def main(_):
                 name: partial(each.rate, batches[:10], sides=("target",))
                 for name, each in contenders.items()
             },
-            given.rounds,
+            args.rounds,
         )
         row = {"variant": name, "parameters": trainer.model.count(), "dev loss": loss}
         row["tokens/s"] = rates["ours"]
         row["of the default"] = rates["ours"] / rates["default"]
         say(", ".join(f"{column} {value}" for column, value in row.items()))
         rows.append(row)
-    measuring.publish(rows, given.output)
+    measuring.publish(rows, args.output)
 
 
 if __name__ == "__main__":
