@@ -7,17 +7,17 @@ from t2t_jax.tools.experiment import with_fields
 TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 
 
-def chosen(what, name, choices):
+def entry(what, name, choices):
     """Returns the entry of a name, such as that of a text; refuses other names."""
     if name not in choices:
-        wanted = " or ".join(map(repr, choices))
-        raise ValueError(f"unknown {what} {name!r}; want {wanted}")
+        expected = " or ".join(map(repr, choices))
+        raise ValueError(f"unknown {what} {name!r}; want {expected}")
     return choices[name]
 
 
 def test_set(text):
     """Returns the name of the test set of a text."""
-    return chosen("text", text, TEST_SETS)
+    return entry("text", text, TEST_SETS)
 
 
 def short(name, steps, changes):

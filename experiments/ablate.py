@@ -83,14 +83,14 @@ def plot(results):
 def report(results):
     """Ranks the parts by what the model loses without them."""
     base = results["base"]
-    found = [
+    ranking = [
         (*differences(result, base), result.row.name)
         for result in results
         if result is not base
     ]
-    found = [row for row in found if not math.isnan(row[1])]  # those with results
-    found.sort(key=lambda row: -row[1])
-    cells = ([name, f"{bleu:+.1f}", f"{nats:+.3f}"] for bleu, nats, name in found)
+    ranking = [row for row in ranking if not math.isnan(row[1])]  # those with results
+    ranking.sort(key=lambda row: -row[1])
+    cells = ([name, f"{bleu:+.1f}", f"{nats:+.3f}"] for bleu, nats, name in ranking)
     lines = [
         "Differences from the base, the worst first. Nats a token are the difference "
         "of the logarithms of `test.perplexity`.",

@@ -58,7 +58,7 @@ def get_experiment(seeds=1, steps=1_500, changes="all"):
       steps: of every run.
       changes: the rows: recipe, regularization, or all.
     """
-    rows = {"base": {}} | _texts.chosen("changes", changes, CHANGES)
+    rows = {"base": {}} | _texts.entry("changes", changes, CHANGES)
     changed = {
         "data.test": DEV,
         "train.warmup": max(1, steps // 9),

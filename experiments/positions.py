@@ -110,8 +110,8 @@ def plot(results):
 def curve_of(result, score):
     """Relative lengths, and the mean, least and most over seeds of a score."""
     groups = groups_of(result)
-    known = (run.value("by_length.longest") for run in result.runs)
-    longest = [length for length in known if length]
+    lengths = (run.value("by_length.longest") for run in result.runs)
+    longest = [length for length in lengths if length]
     if not groups:
         return None
     x = [group["pieces"] / longest[0] for group, *_ in groups.values()]
@@ -163,19 +163,19 @@ def report(results):
 
 def answer(measured):
     """Says what each scheme keeps beyond the lengths of training, the best first."""
-    found = {}
+    scores = {}
     for result in measured:
         seen, beyond = (
             result.values(f"by_length.{part}.bleu") for part in ("seen", "beyond")
         )
         if seen and len(seen) == len(beyond):
-            found[result.row.name] = seen, beyond
-    if not found:
+            scores[result.row.name] = seen, beyond
+    if not scores:
         return "The test sets have no sentences beyond the lengths of training."
-    order = sorted(found, key=lambda name: -fmean(found[name][1]))
+    order = sorted(scores, key=lambda name: -fmean(scores[name][1]))
     listed = []
     for name in order:
-        seen, beyond = found[name]
+        seen, beyond = scores[name]
         lost = [a - b for a, b in zip(seen, beyond, strict=True)]
         listed.append(
             f"{name} {fmean(seen):.1f} to {fmean(beyond):.1f} (loses {spread(lost)})"

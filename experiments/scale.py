@@ -32,7 +32,7 @@ def get_experiment(seeds=1, text="tiny"):
       seeds: of each run of the grid.
       text: tiny, the built-in corpus; or multi30k, of --config.data.dir=FOLDER.
     """
-    widths, steps, (width, most_steps) = _texts.chosen("text", text, GRIDS)
+    widths, steps, (width, most_steps) = _texts.entry("text", text, GRIDS)
     grid = [
         trained(f"d{d}-{s}", config_of(text, d, s), seeds, "grid")
         for d in widths

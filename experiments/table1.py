@@ -67,7 +67,7 @@ def get_experiment(scale="small"):
     Args:
       scale: small or full.
     """
-    sizes = _texts.chosen("scale", scale, SIZES)
+    sizes = _texts.entry("scale", scale, SIZES)
     rows = [
         Row(
             name,

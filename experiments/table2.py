@@ -96,8 +96,8 @@ def parameters(config):
     return model_of(config).count()
 
 
-def nearest_width(count, wanted, start, multiple=2):
-    """Returns the width at which `count(width)` is nearest to `wanted`.
+def nearest_width(count, target, start, multiple=2):
+    """Returns the width at which `count(width)` is nearest to `target`.
 
     Args:
       count: increases with the width.
@@ -105,9 +105,9 @@ def nearest_width(count, wanted, start, multiple=2):
       multiple: widths are multiples of it.
     """
     width = multiple * max(1, round(start / multiple))
-    step = multiple if count(width) < wanted else -multiple
-    error = abs(count(width) - wanted)
-    while width + step > 0 and (new := abs(count(width + step) - wanted)) < error:
+    step = multiple if count(width) < target else -multiple
+    error = abs(count(width) - target)
+    while width + step > 0 and (new := abs(count(width + step) - target)) < error:
         width, error = width + step, new
     return width
 
@@ -118,12 +118,12 @@ def matched(config, reference):
     def count(width):
         return parameters(with_fields(config, {"model.width": width}))
 
-    wanted, width = parameters(reference), config.model.width
+    target, width = parameters(reference), config.model.width
     # Parameters grow with the width's square, apart from the embeddings.
-    start = width * (wanted / count(width)) ** 0.5
+    start = width * (target / count(width)) ** 0.5
     # A Neural GPU has few channels: a step of 2 is over 2% of its parameters.
     multiple = 1 if config.model.kind == "neural_gpu" else 2
-    width = nearest_width(count, wanted, start, multiple)
+    width = nearest_width(count, target, start, multiple)
     return with_fields(config, {"model.width": width})
 
 

@@ -146,13 +146,13 @@ def _paper(bleu, perplexity, score, millions):
 def differences(results, column):
     """Returns (name, the paper's difference from base, ours) of finished rows."""
     base = results["base"]
-    found = []
+    rows = []
     for result in results:
         ours = result.mean(column) - base.mean(column)
         if result is not base and not math.isnan(ours):
             paper = result.row.paper[column] - base.row.paper[column]
-            found.append((result.row.name, paper, ours))
-    return found
+            rows.append((result.row.name, paper, ours))
+    return rows
 
 
 def report(results, bleu):
@@ -161,10 +161,10 @@ def report(results, bleu):
 
     lines = []
     for column in (PERPLEXITY, bleu):
-        found = differences(results, column)
-        if len(found) < 4:  # too few to rank
+        rows = differences(results, column)
+        if len(rows) < 4:  # too few to rank
             continue
-        _, paper, ours = zip(*found, strict=True)
+        _, paper, ours = zip(*rows, strict=True)
         rank = spearmanr(paper, ours)
         # Rows that the paper prints as equal to base have no direction.
         directed = [(a, b) for a, b in zip(paper, ours, strict=True) if abs(a) > 1e-6]
@@ -172,7 +172,7 @@ def report(results, bleu):
         lines.append(
             f"- {column}: Spearman's rank correlation of our differences from base "
             f"with the paper's is {rank.statistic:.2f} (p = {rank.pvalue:.2g}, "
-            f"{len(found)} rows); {same} of {len(directed)} have the same sign."
+            f"{len(rows)} rows); {same} of {len(directed)} have the same sign."
         )
     return "\n".join(lines)
 
@@ -188,8 +188,8 @@ def plot(results, bleu):
         ax.set_yscale("symlog", linthresh=linear)
         ax.axhline(0, color="0.5", linewidth=1)
         ax.axvline(0, color="0.5", linewidth=1)
-        found = sorted(differences(results, column), key=lambda row: row[2])
-        for i, (name, paper, ours) in enumerate(found):
+        rows = sorted(differences(results, column), key=lambda row: row[2])
+        for i, (name, paper, ours) in enumerate(rows):
             ax.plot(paper, ours, "o", color="C0")
             # On either side in turn, so that labels of neighbours do not overlap.
             label = f"  {name}  "
