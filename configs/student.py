@@ -110,9 +110,9 @@ def narrow(model):
 
 def reads_sizes(config, *names):
     """Raises ValueError if the teacher's kind of model does not read these fields."""
-    known = fields.from_config_dict(config).model
-    if unread := [name for name in names if not known.reads(name)]:
+    model = fields.from_config_dict(config).model
+    if unread := [name for name in names if not model.reads(name)]:
         raise ValueError(
-            f"config.model.kind={known.kind!r} has no {unread[0]}; change its sizes by "
+            f"config.model.kind={model.kind!r} has no {unread[0]}; change its sizes by "
             "--config.model.layers and the like"
         )

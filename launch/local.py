@@ -319,8 +319,8 @@ def main() -> int:
             for command, share in zip(
                 commands(options), shares_of_gpus(options.n), strict=True
             ):
-                given = [f"{name}={value}" for name, value in share.items()]
-                print(shlex.join([*given, *command]))
+                assignments = [f"{name}={value}" for name, value in share.items()]
+                print(shlex.join([*assignments, *command]))
             return 0
         return Group(options).run()
     except UsageError as error:

@@ -44,14 +44,14 @@ def config_section(name: str) -> str:
     meanings = comments(type(section))
     rows = [
         (
-            f"`{known.name}`",
-            _value(known.default),
-            _values(known),
-            meanings[known.name],
-            "yes" if known.metadata["safe"] else "",
+            f"`{field.name}`",
+            _value(field.default),
+            _values(field),
+            meanings[field.name],
+            "yes" if field.metadata["safe"] else "",
         )
-        for known in dataclasses.fields(section)
-        if known.name != "options"
+        for field in dataclasses.fields(section)
+        if field.name != "options"
     ]
     heads = ("field", "default", "values", "meaning", "may change")
     return f"{_text(type(section))}\n\n{_table(heads, rows)}"
@@ -60,7 +60,7 @@ def config_section(name: str) -> str:
 def comments(section: type) -> dict[str, str]:
     """The help of each field, or the comment above it; one above several is of all."""
     meanings = {
-        known.name: known.metadata["help"] for known in dataclasses.fields(section)
+        field.name: field.metadata["help"] for field in dataclasses.fields(section)
     }
     block, fresh = [], False
     for line in inspect.getsource(section).splitlines():
@@ -74,9 +74,9 @@ def comments(section: type) -> dict[str, str]:
     return meanings
 
 
-def _values(known: dataclasses.Field) -> str:
+def _values(field: dataclasses.Field) -> str:
     """The values that a field may have."""
-    notes = {"choices": (), "limits": {}, "table": ""} | dict(known.metadata)
+    notes = {"choices": (), "limits": {}, "table": ""} | dict(field.metadata)
     if notes["table"]:
         name = notes["table"].rpartition(".")[2]
         if notes["table"] not in _listed_tables():
@@ -85,7 +85,7 @@ def _values(known: dataclasses.Field) -> str:
     if notes["choices"]:
         return ", ".join(map(_value, notes["choices"]))
     limits = [f"{words} {limit:,}" for words, limit in notes["limits"].items()]
-    return ", ".join([type(known.default).__name__, *limits])
+    return ", ".join([type(field.default).__name__, *limits])
 
 
 # ----------------------------------------------------------------------------- tables
@@ -95,28 +95,28 @@ def tables() -> str:
     """Every table that a config chooses from, with its entries and their options."""
     parts = []
     for section, values in fields.SECTIONS.items():
-        for known in values.choosers():
-            module, _, name = known.metadata["table"].rpartition(".")
+        for chooser in values.choosers():
+            module, _, name = chooser.metadata["table"].rpartition(".")
             address = f"`t2t_jax/{module.replace('.', '/')}.py`"
             parts += [
                 f"## {name}",
-                f"`config.{section}.{known.name}`, a table of {address}; "
-                f"the default is {_value(known.default)}.",
-                _table(("entry", "what it is", "options"), _entries(known)),
+                f"`config.{section}.{chooser.name}`, a table of {address}; "
+                f"the default is {_value(chooser.default)}.",
+                _table(("entry", "what it is", "options"), _entries(chooser)),
             ]
     return "\n\n".join(parts)
 
 
 def _listed_tables() -> set[str]:
     return {
-        known.metadata["table"]
+        chooser.metadata["table"]
         for values in fields.SECTIONS.values()
-        for known in values.choosers()
+        for chooser in values.choosers()
     }
 
 
-def _entries(known: dataclasses.Field) -> Iterable[tuple[str, ...]]:
-    for name, entry in table_of(known).items():
+def _entries(field: dataclasses.Field) -> Iterable[tuple[str, ...]]:
+    for name, entry in table_of(field).items():
         kind = getattr(entry, "Options", None)
         options = [
             f"`{option.name}` = {_value(option.default)} ({_values(option)})"
@@ -162,24 +162,24 @@ def commands() -> str:
 
 def flags_of(name: str, *arguments: str) -> dict[str, flags.Flag]:
     """The flags of a command; `experiment` has more when an experiment is named."""
-    module, known = module_of(name), flags.FLAGS
-    before = {*known}
+    module, all_flags = module_of(name), flags.FLAGS
+    before = {*all_flags}
     with mock.patch.object(sys, "argv", [name, *arguments]):
         module.define_flags()
     define_ideas_flag()
     if getattr(module, "DISTRIBUTED", False):
         define_process_flags()
-    defined = {flag: known[flag] for flag in known if flag not in before}
+    defined = {flag: all_flags[flag] for flag in all_flags if flag not in before}
     for flag in defined:
-        delattr(known, flag)  # the next command may have one of the same name
+        delattr(all_flags, flag)  # the next command may have one of the same name
     return defined
 
 
 def _flag_table(name: str) -> str:
     rows = []
     for flag_name, flag in flags_of(name).items():
-        given = flag.default not in (None, False, "", []) and flag_name != "config"
-        default = _value(flag.default) if given else ""
+        shown = flag.default not in (None, False, "", []) and flag_name != "config"
+        default = _value(flag.default) if shown else ""
         rows.append((f"`--{flag_name}`", default, flag.help or ""))
     return _table(("flag", "default", "meaning"), rows)
 
