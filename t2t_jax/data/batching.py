@@ -284,10 +284,10 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
     window_w = np.arange(windows)
     source_free_wr = np.full((windows, rows), shape.source, signed)
     target_free_wr = np.full((windows, rows), shape.target, signed)
-    chosen_iw = np.empty(order_iw.shape, np.int32)
+    sorted_row_iw = np.empty(order_iw.shape, np.int32)
     opened = 1  # rows that are compared: all in use, and one empty row
-    for source_w, target_w, chosen_w in zip(
-        source_iw, target_iw, chosen_iw, strict=True
+    for source_w, target_w, sorted_row_w in zip(
+        source_iw, target_iw, sorted_row_iw, strict=True
     ):
         source_left_wr = source_free_wr[:, :opened] - source_w[:, None]
         target_left_wr = target_free_wr[:, :opened] - target_w[:, None]
@@ -299,14 +299,14 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
         row_w = left_wr.argmin(1)
         source_free_wr[window_w, row_w] -= source_w
         target_free_wr[window_w, row_w] -= target_w
-        chosen_w[:] = row_w
+        sorted_row_w[:] = row_w
         opened = max(opened, int(row_w.max()) + 2)  # one empty row in every window
         if opened > source_free_wr.shape[1]:
             more = ((0, 0), (0, 1 + rows // 16))
             source_free_wr = np.pad(source_free_wr, more, constant_values=shape.source)
             target_free_wr = np.pad(target_free_wr, more, constant_values=shape.target)
-    row_iw = np.empty_like(chosen_iw)  # back from order of size to the given order
-    np.put_along_axis(row_iw, order_iw, chosen_iw, 0)
+    row_iw = np.empty_like(sorted_row_iw)  # back from order of size to the given order
+    np.put_along_axis(row_iw, order_iw, sorted_row_iw, 0)
     return row_iw
 
 

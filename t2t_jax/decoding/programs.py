@@ -254,8 +254,8 @@ def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Arr
 
 def _log_probs_of(target_bt: Array, logits_btv: Array) -> Array:
     """Returns the log-probabilities of tokens under logits, float32 [b, t]."""
-    chosen_bt1 = jnp.take_along_axis(logits_btv, target_bt[..., None], axis=2)
-    return chosen_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
+    logit_bt1 = jnp.take_along_axis(logits_btv, target_bt[..., None], axis=2)
+    return logit_bt1[..., 0] - jax.nn.logsumexp(logits_btv, axis=2)
 
 
 @program("definitions")

@@ -101,8 +101,8 @@ def _bins(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     probabilities_nc, columns = probabilities_of(answers)
     predicted_n = _predicted(answers)
     column = {label: i for i, label in enumerate(columns)}
-    chosen_n = [column[label] for label in predicted_n]
-    confidence_n = probabilities_nc[np.arange(len(chosen_n)), chosen_n]
+    column_n = [column[label] for label in predicted_n]
+    confidence_n = probabilities_nc[np.arange(len(column_n)), column_n]
     # Bins are half open: the first is (0, 1/15], the last (14/15, 1].
     bin_n = np.clip(np.ceil(confidence_n * BINS).astype(int) - 1, 0, BINS - 1)
     gaps_nb = np.zeros((len(bin_n), BINS))

@@ -474,11 +474,11 @@ def select_by_missing(
     # `lexsort` sorts by its last key first: existing before dead, then the best of each
     # group, then the second best, ..., and groups that lack least first.
     order_bm = jnp.lexsort((missing_bm, rank_bm, dead_bm), axis=1)
-    chosen_bn = order_bm[:, :beam]
+    selected_bn = order_bm[:, :beam]
     # Rows of the beam are in the order of log-probability, as `top_k` returns them.
-    better_bn = jnp.argsort(-take_rows(log_prob_bm, chosen_bn), axis=1, stable=True)
-    chosen_bn = take_rows(chosen_bn, better_bn)
-    return tuple(take_rows(x, chosen_bn) for x in (parent_bm, token_bm, log_prob_bm))
+    better_bn = jnp.argsort(-take_rows(log_prob_bm, selected_bn), axis=1, stable=True)
+    selected_bn = take_rows(selected_bn, better_bn)
+    return tuple(take_rows(x, selected_bn) for x in (parent_bm, token_bm, log_prob_bm))
 
 
 def best_finished(kept: Hypotheses, new: Hypotheses) -> Hypotheses:

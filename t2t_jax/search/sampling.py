@@ -116,8 +116,8 @@ class Sampling(Algorithm):
         )
         token_bn = jax.vmap(jax.vmap(jax.random.categorical))(rng_bn, likely_bnv)
         token_bn = token_bn.astype(jnp.int32)
-        chosen_bn1 = jnp.take_along_axis(next_bnv, token_bn[:, :, None], axis=2)
-        log_prob_bn = chosen_bn1[..., 0]
+        log_prob_bn1 = jnp.take_along_axis(next_bnv, token_bn[:, :, None], axis=2)
+        log_prob_bn = log_prob_bn1[..., 0]
         state_bnc = state.state_bnc
         if rules is not None:
             state_bnc = advance_states(rules, state_bnc, token_bn)

@@ -195,7 +195,7 @@ class TranslationTable:
         type_ts = (source_s + 1) * len(self._numbers) + target_t[:, None]
         place_ts = np.searchsorted(self._types_k, type_ts)
         place_ts = np.minimum(place_ts, len(self._types_k) - 1)
-        known_ts = (self._types_k[place_ts] == type_ts) & (source_s >= 0)
-        best_t = np.where(known_ts, self._table_k[place_ts], 0).max(1, initial=0)
+        learned_ts = (self._types_k[place_ts] == type_ts) & (source_s >= 0)
+        best_t = np.where(learned_ts, self._table_k[place_ts], 0).max(1, initial=0)
         judged_t = (target_t >= 0) & self._judged_w[np.maximum(target_t, 0)]
         return np.where(judged_t, best_t, np.nan)

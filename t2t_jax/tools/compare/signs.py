@@ -225,5 +225,5 @@ def _row(counts_n2: np.ndarray) -> dict:
 
 
 def _sampled_shares(counts_n2: np.ndarray) -> np.ndarray:
-    found_m, total_m = sampled_sums(counts_n2).T
-    return found_m / np.maximum(total_m, 1)
+    count_m, total_m = sampled_sums(counts_n2).T
+    return count_m / np.maximum(total_m, 1)

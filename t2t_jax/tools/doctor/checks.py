@@ -68,9 +68,9 @@ def mojibake(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
             yield place, len(matches), note
 
 
-def _lines_with(side: Side, found_c: np.ndarray) -> np.ndarray:
+def _lines_with(side: Side, mask_c: np.ndarray) -> np.ndarray:
     flags = np.zeros(len(side), bool)
-    flags[side.line_c[found_c]] = True
+    flags[side.line_c[mask_c]] = True
     return flags
 
 

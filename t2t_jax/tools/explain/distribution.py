@@ -82,14 +82,14 @@ def target_distributions(
 def describe_logits(logits_btv: Array, token_bt: Array, top: int) -> Distribution:
     """Describes the softmax of logits: `top` tokens, and the tokens that are given."""
     log_probs_btv = jax.nn.log_softmax(logits_btv)
-    chosen_bt1 = jnp.take_along_axis(log_probs_btv, token_bt[..., None], axis=2)
+    log_prob_bt1 = jnp.take_along_axis(log_probs_btv, token_bt[..., None], axis=2)
     # A probability of 0 has the logarithm -inf, and adds nothing to the entropy.
     nats_btv = jnp.exp(log_probs_btv) * jnp.maximum(log_probs_btv, -1e30)
     top_log_probs, top_ids = jax.lax.top_k(log_probs_btv, min(top, logits_btv.shape[2]))
     return Distribution(
-        chosen_bt1[..., 0],
+        log_prob_bt1[..., 0],
         -nats_btv.sum(axis=2) / np.log(2),
-        1 + (log_probs_btv > chosen_bt1).sum(axis=2, dtype=jnp.int32),
+        1 + (log_probs_btv > log_prob_bt1).sum(axis=2, dtype=jnp.int32),
         top_ids,
         top_log_probs,
     )

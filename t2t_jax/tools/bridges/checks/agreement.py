@@ -162,9 +162,9 @@ def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
     def compute(parameters, batch):
         return model_logits(nnx.merge(definition, parameters), batch)
 
-    found_btv = compute(translator.parameters, jax.tree.map(jnp.asarray, batch))
-    found_btv = np.asarray(found_btv, np.float32)
-    return [found_btv[row, : len(target)] for row, target in enumerate(targets)]
+    logits_btv = compute(translator.parameters, jax.tree.map(jnp.asarray, batch))
+    logits_btv = np.asarray(logits_btv, np.float32)
+    return [logits_btv[row, : len(target)] for row, target in enumerate(targets)]
 
 
 def compare_logits(

@@ -376,8 +376,8 @@ def loss_sums(logits_btv, batch, smoothing: float) -> tuple:
     log_p_nv = xp(logits_btv).log(softmax(logits_btv[real_bt]))
     tokens, vocabulary = log_p_nv.shape
     target_nv = np.eye(vocabulary)[batch["target"][real_bt]]
-    wanted_nv = (1 - smoothing) * target_nv + smoothing / vocabulary
-    return -(wanted_nv * log_p_nv).sum(), -(target_nv * log_p_nv).sum(), tokens
+    smoothed_nv = (1 - smoothing) * target_nv + smoothing / vocabulary
+    return -(smoothed_nv * log_p_nv).sum(), -(target_nv * log_p_nv).sum(), tokens
 
 
 def learning_rate(step: int, width: int, warmup: int) -> float:
