@@ -3,7 +3,6 @@
 import collections
 import itertools
 import math
-import random
 
 import pytest
 
@@ -103,27 +102,6 @@ def test_it_finds_what_a_search_of_all_trees_finds():
     assert chart.parse(["x", "w"]) is None
 
 
-def test_a_capital_counts_only_at_the_beginning():
-    line = "(S (NP (DT The) (NN dog)) (VP (V sees) (NP (DT the) (NN cat))))"
-    chart = Chart([parse_bracketed(line)])
-    assert chart.recognizes(["The", "cat", "sees", "the", "dog"])
-    assert not chart.recognizes(["The", "cat", "sees", "The", "dog"])
-    # A name keeps its capital.
-    chart = Chart([parse_bracketed("(S (NP (NNP Anna)) (VP (V runs)))")])
-    assert not chart.recognizes(["anna", "runs"])
-
-
-@pytest.fixture(scope="module")
-def charts():
-    """By language: a chart of a small treebank, and its sentences."""
-    made = {}
-    for language in ("en", "de"):
-        trees = corpus.trees("train", language, count=600, features=True)
-        trees = [without_end(tree) for tree in trees]
-        made[language] = Chart(trees), [tree.words() for tree in trees]
-    return made
-
-
 RIGHT = {
     "en": ["The dogs are happy.", "He does not sleep.", "She sees an apple."],
     "de": ["Der Mann ist alt.", "Er sieht den Mann."],
@@ -137,20 +115,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_it_refuses_what_does_not_agree(charts, language):
-    chart, _ = charts[language]
+def test_it_accepts_its_treebank_and_refuses_what_does_not_agree(language):
+    trees = corpus.trees("train", language, count=600, features=True)
+    trees = [without_end(tree) for tree in trees]
+    chart = Chart(trees)
+    assert all(chart.recognizes(tree.words()) for tree in trees[:100])
     assert all(chart.recognizes(tokenize(line)) for line in RIGHT[language])
     assert not any(chart.recognizes(tokenize(line)) for line in WRONG[language])
-
-
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_it_accepts_its_treebank_and_few_sentences_with_swapped_words(charts, language):
-    chart, sentences = charts[language]
-    rng = random.Random(0)
-    accepted = 0
-    for words in sentences[:300]:
-        assert chart.recognizes(words)
-        at = rng.randrange(len(words) - 2)
-        words[at : at + 2] = words[at + 1], words[at]
-        accepted += chart.recognizes(words)
-    assert accepted < 0.05 * 300

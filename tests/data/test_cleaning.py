@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,21 +12,10 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning
-from t2t_jax.data.cleaning import Cleaner, hashes, read_chunks
+from t2t_jax.data.cleaning import Cleaner, read_chunks
 from t2t_jax.data.hashing import HashSet
 
 CONFIG = DataConfig(max_length=6, max_ratio=2.0)
-
-
-@dataclasses.dataclass
-class Lines:
-    """A corpus of pairs in memory."""
-
-    lines: list
-    place: str = "x"
-
-    def pairs(self):
-        return iter(self.lines)
 
 
 def words(line):
@@ -35,7 +26,9 @@ def words(line):
 def clean(corpora, config=CONFIG):
     """(pairs kept, cleaner) with words for pieces."""
     cleaner, kept = Cleaner(config), []
-    for whole in read_chunks([Lines(pairs) for pairs in corpora]):
+    for whole in read_chunks(
+        [SimpleNamespace(pairs=partial(iter, c)) for c in corpora]
+    ):
         chunk = cleaner.by_text(whole)
         lengths = np.array([[words(s), words(t)] for s, t in chunk.pairs], int)
         kept_p = cleaner.by_length(chunk, *lengths.reshape(-1, 2).T)
@@ -103,46 +96,3 @@ def test_seen_is_a_set(chunks):
     for keys in chunks:
         new = [not (max(k, 1) in seen or seen.add(max(k, 1))) for k in keys]
         assert found.add(np.array(keys, np.uint64)).tolist() == new
-
-
-def test_seen_grows_and_stays_two_thirds_full():
-    seen, rng = HashSet(bits=1), np.random.default_rng(0)
-    keys = rng.integers(0, 1 << 64, 25_000, np.uint64)
-    for chunk in np.split(keys, 10):
-        assert seen.add(chunk).all()
-    slots = len(seen._table.keys)
-    assert len(keys) * 3 / 2 <= slots <= len(keys) * 4
-    assert not seen.add(keys).any()
-
-
-def test_hashes_tell_pairs_apart_and_are_the_same_everywhere():
-    pairs = [("a", "bc"), ("ab", "c"), ("bc", "a"), ("abc", ""), ("", "abc")]
-    pairs += [("1", "2 a"), ("1 ", "2a"), ("a", "b c"), ("é", "a"), ("e\u0301", "a")]
-    assert len(set(hashes(pairs).tolist())) == len(pairs)
-    assert hashes([("a", "bc")]).tolist() == [17535436683473127592]
-
-
-def test_chunks_know_where_their_pairs_stand(monkeypatch):
-    monkeypatch.setattr(cleaning, "CHUNK", 3)
-    lines = [
-        [(f"{c}{i}", "") for i in range(n)] for c, n in (("a", 7), ("b", 0), ("c", 3))
-    ]
-    chunks = list(read_chunks([Lines(pairs) for pairs in lines]))
-    found = [(c.corpus, c.lines.tolist()) for c in chunks]
-    assert found == [(0, [1, 2, 3]), (0, [4, 5, 6]), (0, [7]), (2, [1, 2, 3])]
-    assert [pair for c in chunks for pair in c.pairs] == lines[0] + lines[2]
-
-
-def test_a_person_sees_the_first_of_what_was_left_out(monkeypatch):
-    monkeypatch.setattr(cleaning, "CHUNK", 3)
-    monkeypatch.setattr(cleaning, "EXAMPLES", 5)
-    pairs = [("a", "b"), ("", "leer"), *[("a", "b")] * 7]
-    _, cleaner = clean([pairs, [("x y", "")]])
-    told = cleaner.show(["news", "web"])
-    assert "empty: 2 pairs" in told
-    assert "news, line 2\n  \n  leer\n" in told
-    assert "web, line 1\n  x y\n" in told
-    assert "duplicate: 7 pairs" in told
-    assert told.count("  a\n  b\n") == 5
-    assert "news, line 3\n  a" in told
-    assert "too long" not in told

@@ -1,13 +1,10 @@
 """Token arrays on disk: made once, whole or absent, never for another input."""
 
 import dataclasses
-import io
 import itertools
 import os
 import re
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +20,8 @@ from t2t_jax.data.filling import ragged
 from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.threads import in_order
 from tests.small_run import contents
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
@@ -80,12 +75,9 @@ def test_what_is_left_out_is_counted_and_shown(tmp_path):
     ("pairs", "changes", "told"),
     [
         (LINES, {"max_length": 2}, r"50 too long, .*max_length=2$"),
-        ([("a b c d", "a")], {"max_ratio": 1.0}, r"1 length ratio; .*max_ratio=1.0$"),
-        ([("a b c d", "a"), ("a b c d", "a")], {"max_ratio": 1.0},
-         r"of 2 read, 0 empty, 1 duplicate.*deduplicate=True or .*max_ratio=1.0$"),
         ([("", "a")], {}, "1 empty.*want lines with words$"),
     ],
-)  # fmt: skip
+)
 def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
     vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
     config = dataclasses.replace(CONFIG, **changes)
@@ -113,63 +105,31 @@ def test_a_changed_input_is_never_reused(tmp_path):
         return len(list((tmp_path / "cache" / kind).iterdir()))
 
     _, before = made(corpora(tmp_path))
-    for change, value, other_tokenizer in (
-        ("vocab_size", 330, True),
-        ("symbols", "<bt>", True),
-        ("tokenizer_lines", 40, True),
-        ("max_length", 31, False),
-        ("max_ratio", 3.5, False),
-        ("direction", ("de", "en"), True),
-        ("text", [*LINES[:-1], ("the dog barks", "der Hund bellt")], True),
-        ("deduplicate", False, True),
+    text = [*LINES[:-1], ("the dog barks", "der Hund bellt")]
+    for change, other_tokenizer in (
+        ({"symbols": "<bt>"}, True),
+        ({"tokenizer_lines": 40}, True),
+        ({"max_length": 31}, False),
+        ({"deduplicate": False}, True),
+        ("text", True),
+        ("direction", True),
     ):
-        training, config = corpora(tmp_path), CONFIG
-        if change == "text":
-            training = corpora(tmp_path, value)
-        elif change == "direction":
-            training = open_corpora("x", *value, str(tmp_path))
-        else:
-            config = dataclasses.replace(config, **{change: value})
+        training = corpora(tmp_path, text if change == "text" else LINES)
+        config = CONFIG
+        if change == "direction":
+            training = open_corpora("x", "de", "en", str(tmp_path))
+        elif change != "text":
+            config = dataclasses.replace(config, **change)
         counts = folders("pairs"), folders("tokenizers")
         _, after = made(training, config)
         assert folders("pairs") == counts[0] + 1, change
         assert folders("tokenizers") == counts[1] + other_tokenizer, change
         assert after.key != before.key
-        same = np.array_equal(before.source.tokens, after.source.tokens)
-        assert same == (change in ("max_length", "max_ratio", "deduplicate"))
 
 
 SEPARATE = dataclasses.replace(
     CONFIG, joint_vocabulary=False, vocab_size=310, source_vocab_size=300
 )
-
-
-@pytest.fixture
-def seen(monkeypatch):
-    """The lines that each tokenizer is trained on."""
-    texts, train = [], tokenizer_training.train_tokenizer
-
-    def watched(lines, *arguments):
-        texts.append(list(lines))
-        return train(iter(texts[-1]), *arguments)
-
-    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
-    return texts
-
-
-def test_separate_tokenizers_are_trained_on_their_sides(tmp_path, seen):
-    training = corpora(tmp_path, [(f"<bt>{en}", de) for en, de in LINES])
-    config = dataclasses.replace(SEPARATE, symbols="<bt>", tokenizer_lines=20)
-    vocabulary = make_tokenizer(training, config)
-    assert vocabulary.sizes == config.vocab_sizes == (310, 300)
-    assert repr(vocabulary) == "Vocabulary(310 target and 300 source pieces)"
-    assert [len(lines) for lines in seen] == [20, 20]
-    assert all("Katze" in line for line in seen[0])
-    assert all(line.startswith("<bt>the cat") for line in seen[1])
-    for side in vocabulary.sides:
-        assert side.pieces("<bt>x")[1] == "<bt>"
-    with pytest.raises(UserError, match="--config.data.source_vocab_size=285"):
-        make_tokenizer(training, dataclasses.replace(config, source_vocab_size=9))
 
 
 def test_each_side_is_encoded_with_its_own_tokenizer(tmp_path):
@@ -188,19 +148,6 @@ def test_each_side_is_encoded_with_its_own_tokenizer(tmp_path):
     assert vocabulary.model == other.model != other.source.model
     assert again.key != pairs.key
     np.testing.assert_array_equal(again.target.tokens, pairs.target.tokens)
-
-
-def test_a_tokenizer_of_ones_own_may_be_of_one_side(tmp_path, capsys):
-    sides = {"tokenizer": "", "source_tokenizer": "theirs.model"}
-    config = brought_along(tmp_path)
-    config = dataclasses.replace(config, joint_vocabulary=False, **sides)
-    lossy = corpora(tmp_path, [*LINES, ("cat", "die  Katze")])
-    vocabulary = make_tokenizer(lossy, config)
-    assert vocabulary.sizes == (320, len(Vocabulary.load(tmp_path / "theirs.model")))
-    assert vocabulary.source.name.endswith("theirs.model")
-    assert capsys.readouterr().err == ""  # it need not spell the target
-    with pytest.raises(UserError, match="leave config.data.source_tokenizer empty"):
-        make_tokenizer(lossy, dataclasses.replace(config, symbols="<bt>"))
 
 
 def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
@@ -222,18 +169,6 @@ def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
     assert len(prepare.training_pairs(training, vocabulary, CONFIG)) == 50
 
 
-def test_a_mistake_in_the_text_is_told_from_the_midst_of_it(tmp_path, monkeypatch):
-    training = corpora(tmp_path)
-    vocabulary = make_tokenizer(training, CONFIG)
-    monkeypatch.setattr(cleaning, "CHUNK", 5)
-    with open(tmp_path / "x.de", "ab") as f:
-        f.write(b"\xff\n")
-    with pytest.raises(UserError, match="x.de, line 51: byte 1"):
-        prepare.training_pairs(training, vocabulary, CONFIG)
-    with pytest.raises(UserError, match="x.de, line 51: byte 1"):
-        make_tokenizer(training, CONFIG)
-
-
 def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch):
     pairs = [*LINES, ("", "leer"), ("long " * 40, "lang"), *LINES[:9]]
     pairs += [(f"{target} <", source) for source, target in LINES]
@@ -248,28 +183,6 @@ def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch):
         assert contents(again.folder) == wanted
 
 
-def test_threads_keep_the_order_and_are_not_far_ahead(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3), raising=False)
-    asked = []
-
-    def items():
-        for i in range(40):
-            asked.append(i)
-            yield i
-
-    def slowly(i):
-        time.sleep(0.01 if i % 5 == 0 else 0)
-        return i * i, threading.current_thread()
-
-    stream, threads = in_order(slowly, items()), set()
-    for i in range(40):
-        square, thread = next(stream)
-        threads.add(thread)
-        assert square == i * i
-        assert len(asked) <= i + 2 * 3 + 1
-    assert 1 < len(threads) <= 3
-
-
 def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
     vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
     training = corpora(tmp_path, [("a", "b")])
@@ -281,12 +194,20 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
     assert pairs.target[0].tolist() == [65_536, 2]
 
 
-def test_a_tokenizer_sees_the_clean_text(tmp_path, seen):
+def test_a_tokenizer_sees_the_clean_text_of_its_side(tmp_path, monkeypatch):
     """A line that is there a thousand times has no pieces of its own."""
+    seen, train = [], tokenizer_training.train_tokenizer
+
+    def watched(lines, *arguments):
+        seen.append([*lines])
+        return train(iter(seen[-1]), *arguments)
+
+    monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
     for changes in ({}, {"deduplicate": False}, {"tokenizer_lines": 60}):
         make_tokenizer(dirty, dataclasses.replace(CONFIG, **changes))
-    clean, repeated, sampled = seen
+    make_tokenizer(dirty, SEPARATE)
+    clean, repeated, sampled, of_target, of_source = seen
     assert clean == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
     assert repeated.count("zyx") == 1000
     assert "leer" not in repeated
@@ -294,33 +215,18 @@ def test_a_tokenizer_sees_the_clean_text(tmp_path, seen):
     both = set(zip(sampled[::2], sampled[1::2], strict=True))
     assert both <= {*LINES, ("zyx", "wvu")}
     assert both != set(LINES[:30])
+    assert (of_source, of_target) == (clean[::2], clean[1::2])
 
 
-def test_symbols_are_kept_whole_from_the_text_to_the_arrays(tmp_path):
-    line = f"<bt><2de>{LINES[0][0]}"
-    training = corpora(tmp_path, [(line, LINES[0][1]), *LINES[1:]])
-    config = dataclasses.replace(CONFIG, symbols="<bt>,<2de>")
-    vocabulary, pairs = made(training, config)
-    assert vocabulary.pieces(line)[:3] == ["▁", "<bt>", "<2de>"]
-    assert vocabulary.decode([pairs.source[0]]) == [line]
-
-
-def brought_along(folder):
-    """A tokenizer that someone else has trained, as a config."""
-    model = io.BytesIO()
+def test_a_lossy_tokenizer_of_ones_own_is_told(tmp_path, capsys):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(line for pair in LINES for line in pair),
-        model_writer=model,
+        model_prefix=f"{tmp_path}/theirs",
         vocab_size=60,
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    (folder / "theirs.model").write_bytes(model.getvalue())
-    return dataclasses.replace(CONFIG, tokenizer="theirs.model", dir=str(folder))
-
-
-def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
-    config = brought_along(tmp_path)
+    config = dataclasses.replace(CONFIG, tokenizer="theirs.model", dir=str(tmp_path))
     make_tokenizer(corpora(tmp_path), config)
     assert capsys.readouterr().err == ""
     lossy = corpora(tmp_path, [*LINES, ("the  cat", "Katze"), ("cat", "日本")])
@@ -332,45 +238,25 @@ def test_a_lossy_tokenizer_is_told(tmp_path, capsys):
         make_tokenizer(lossy, dataclasses.replace(config, symbols="<bt>"))
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(
     tmp_path, monkeypatch, capsys
 ):
-    def told(name):
-        """What is said while all is made anew: (in a terminal, elsewhere)."""
-        monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / name / "elsewhere"))
-        made(corpora(tmp_path))
-        monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / name / "terminal"))
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stderr", Terminal())
-            made(corpora(tmp_path))
-            return sys.stderr.getvalue(), capsys.readouterr().err
-
-    assert told("quick jobs") == ("", "")
     monkeypatch.setattr(messages, "DELAY", 0)
     monkeypatch.setattr(messages, "INTERVAL", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
-    bar, lines = told("long jobs")
+    training = corpora(tmp_path)
+    vocabulary, _ = made(training)
+    lines = capsys.readouterr().err
     assert re.search(r"^reading: 40 pairs, [\d,]+/s$", lines, re.M)
     assert re.search(r"^encoding: 40 of 50 pairs, [\d,]+/s, 00:00 left$", lines, re.M)
     assert "\r" not in lines
-    for words in ("reading: ", "training a tokenizer of 320 pieces: ", "/50.0"):
-        assert words in bar
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    config = dataclasses.replace(CONFIG, max_length=31)
+    prepare.training_pairs(training, vocabulary, config)
+    bar = capsys.readouterr().err
+    assert "/50.0" in bar
     assert bar.endswith("\r")
     assert "\n" not in bar
-
-
-def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
-    monkeypatch.setattr(messages, "INTERVAL", 0.1)
-    before = threading.active_count()
-    with messages.waiting("thinking"):
-        time.sleep(0.7)
-    assert re.findall("^thinking: 00:00 so far$", capsys.readouterr().err, re.M)
-    assert threading.active_count() == before
 
 
 @given(
@@ -382,27 +268,27 @@ def test_a_call_that_says_nothing_is_seen_to_go_on(monkeypatch, capsys):
     st.integers(1, 9),
 )
 def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
-    ids = [[*line, 2] for corpus in texts for line in corpus]
-    lines = [number for corpus in texts for number in range(1, len(corpus) + 1)]
+    rows = [
+        (corpus, number, [*line, 2])
+        for corpus, text in enumerate(texts)
+        for number, line in enumerate(text, 1)
+    ]
     pairs = Pairs(
-        ragged([()] * len(ids)),
-        ragged(ids),
+        ragged([()] * len(rows)),
+        ragged([row for _, _, row in rows]),
         {},
         sizes=tuple(map(len, texts)),
-        line=np.array(lines, np.int32),
+        line=np.array([number for _, number, _ in rows], np.int32),
     )
     blocks = cut(pairs, block)
-    parts_of = [
-        [[row[i : i + block] for i in range(0, len(row), block)] for row in rows]
-        for rows in ([[*line, 2] for line in corpus] for corpus in texts)
+    wanted = [
+        (corpus, number, row[i : i + block])
+        for corpus, number, row in rows
+        for i in range(0, len(row), block)
     ]
-    wanted = [part for corpus in parts_of for parts in corpus for part in parts]
-    assert [blocks.target[i].tolist() for i in range(len(blocks.target))] == wanted
-    numbers = [
-        n for corpus in parts_of for n, parts in enumerate(corpus, 1) for _ in parts
-    ]
-    assert [*blocks.line] == numbers
-    assert list(blocks.sizes) == [sum(map(len, corpus)) for corpus in parts_of]
+    of_corpus = np.repeat(np.arange(len(texts)), blocks.sizes).tolist()
+    target = [blocks.target[i].tolist() for i in range(len(blocks.target))]
+    assert [*zip(of_corpus, blocks.line.tolist(), target, strict=True)] == wanted
     assert len(blocks.source) == len(wanted)
     assert not blocks.source.lengths.any()
 
@@ -420,10 +306,5 @@ def test_cut_text_is_kept_and_found_again(tmp_path):
     pairs = prepare.training_pairs(training, vocabulary, config, Blocks())
     assert pairs.target.lengths.max() == 6
     assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates
-    text = prepare.text_summary(pairs, [])
-    again = prepare.find_prepared(text)
+    again = prepare.find_prepared(prepare.text_summary(pairs, []))
     np.testing.assert_array_equal(again.target.offsets, pairs.target.offsets)
-    other = dataclasses.replace(config, max_length=7)
-    longer = prepare.training_pairs(training, vocabulary, other, Blocks())
-    assert longer.key == pairs.key  # the same arrays, cut elsewhere
-    assert prepare.text_summary(longer, [])["prepared"] != text["prepared"]

@@ -9,8 +9,6 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.config import from_config_dict
-from t2t_jax.data.tokenizers.sentencepieces import pieces
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import train_tokenizer
@@ -51,9 +49,6 @@ MODELS = {
     ),
     "space after a word, bytes": lambda: foreign(
         treat_whitespace_as_suffix=True, byte_fallback=True, vocab_size=400
-    ),
-    "no space before the first word": lambda: foreign(
-        add_dummy_prefix=False, remove_extra_whitespaces=False
     ),
 }
 
@@ -100,21 +95,13 @@ def test_sampled_pieces_decode_to_the_same_text(vocabulary, lines, dropout):
     assert decoded == vocabulary.decode(vocabulary.encode(lines))
 
 
-def test_user_defined_symbols_are_never_split():
-    vocabulary = MODELS["ours with symbols"]()
-    (row,) = sampled(vocabulary, 0.999, ["<bt> the<bt><b cat a.b"])
-    names = [vocabulary.piece(i) for i in row]
-    assert [names.count(s) for s in ("<bt>", "<b", "the", "a.b")] == [2, 1, 1, 1]
-
-
-@pytest.mark.parametrize("dropout", [0.1, 0.4])
-def test_pieces_have_the_distribution_of_sentencepiece(ours, dropout):
+def test_pieces_have_the_distribution_of_sentencepiece(ours):
     processor = sentencepiece.SentencePieceProcessor(model_proto=ours.model)
     sentencepiece.set_random_generator_seed(1)
-    options = {"enable_sampling": True, "alpha": dropout, "nbest_size": -1}
     scores = []
     # The merges of "aaaaaa" have equal scores: the leftmost comes first.
-    for text in ("bandanas", "aaaaaa", "Straße banana"):
+    for text, dropout in (("bandanas", 0.1), ("aaaaaa", 0.4), ("Straße banana", 0.4)):
+        options = {"enable_sampling": True, "alpha": dropout, "nbest_size": -1}
         lines = [text] * 4000
         theirs = processor.encode(lines, num_threads=1, **options)
         wanted = collections.Counter(map(tuple, theirs))
@@ -123,16 +110,10 @@ def test_pieces_have_the_distribution_of_sentencepiece(ours, dropout):
         both = [(wanted[k], got[k]) for k in wanted | got]
         often = [(a, b) for a, b in both if a + b >= 40]
         scores += [(a - b) / (a + b) ** 0.5 for a, b in often]
-    # About 80 numbers of the standard normal distribution, if the two are the same.
-    assert len(scores) > 40
+    # Numbers of the standard normal distribution, if the two are the same.
+    assert len(scores) > 20
     assert np.max(np.abs(scores)) < 5
     assert np.sum(np.square(scores)) < len(scores) + 5 * (2 * len(scores)) ** 0.5
-
-
-def test_more_dropout_makes_more_pieces(ours):
-    counts = [sum(map(len, sampled(ours, p, TEXT * 9))) for p in (0.0, 0.1, 0.5, 0.99)]
-    assert counts[0] < counts[1] < 2 * counts[0] < counts[2] < counts[3]
-    assert counts[3] > 0.9 * sum(len(text) + 1 for text in TEXT * 9)
 
 
 def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours, monkeypatch):
@@ -142,11 +123,6 @@ def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours, monkeypatc
     order = np.random.default_rng(0).permutation(len(lines))
     shuffled = sampled(ours, 0.3, [lines[i] for i in order], numbers[order])
     assert shuffled == [together[i] for i in order]
-    alone = [
-        sampled(ours, 0.3, [line], numbers[i : i + 1])[0]
-        for i, line in enumerate(lines)
-    ]
-    assert alone == together
     with monkeypatch.context() as patch:  # as many as are encoded at a time
         patch.setattr("t2t_jax.data.tokenizers.subword_sampling.LINES", 4)
         assert sampled(ours, 0.3, lines, numbers) == together
@@ -171,29 +147,9 @@ def test_each_side_has_its_own_merges_and_a_label_is_one_token(ours):
     assert ours.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
 
 
-def test_refuses_other_probabilities(ours):
-    for dropout in (-0.1, 1.0, float("nan")):
-        with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less"):
-            SubwordSampling(ours, dropout)
-    with pytest.raises(UserError, match="want at least 0 and below 1"):
-        from_config_dict({"data": {"subword_dropout": 1.0}})
-
-
-def test_refuses_tokenizers_without_known_merges():
+def test_refuses_tokenizers_without_known_merges_and_other_probabilities(ours):
     unigram = foreign(model_type="unigram", vocab_size=60)
     with pytest.raises(UserError, match="foreign.model .* not a byte-pair encoding"):
         SubwordSampling(unigram, 0.1)
-    model = MODELS["ours"]().model
-    mapped = Vocabulary(
-        pack(
-            "marian",
-            pieces=[p.name for p in pieces(model)],
-            special=["</s>", "<unk>", "<pad>"],
-            models=[model],
-            first=[[], []],
-            bos="<pad>",
-            never=[],
-        )
-    )
-    with pytest.raises(UserError, match="kind Marian; .* a tokenizer of its own"):
-        SubwordSampling(mapped, 0.1)
+    with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less"):
+        SubwordSampling(ours, 1.0)

@@ -1,6 +1,7 @@
-"""Augmented training text: pure for each line, the right side, the right share."""
+"""Augmented and noised text: pure for each line, the right side, the right share."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from t2t_jax.data.variation import TextVariation, text_variation_of
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import Stream, hashed
-from t2t_jax.text.damage import AUGMENTATIONS, case, neighbours, typos
+from t2t_jax.text.damage import AUGMENTATIONS, typos
+from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise, parse_noise
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
 WORDS = ["A", "man's", "“dog”", "barks", "loudly,", "Über", "1,000", "IBM", "{line}"]
@@ -23,10 +25,6 @@ PAIRS = [(f"The dog number {n} barks.", f"Hund {n} bellt.") for n in range(1_000
 def vary(pairs, numbers=None, augment=ALL, seed=3, epoch=1, **options):
     numbers = np.arange(len(pairs)) if numbers is None else np.asarray(numbers)
     return text_variation_of(augment, **options)(pairs, numbers, seed, epoch)
-
-
-def draws(n):
-    return Stream(int(hashed(n)))
 
 
 @given(CHUNKS, st.integers(0, 9), st.integers(0, 9), st.data())
@@ -62,15 +60,6 @@ def test_each_changes_its_share_of_lines_and_its_side(name):
     assert len(again) == pytest.approx(len(changed) / 5, abs=5 * 6)
 
 
-def test_one_augmentation_does_not_move_the_choice_of_another():
-    alone, beside = (
-        [a[1] != b[1] for a, b in zip(vary(PAIRS, augment=names), PAIRS, strict=True)]
-        for names in ("copy@0.2", "copy@0.2,typos@0.5,white_space@0.3")
-    )
-    assert alone == beside
-    assert sum(alone) > 125
-
-
 def test_neighbours_join_consecutive_lines_of_both_sides():
     pairs = [(f"s{n}", f"t{n}") for n in range(300)]
     numbers = np.arange(300) + 50 * (np.arange(300) >= 100)  # a gap after s99
@@ -84,18 +73,6 @@ def test_neighbours_join_consecutive_lines_of_both_sides():
         assert count > 1 or n in (99, 299)
         assert not n <= 99 < n + count - 1
     assert counts == {1, 2, 3}
-    pair = ("a", "b")
-    assert neighbours(pair, draws(0), [("", "x")]) is pair
-
-
-def test_capitals_are_of_both_sides_and_other_cases_of_the_source():
-    pair = ("A dog doesn't bark.", "Ein Hund bellt nicht.")
-    seen = {case(pair, draws(n), ()) for n in range(40)}
-    assert seen == {
-        ("A DOG DOESN'T BARK.", "EIN HUND BELLT NICHT."),
-        ("a dog doesn't bark.", pair[1]),
-        ("A Dog Doesn't Bark.", pair[1]),
-    }
 
 
 def test_what_is_copied_stands_on_both_sides_and_only_words_get_typos():
@@ -107,7 +84,7 @@ def test_what_is_copied_stands_on_both_sides_and_only_words_get_typos():
         assert added in source
         without = re.sub(r"[\s():]", "", source.replace(added, ""))
         assert without == re.sub(r"[\s():]", "", line[0])
-        mistyped = typos(line[0], draws(n))
+        mistyped = typos(line[0], Stream(int(hashed(n))))
         assert mistyped != line[0]
         for kept in ("www.a.org/x", "B-52", "24.12.2024", "on", "or"):
             assert kept in mistyped.split()
@@ -120,41 +97,19 @@ def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
         ("<2de> <bt>four", "vier"),
         ("<bt> five", "fünf"),
         ("six <bt> seven", "sechs sieben"),
-        ("<2de>", "x"),
     ]
+    every = ALL.replace("0.5", "1")
     for seed in range(10):
-        every = ALL.replace("0.5", "1")
         varied = vary(pairs, augment=every, seed=seed, symbols=tags)
         assert varied[0][0].startswith("<2de> <bt>")
-        assert varied[2][0].startswith("<bt> ")
         assert varied[3:] == pairs[3:]
         for (source, _), (before, _) in zip(varied, pairs, strict=True):
             assert re.findall("<.*?>", source) == re.findall("<.*?>", before)
-        one_sided = [("", "Ein Hund bellt."), (" ", "x"), ("A dog", "")]
-        assert vary(one_sided, augment=every, seed=seed) == one_sided
         joined = vary(pairs, augment="neighbours@1", seed=seed, symbols=tags)
         assert joined[0] == ("<2de> <bt>one two three four", "eins zwei drei vier")
         assert joined[1:] == pairs[1:]
-
-
-@pytest.mark.parametrize(
-    ("augment", "message"),
-    [
-        ("typo@0.1", "no augmentation 'typo'; did you mean 'typos'"),
-        ("typos@", "typos@ has no valid share; want typos@SHARE"),
-        ("typos@0", "above 0"),
-        ("typos@1.5", "at most 1"),
-        ("typos@nan", "no valid share"),
-        ("typos,typos@0.2", "names typos twice"),
-    ],
-)
-def test_the_field_is_read_and_mistakes_are_named(augment, message):
-    wanted = TextVariation({"case": 0.05, "typos": 0.1})
-    assert text_variation_of("typos, case@0.05") == wanted
-    assert text_variation_of("typos,case").changing_target == ["case"]
-    assert text_variation_of("") is None
-    with pytest.raises(UserError, match=re.escape(message)):
-        text_variation_of(augment)
+    one_sided = [("", "Ein Hund bellt."), (" ", "x"), ("A dog", "")]
+    assert vary(one_sided, augment=every) == one_sided
 
 
 def test_lines_are_pinned():
@@ -170,3 +125,76 @@ def test_lines_are_pinned():
         "white_space": ("\xa0The old man's dog barks at 1,000 cats, loudly.", "x"),
         "copy": ("Kovorba The old man's dog barks at 1,000 cats, loudly.", "Kovorba x"),
     }
+
+
+# -------------------------------------------------------------------- noise on words
+
+# Different words, so that a word's place is known wherever it goes.
+NUMBERED = st.integers(0, 30).map(lambda n: [f"w{i}" for i in range(n)])
+
+
+@settings(max_examples=60)
+@given(
+    NUMBERED,
+    st.tuples(st.integers(0, 1 << 40), st.integers(1, 1 << 40)),
+    st.sampled_from([0.01, 0.3, 0.99]),
+    st.integers(1, 5),
+)
+def test_each_noise_obeys_its_law(words, keys, share, distance):
+    def noised(name, amount):
+        return add_noise(" ".join(words), [WordNoise(name, amount)], *keys).split()
+
+    moved = noised("swap", distance)
+    assert Counter(moved) == Counter(words)
+    assert all(abs(words.index(w) - i) <= distance for i, w in enumerate(moved))
+    left = noised("drop", share)
+    assert left == [word for word in words if word in left]
+    assert bool(left) == bool(words)
+    blanked = noised("blank", share)
+    assert all(new in (old, BLANK) for old, new in zip(words, blanked, strict=True))
+
+
+def test_noise_comes_as_often_as_it_should():
+    """Of 20,000 words; five standard deviations of a share of 0.1 are 0.011."""
+    lines = [" ".join(f"w{i}" for i in range(20))] * 1_000
+
+    def all_of(noise):
+        return [add_noise(w, [noise], 3, n).split() for n, w in enumerate(lines, 1)]
+
+    left = sum(map(len, all_of(WordNoise("drop", 0.1))))
+    assert left / 20_000 == pytest.approx(0.9, abs=0.011)
+    blanks = sum(words.count(BLANK) for words in all_of(WordNoise("blank", 0.1)))
+    assert blanks / 20_000 == pytest.approx(0.1, abs=0.011)
+    moved = all_of(WordNoise("swap", 3))
+    shifts = {int(w[1:]) - i for words in moved for i, w in enumerate(words)}
+    assert shifts == {*range(-3, 4)}
+
+
+def test_noise_is_of_the_seed_and_the_line_alone():
+    noises = parse_noise("drop@0.2,blank@0.2,swap@3")
+    line = " ".join(f"w{i}" for i in range(15))
+    found = {(s, n): add_noise(line, noises, s, n) for s in (0, 1) for n in (1, 2, 3)}
+    assert len(set(found.values())) == 6
+    assert found == {key: add_noise(line, noises, *key) for key in reversed(found)}
+    other_order = parse_noise("swap@3,blank@0.2,drop@0.2")
+    assert any(add_noise(line, other_order, *key) != found[key] for key in found)
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "message"),
+    [
+        (text_variation_of, "typo@0.1", "no augmentation 'typo'; did you mean 'typos'"),
+        (text_variation_of, "typos@nan", "no valid share; want typos@SHARE"),
+        (text_variation_of, "typos@1.5", "at most 1"),
+        (text_variation_of, "typos,typos@0.2", "names typos twice"),
+        (parse_noise, "dorp@0.1", "did you mean 'drop'"),
+        (parse_noise, "drop", "want drop@AMOUNT, the share of words, above 0"),
+        (parse_noise, "swap@0", "want swap@AMOUNT, a number of places, at least 1"),
+    ],
+)
+def test_fields_are_read_and_mistakes_are_named(parse, written, message):
+    wanted = TextVariation({"case": 0.05, "typos": 0.1})
+    assert text_variation_of("typos, case@0.05") == wanted
+    assert text_variation_of("") is None
+    with pytest.raises(UserError, match=re.escape(message)):
+        parse(written)

@@ -2,8 +2,6 @@
 
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 
 from t2t_jax.data import tfds as module
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.data.tfds import unreachable
 from t2t_jax.io.errors import UserError
 
 GERMAN = [("eins", "one"), ("zwei", "two"), ("drei", "three"), ("vier", "four")]
@@ -23,7 +20,7 @@ DE_EN = {
 FR_EN = {"train": [("un", "one")], "validation": [("", "two")], "test": [("six", "6")]}
 
 
-def write(folder, splits, config="de-en", name="wmt14_translate", file_format=None):
+def write(folder, splits, config="de-en", name="wmt14_translate"):
     """Prepares pairs through TFDS as it prepares the real ones, in several files."""
     # Imported where it is used: only the worker that runs these tests waits for it.
     import tensorflow_datasets as tfds
@@ -51,7 +48,7 @@ def write(folder, splits, config="de-en", name="wmt14_translate", file_format=No
     shutil.rmtree(Path(folder, name, config), ignore_errors=True)
     shards = min(map(len, splits.values()))
     options = tfds.download.DownloadConfig(num_shards=shards)
-    builder = Builder(data_dir=folder, config=config or None, file_format=file_format)
+    builder = Builder(data_dir=folder, config=config or None)
     builder.download_and_prepare(download_config=options)
 
 
@@ -97,7 +94,9 @@ def told(*args, **kwargs):
     return str(error.value)
 
 
-def test_pairs_come_in_the_order_of_the_files_in_both_directions(there):
+def test_pairs_come_in_the_order_of_the_files_in_both_directions(there, monkeypatch):
+    for name in ("getaddrinfo", "create_connection", "socket"):  # no network is needed
+        monkeypatch.setattr(socket, name, None)
     german = open_("train")
     assert list(german.pairs()) == DE_EN["train"] == list(german.pairs())
     english = open_("train", source="en", target="de")
@@ -106,26 +105,14 @@ def test_pairs_come_in_the_order_of_the_files_in_both_directions(there):
     assert list(french.pairs()) == [("two", "")]
 
 
-def test_what_is_there_needs_no_network(there, monkeypatch):
-    for name in ("getaddrinfo", "create_connection", "socket"):
-        monkeypatch.setattr(socket, name, None)
-    assert list(open_("test").pairs()) == DE_EN["test"]
-
-
-@pytest.mark.parametrize(
-    ("split", "pairs", "name"),
-    [
+def test_splits_are_sliced_and_added_as_in_tfds(there):
+    for split, pairs, name in (
         ("train[1:4]", DE_EN["train"][1:4], "train-1to4"),
-        ("train[:40%]", DE_EN["train"][:2], "train-to40pct"),
         ("test+train[-1:]", DE_EN["test"] + DE_EN["train"][-1:], "test+train--1to"),
-    ],
-)
-def test_splits_are_sliced_and_added_as_in_tfds(there, split, pairs, name):
-    for version in ("", ":1.0.0"):
-        corpus = open_(split, "/de-en" + version)
+    ):
+        corpus = open_(split, "/de-en:1.0.0")
         assert list(corpus.pairs()) == pairs
-        dashed = version.replace(":", "-")
-        assert corpus.name == f"wmt14_translate-de-en{dashed}-{name}"
+        assert corpus.name == f"wmt14_translate-de-en-1.0.0-{name}"
 
 
 def test_a_data_set_without_code_or_config_is_read(empty):
@@ -154,12 +141,11 @@ def test_bytes_that_are_no_text_are_told(empty, monkeypatch):
 def test_a_fingerprint_changes_with_the_lines_and_the_direction(empty):
     prints = []
     splits = ["train", "test", "train[:3]", "train[:4]", "train[1:3]"]
-    for last in ("fünf", "fünF", "fünf"):
+    for last in ("fünf", "fünF"):
         write(empty, {"train": [*GERMAN, (last, "five")], "test": GERMAN})
         prints.append([open_(split).fingerprint() for split in splits])
-    assert prints[0] == prints[2]
     assert len({*prints[0]}) == len(splits)
-    assert [a == b for a, b in zip(*prints[:2], strict=True)] == [False, *[True] * 4]
+    assert [a == b for a, b in zip(*prints, strict=True)] == [False, *[True] * 4]
     assert prints[0][0] != open_("train", source="en", target="de").fingerprint()
     assert prints[0][2] == open_("train[0:3]", "/de-en:1.0.0").fingerprint()
 
@@ -168,15 +154,11 @@ def test_a_fingerprint_changes_with_the_lines_and_the_direction(empty):
     ("place", "source", "part"),
     [
         ("wmt14_translate/de-en:trian", "de", "'trian'; did you mean 'train'?"),
-        ("wmt14_translate/de-en:test+x", "de", "'x'; there are: train, valid"),
         ("wmt14_translate/de-en:train[:9]", "de", "[:9] incompatible with 5"),
         ("wmt14_translate/en-de:train", "de", "'en-de'; there are: cs-en, de-en,"),
         ("wmt14_translate/de-en:2.0.0:train", "de", "version 2.0.0, only: 1.0.0"),
         ("wmt14_transalte/de-en:train", "de", "did you mean 'wmt14_translate'?"),
-        ("qqq:train", "de", "there are: ted_hrlr_translate, "),
         ("wmt14_translate/de-en:train", "fr", "'fr' (config.data.source='fr'"),
-        ("wmt14_translate:train", "de", "languages are: cs, en"),
-        ("mnist:train", "de", "languages are: none"),
         ("wmt14_translate/de-en", "de", "want tfds:NAME:SPLIT, "),
     ],
 )
@@ -211,106 +193,33 @@ def test_a_damaged_data_set_is_told(empty):
     write(empty, DE_EN)
     records = "wmt14_translate-train.tfrecord-00001-of-00002"
     for file, length, part in (
-        (records, None, "is missing"),
         (records, 20, "tfrecord-00001-of"),
         (records, 0, "has 0 examples"),
         ("dataset_info.json", 30, "Copy it again"),
-        ("dataset_info.json", None, "Copy it again"),
     ):
         path = empty / "wmt14_translate/de-en/1.0.0" / file
         whole = path.read_bytes()
-        path.unlink() if length is None else path.write_bytes(whole[:length])
+        path.write_bytes(whole[:length])
         message = told("train")
         path.write_bytes(whole)
         assert part in message
         assert "is incomplete or damaged" in message
 
 
-def test_other_formats_and_empty_splits_are_told(empty):
-    write(empty, DE_EN)
-    assert "train[:0] is empty" in told("train[:0]")
-    write(empty, DE_EN, file_format="array_record")
-    assert "is stored as array_record; want tfrecord" in told("train")
-
-
-@pytest.fixture
-def download(empty, monkeypatch):
-    """Sets what a download does, instead of asking the network."""
+def test_what_is_not_there_is_prepared_when_it_is_read(empty, monkeypatch, capsys):
     import tensorflow_datasets as tfds
+
+    prepared = []
+
+    def download(builder, **_):
+        prepared.append(builder.info.full_name)
+        write(empty, DE_EN)
 
     monkeypatch.setattr(module, "unreachable", lambda *_: "")
     code = tfds.builder_cls("wmt14_translate")
-
-    def does(action):
-        monkeypatch.setattr(
-            code, "download_and_prepare", lambda builder, **_: action(builder)
-        )
-
-    return does
-
-
-def test_what_is_not_there_is_prepared_when_it_is_read(empty, download, capsys):
-    prepared = []
-    download(lambda b: prepared.append(b.info.full_name) or write(empty, DE_EN))
+    monkeypatch.setattr(code, "download_and_prepare", download)
     corpora = [open_(split) for split in ("train", "test")]
     assert not prepared
     assert [list(c.pairs()) for c in corpora] == [DE_EN["train"], DE_EN["test"]]
     assert prepared == ["wmt14_translate/de-en/1.0.0"]
     assert "downloading wmt14_translate/de-en/1.0.0" in capsys.readouterr().err
-
-
-def test_what_goes_wrong_with_a_download_is_told(download):
-    def fails(_):
-        raise error
-
-    download(fails)
-    error = ModuleNotFoundError("No module named 'x_y'", name="x_y")
-    assert "ModuleNotFoundError: No module named 'x_y'; pip install x_y" in told("test")
-    error = OSError("Not enough disk space")
-    assert "could not be prepared: OSError: Not enough disk space" in told("test")
-
-
-def test_a_missing_package_is_told(there, monkeypatch):
-    for package in ("tensorflow", "tensorflow_datasets"):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, package, None)
-            assert "pip install tensorflow tensorflow-datasets" in told("train")
-
-
-@pytest.mark.slow
-def test_tensorflow_comes_late_and_silently(there):
-    code = """if True:
-        import sys
-        import t2t_jax.data.corpus
-        assert not {"tensorflow", "tensorflow_datasets"} & set(sys.modules)
-        corpus = t2t_jax.data.corpus.open_corpus(
-            "tfds:wmt14_translate/de-en:train", "de", "en")
-        print(len(list(corpus.pairs())), len(corpus.fingerprint()))
-        import tensorflow as tf
-        print([d.device_type for d in tf.config.get_visible_devices()])
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("5 64\n['CPU']\n", "")
-
-
-def test_one_host_that_answers_is_a_network(no_network, monkeypatch):
-    real = socket.socket
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def connect(address, timeout):
-            if address[0] != "127.0.0.1":
-                threading.Event().wait(timeout)
-                raise TimeoutError("timed out")
-            connection = real()
-            connection.connect(address)
-            return connection
-
-        monkeypatch.setattr(socket, "create_connection", connect)
-        local, far = f"http://127.0.0.1:{port}/x.tgz", "http://far.invalid/x.tgz"
-        assert unreachable([far, local], 60) == ""
-        assert "far.invalid" in unreachable([far], 0.01)
-        monkeypatch.setenv("http_proxy", local)  # then only the proxy has to answer
-        assert unreachable([far], 60) == ""
-    monkeypatch.delenv("http_proxy")
-    assert "refused" in unreachable([local], 60)

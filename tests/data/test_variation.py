@@ -3,17 +3,16 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.config import Config, DataConfig, TrainConfig
+from t2t_jax.config import DataConfig
 from t2t_jax.data import feeding, prepare, variation
 from t2t_jax.data.corpus import open_corpora
-from t2t_jax.data.feeding import BatchLookup, Position, feed
+from t2t_jax.data.feeding import feed
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.prepare import varied
 from t2t_jax.data.shapes import STRETCH, Shape, shapes_of_epochs, static_shapes
@@ -91,11 +90,6 @@ def made(tmp_path_factory):
     return folder, tuple(corpora), vocabulary, pairs
 
 
-@pytest.fixture
-def small_parts(monkeypatch):
-    monkeypatch.setattr(variation, "LINES", 16)
-
-
 def vary(made, text=louder, subwords=True, **fields):
     _, corpora, vocabulary, pairs = made
     sampling = Letters(vocabulary) if subwords else None
@@ -114,8 +108,9 @@ def tokens(pairs):
     [(louder, False, True), (None, True, True), (louder, True, False)],
 )
 def test_an_epoch_is_what_each_line_by_itself_becomes(
-    made, small_parts, text, subwords, limited
+    made, text, subwords, limited, monkeypatch
 ):
+    monkeypatch.setattr(variation, "LINES", 16)
     _, corpora, vocabulary, stored = made
     pairs = vary(made, text, subwords)
     assert stored.of_epoch(SEED, 3) is stored  # without a variation
@@ -188,29 +183,6 @@ def test_batches_hold_each_epochs_own_tokens_in_shapes_of_all(made, batching):
             assert np.array_equal(np.sort(real), np.sort(ragged_side.tokens))
 
 
-def test_a_looked_up_batch_shows_the_text_of_its_epoch(made):
-    _, corpora, vocabulary, _ = made
-    pairs = vary(made)
-    config = Config(data=CONFIG, train=TrainConfig(seed=SEED))
-    lines = {corpus.name: list(corpus.pairs()) for corpus in corpora}
-    lookup = BatchLookup(config, pairs, vocabulary)
-    louder_ones = 0
-    for epoch in (0, 1):
-        for shown in map(json.loads, lookup.lines(Position(epoch, 1))):
-            number = ("xy".index(shown["corpus"]) << 40) + shown["line"]
-            line = lines[shown["corpus"]][shown["line"] - 1]
-            after = louder([line], np.array([number]), SEED, epoch)[0]
-            # Letter by letter, spaces come between.
-            read = [shown[side].replace(" ", "") for side in ("source", "target")]
-            wanted = [[x.replace(" ", "") for x in pair] for pair in (line, after)]
-            assert read in wanted
-            louder_ones += shown["source"] != line[0]
-    assert louder_ones
-    # Across epochs of different numbers of batches.
-    per_epoch = [len(feeding.plan_for(pairs, CONFIG, SEED, e)) for e in range(2)]
-    assert lookup.position(Position(), sum(per_epoch) + 2) == Position(2, 2)
-
-
 def test_text_that_changed_is_not_varied(made, tmp_path):
     folder, _, vocabulary, _ = made
     for file in folder.glob("?.??"):
@@ -220,31 +192,6 @@ def test_text_that_changed_is_not_varied(made, tmp_path):
     (tmp_path / "y.de").write_text((tmp_path / "y.de").read_text().upper())
     with pytest.raises(UserError, match=r"y has changed since it was prepared.*back"):
         take(1, feed(pairs, CONFIG, SEED))
-
-
-def test_a_variation_that_loses_pairs_is_an_error(made):
-    def loses(pairs, *_):
-        return pairs[1:]
-
-    with pytest.raises(UserError, match=r"pairs of .*; want as many"):
-        vary(made, loses)
-
-
-def test_one_line_describes_what_varies(made, small_parts, monkeypatch):
-    pairs = vary(made, augment="louder", subword_dropout=0.1)
-    line = pairs.variation.describe(pairs, Shape(8, 40, 40))
-    assert line.startswith("text (augment=louder) and subwords (dropout 0.1) vary")
-    source_p, _, sampled, kept = pairs.variation.typical
-    grown = source_p.sum() / len(pairs.source.tokens)
-    assert f"{grown:.2f} times the source tokens" in line
-    assert sampled == len(pairs)
-    assert 0 < kept < len(pairs)
-    assert f"; {kept / len(pairs):.2%} of pairs would be too long or empty" in line
-    # A sample of a large text: parts of both corpora stand for the others.
-    monkeypatch.setattr(variation, "SAMPLED", 40)
-    typical = vary(made).variation.typical
-    assert 30 <= typical.sampled <= len(pairs) // 2
-    assert typical.source_p.sum() == pytest.approx(source_p.sum(), rel=0.15)
 
 
 lengths = st.lists(st.tuples(*[st.integers(1, 60)] * 4), min_size=1, max_size=30)
@@ -268,17 +215,3 @@ def test_shapes_hold_every_stored_pair_within_the_budget(rows, batching, budget)
         (row,) = static_shapes(*sides, **options)
         longest = max(row.source, row.target)
         assert max(shapes[0].source, shapes[0].target) <= longest * STRETCH
-
-
-def test_a_few_long_pairs_do_not_make_all_rows_long():
-    options = {"batch_tokens": 4_096, "batching": "bucketed"}
-
-    def longest(varied=0, stored=0):
-        """The longest row, of 2,000 pairs of which some have 250 tokens."""
-        both = np.full((2, 2_000), 20), np.full((2, 2_000), 30)
-        for lengths, count in zip(both, (stored, varied), strict=True):
-            lengths[:, :count] = 250
-        return shapes_of_epochs(*both, **options)[-1].source
-
-    assert longest(varied=2) == longest() < 250  # 1 in 1,000
-    assert longest(varied=3) == longest(stored=1) == 250  # those stored, however few

@@ -55,12 +55,8 @@ def test_a_size_that_does_not_fit_is_told_with_the_nearest_that_does(size, told)
     beyond = nearest + (1 if size > nearest else -1)
     with pytest.raises(UserError, match=f"vocab_size={nearest} or (less|more)"):
         train_tokenizer(TEXT, beyond)
-
-
-def test_a_text_without_words_is_told():
-    for lines in ([], ["", ""]):
-        with pytest.raises(UserError, match="no text to train a tokenizer on"):
-            train_tokenizer(lines, 300)
+    with pytest.raises(UserError, match="no text to train a tokenizer on"):
+        train_tokenizer(["", ""], 300)
 
 
 SYMBOLS = ["<bt>", "<2de>", "<2de_AT>", '[a"b]', "the"]
@@ -81,12 +77,10 @@ def test_symbols_are_one_piece_wherever_they_stand(with_symbols, text):
 
 
 def test_without_symbols_they_are_ordinary_text(vocabulary):
-    assert vocabulary.encode(["<bt>"])[0] != vocabulary.encode(["<2de>"])[0]
     # "dog" is a piece inside a word, but not behind a space.
-    assert vocabulary.pieces("xdog dog")[-2:] == ["dog", "▁dog"]
     for symbol in ("<bt>", "dog"):
-        told = f"'{symbol}', which the tokenizer splits.*; mend it"
-        with pytest.raises(UserError, match=told):
+        message = f"'{symbol}', which the tokenizer splits.*; mend it"
+        with pytest.raises(UserError, match=message):
             vocabulary.check_symbols([symbol], "mend it")
 
 
@@ -94,14 +88,9 @@ def test_without_symbols_they_are_ordinary_text(vocabulary):
     ("written", "told"),
     [
         ("<bt>,,<2de>", "empty symbol"),
-        (" ", "empty symbol"),
-        ("<b t>", "white space in the symbol '<b t>'"),
         ("<b\u3000t>", "white space"),
         ("<bt>,<s>", "'<s>', a piece that every tokenizer has"),
-        ("</s>", "every tokenizer"),
-        ("<0x4A>", "every tokenizer"),
         ("\u2581a", "U\\+2581"),
-        ("a\uf8fe", "U\\+2581"),
         ("<bt>,<2de>,<bt>", "'<bt>' twice"),
     ],
 )
@@ -126,15 +115,14 @@ def model_with(pad, bos, eos, unk):
 
 
 @pytest.mark.parametrize(
-    ("name", "ids", "pad_bos"),
+    ("ids", "pad_bos"),
     [
-        ("T5", (0, -1, 1, 2), (0, 0)),
-        ("XLM-R", (-1, 1, 2, 0), (1, 1)),
-        ("Marian", (-1, -1, 0, 1), (1, 1)),
-        ("ours", (3, 1, 0, 2), (3, 1)),
+        ((0, -1, 1, 2), (0, 0)),  # T5
+        ((-1, 1, 2, 0), (1, 1)),  # XLM-R
+        ((-1, -1, 0, 1), (1, 1)),  # Marian
     ],
 )
-def test_pad_and_begin_stand_in_for_each_other(name, ids, pad_bos):
+def test_pad_and_begin_stand_in_for_each_other(ids, pad_bos):
     vocabulary = Vocabulary(model_with(*ids))
     assert (vocabulary.pad, vocabulary.bos) == pad_bos
     assert vocabulary.eos == ids[2] not in pad_bos
@@ -153,16 +141,12 @@ def test_files_that_are_no_tokenizer_are_told(tmp_path):
         Vocabulary.load(tmp_path / "x.model")
 
 
-@given(st.integers(0, 3000), st.integers(1, 900))
-def test_a_sample_is_in_order_and_as_large_as_it_may_be(count, most):
-    sampled = sample(iter(range(count)), most)
-    assert len(sampled) == min(count, most)
-    assert sampled == sorted(set(sampled))
-    assert set(sampled) <= set(range(count))
-    assert sampled == sample(iter(range(count)), most)
-
-
-def test_a_sample_is_even():
+def test_a_sample_is_in_order_as_large_as_it_may_be_and_even():
+    for count, most in ((0, 5), (5, 5), (3_000, 7), (3_000, 900)):
+        sampled = sample(iter(range(count)), most)
+        assert len(sampled) == min(count, most)
+        assert sampled == sorted({*sampled} & {*range(count)})
+        assert sampled == sample(iter(range(count)), most)
     sampled = sample(iter(range(100_000)), 10_000)  # cut many times on the way
     assert len(sampled) == 10_000
     tenths = np.histogram(sampled, 10, (0, 100_000))[0]
