@@ -29,11 +29,6 @@ def test_one_flipped_bit_is_found_where_it_is(data):
     found = compare_trees({"a": x, "z": x}, {"a": x, "z": other})
     (only,) = found.differing
     assert (only.name, only.count) == ("z", 1)
-    place = bit // 8 // x.itemsize
-    values = (a.astype(np.float64).reshape(-1)[place] for a in (x, other))
-    with np.errstate(invalid="ignore"):
-        wanted = abs(np.subtract(*values))
-    assert only.largest == wanted or np.isnan(only.largest)
     assert parameters_sha256({"z": x}) != parameters_sha256({"z": other})
 
 
@@ -69,9 +64,5 @@ def test_a_start_is_found_as_by_replaying_the_run(lives, first, more):
     wanted = {executed_by[s].machine["cores"] for s in range(first, last + 1)}
     found = starts_of_steps(starts, first, last)
     assert [s.machine["cores"] for s in found] == sorted(wanted)
-
-
-def test_after_a_rollback_later_starts_count_too():
-    starts = [Start(0, {}, {}), Start(10, {}, {})]
-    counts = [len(starts_of_steps(starts, 3, 5, back)) for back in (False, True)]
-    assert counts == [1, 2]
+    # After a rollback later starts count, too.
+    assert starts_of_steps(starts, first, last, True)[-1] is starts[-1]

@@ -1,11 +1,17 @@
-"""A forecast's arithmetic is XLA's, and its remedies are in order."""
+"""Memory and time of a step: forecasts, and the check of the largest batch."""
+
+import re
 
 import jax
+import numpy as np
 import pytest
+from jax import monitoring
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
 from t2t_jax.costs import chips, memory_check, step_costs
+from t2t_jax.data.shapes import Shape
+from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan import forecast
@@ -50,38 +56,15 @@ def test_flops_are_those_that_xla_counts(monkeypatch):
 
 def test_a_batch_is_made_for_the_devices_and_says_so():
     mesh = meshes.make_mesh(MeshConfig())
-    shape, told = step_costs.assumed_shape(CONFIG, mesh)
-    assert (shape.rows, shape.source, shape.target) == (16, 64, 64)
-    assert "padding" not in told
     shape, told = step_costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
     assert shape.rows == 24
     assert "8 of the 24 are padding" in told
-
-
-def test_auto_is_bfloat16_where_the_chip_has_it():
-    for name, dtype in (("v5e", "bfloat16"), ("t4", "float32"), ("h100", "bfloat16")):
-        assert forecast.for_chip(CONFIG, chips.CHIPS[name]).model.dtype == dtype
-
-
-@pytest.mark.parametrize(
-    ("told", "gives"),
-    [
-        (
-            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.50G of "
-            "15.75G hbm. Exceeded hbm capacity by 4.75G.",
-            (20.5 * 2**30, False),
-        ),
-        (
-            "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, "
-            "the total memory required for HLO temporaries (20.13G) exceeds available "
-            "HBM (15.75G). HLO module: jit_f.",
-            (20.13 * 2**30, True),
-        ),
-        ("INTERNAL: something else", None),
-    ],
-)
-def test_a_compiler_that_gives_up_is_understood(told, gives):
-    assert forecast._out_of_memory(told) == gives
+    # Where the chip has it, "auto" is bfloat16.
+    dtypes = [
+        forecast.for_chip(CONFIG, chips.CHIPS[chip]).model.dtype
+        for chip in ("v5e", "t4")
+    ]
+    assert dtypes == ["bfloat16", "float32"]
 
 
 @pytest.fixture(scope="module")
@@ -105,17 +88,16 @@ def test_a_forecast_adds_up(told):
     assert time["best"] <= time["step"] <= 3 * time["best"]
     tokens = told["batch"]["real_rows"] * 128
     assert time["tokens_per_second"] == pytest.approx(tokens / time["step"])
-    assert time["days"] * 86_400 == pytest.approx(1000 * time["step"])
-    assert time["chip_hours"] == pytest.approx(time["days"] * 24 * 8)
+    assert time["chip_hours"] == pytest.approx(1000 * time["step"] / 3600 * 8)
     assert time["sent_bytes"] > 0
 
 
 def test_remedies_are_mild_first_and_all_are_configs():
-    found = list(memory_check.changes(changed(data={"batch_tokens": 25_000}), 8))
+    large = changed(data={"batch_tokens": 25_000})
+    found = list(memory_check.changes(large, 8))
     assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
     assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
     assert found[-1] == {"data.batch_tokens": 3125}
-    large = changed(data={"batch_tokens": 25_000})
     assert all(memory_check.apply_change(large, change) != large for change in found)
 
 
@@ -138,6 +120,77 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
     nothing = told | {"memory": told["memory"] | {"chip": 1.0}}
     assert memory_check.find_suggestion(config, nothing, one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
-    assert (
-        memory_check.as_flags({"train.accumulate": 2}) == "--config.train.accumulate=2"
+
+
+# ------------------------------------------------------------------ the largest batch
+
+SHAPES = Shape(16, 8, 8), Shape(8, 24, 24), Shape(16, 12, 12)
+SMALL = changed(
+    Config(),
+    model={"layers": 1, "width": 16, "heads": 2, "hidden": 16},
+    data={"batch_tokens": 4_096},
+)
+
+
+@pytest.fixture
+def steps():
+    mesh = meshes.make_mesh(SMALL.mesh, jax.devices()[:1])
+    return compile_steps(build(SMALL.model, 40), SMALL, mesh, 1)
+
+
+@pytest.fixture
+def compilations():
+    """The times that each function was compiled, by name."""
+    names = []
+
+    def note(event, _, fun_name="", **more):
+        if event.endswith("backend_compile_duration"):
+            names.append(fun_name)
+
+    monitoring.register_event_duration_secs_listener(note)
+    yield names
+    monitoring.unregister_event_duration_listener(note)
+
+
+def test_the_largest_is_not_compiled_again_when_it_comes(steps, compilations):
+    state = jax.tree.map(
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding), steps.shapes
     )
+    memory_check.compile_largest_batch(steps, SMALL, SHAPES)
+    assert compilations.count("jit(train)") == 1
+    shapes = step_costs.batch_shapes(Shape(8, 24, 24), steps.mesh)
+    batch = {name: np.ones(x.shape, x.dtype) for name, x in shapes.items()}
+    steps.train(state, meshes.place_batch(steps.mesh, batch))
+    assert compilations.count("jit(train)") == 1
+
+
+def test_too_little_memory_is_told_with_what_to_change(steps, monkeypatch):
+    class Device:
+        platform = "gpu"
+
+        def memory_stats(self):
+            return {"bytes_limit": self.limit}
+
+    def refuse(limit, check, *shapes):
+        Device.limit = limit
+        with pytest.raises(UserError, match="out of memory") as error:
+            check(steps, SMALL, *shapes)
+        return str(error.value)
+
+    devices = property(lambda mesh: [Device()])
+    monkeypatch.setattr(type(steps.mesh), "local_devices", devices)
+    state = sum(step_costs.state_bytes(steps).values())
+    message = refuse(9 * state, memory_check.compile_largest_batch, SHAPES)
+    assert re.search(r"8 rows of 24 \+ 24 .*--config.*accumulate=2", message)
+    # More microbatches do not make the state smaller.
+    message = refuse(10_000, memory_check.check_state)
+    assert message.endswith("Use a smaller model or devices with more memory")
+
+
+def test_an_allocation_that_failed_is_explained_and_nothing_else():
+    lacking = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat x.py")
+    message = str(memory_check.explain_out_of_memory(lacking, SMALL))
+    assert "Out of memory. Try --config.train.accumulate=2" in message
+    other = jax.errors.JaxRuntimeError("INTERNAL: RESOURCES")
+    for error in (other, ValueError("RESOURCE_EXHAUSTED")):
+        assert memory_check.explain_out_of_memory(error, SMALL) is None

@@ -8,10 +8,9 @@ from flax import nnx
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng
-from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training import cross_entropy as chunks
 from t2t_jax.training.frozen_models import frozen_workdirs, merged
-from t2t_jax.training.losses import LOSSES, Loss
+from t2t_jax.training.losses import LOSSES
 from tests.training.small_model import (
     ROWS,
     V,
@@ -19,7 +18,6 @@ from tests.training.small_model import (
     config_of,
     frozen_of,
     model_of,
-    steps_of,
     trained,
 )
 
@@ -124,22 +122,16 @@ def test_r_drop_is_the_formula():
     kl = (kl[0] + kl[1]) / 2
     for got, wanted in ((total, costs), (sums["kl"][0], kl), (sums["nll"][0], nll)):
         np.testing.assert_allclose(got, wanted[real].sum(), rtol=1e-5)
-
-
-def test_r_drop_has_two_passes_that_differ_in_dropout():
     _, metrics = trained(sgd("r_drop"), rate=0.3)
-    assert metrics["kl"] > 0.01
-    alike, plain = (trained(sgd(name))[1] for name in ("r_drop", "cross_entropy"))
-    assert alike["kl"] == pytest.approx(0, abs=1e-6)
-    assert alike["loss"] == pytest.approx(float(plain["loss"]), rel=1e-6)
+    assert metrics["kl"] > 0.01  # the two passes differ in dropout
 
 
 ALPHA, TEMPERATURE = 0.3, 2.0
 
 
-def taught(alpha=ALPHA, temperature=TEMPERATURE, **train):
-    options = {"teacher_weight": alpha, "teacher_temperature": temperature}
-    return sgd("distillation", options=options | {"teacher": "a,b"}, **train)
+def taught(alpha=ALPHA):
+    options = {"teacher_weight": alpha, "teacher_temperature": TEMPERATURE}
+    return sgd("distillation", options=options | {"teacher": "a,b"})
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -179,35 +171,9 @@ def test_distillation_is_the_formula(sparse):
         np.testing.assert_allclose(got, wanted[real].sum(), rtol=1e-12)
 
 
-def test_of_a_teacher_that_is_the_student_there_is_nothing_to_learn():
-    config = taught(alpha=1.0, temperature=1.0)
-    steps = steps_of(config)
-    placed = meshes.place_batch(steps.mesh, batch_of())
-    _, metrics = steps.train(steps.init(), placed, steps.init().parameters)
-    assert metrics["kl"] == pytest.approx(0, abs=1e-7)
-    assert metrics["gradient_norm"] == pytest.approx(0, abs=1e-6)
-    _, other = trained(config)  # the teacher has weights of its own
-    assert other["kl"] > 0.01
-    assert other["gradient_norm"] > 0.01
-
-
 def test_no_teacher_and_impossible_options_are_refused():
     with pytest.raises(UserError, match=r"needs a teacher, but .*teacher=''"):
         frozen_workdirs(sgd("distillation"))
     assert frozen_workdirs(taught()) == ("a", "b")
-    assert frozen_workdirs(sgd("r_drop")) == ()
     with pytest.raises(UserError, match=r"teacher_weight=1\.5 is too large"):
         taught(alpha=1.5)
-    with pytest.raises(UserError, match=r"teacher_temperature=0\.0 is too small"):
-        taught(temperature=0.0)
-
-
-def test_an_array_that_the_batch_lacks_is_told(monkeypatch):
-    distilled = Loss(*LOSSES["cross_entropy"][:2], arrays=("teacher",))
-    monkeypatch.setitem(LOSSES, "distilled", distilled)
-    with pytest.raises(UserError, match="'distilled' needs teacher in each batch"):
-        trained(sgd("distilled"))
-    batch = batch_of()
-    batch["teacher"] = np.zeros((*batch["target"].shape, 3), np.float32)
-    state, _ = trained(sgd("distilled", accumulate=2), batch)
-    assert state.step == 1

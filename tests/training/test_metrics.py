@@ -1,8 +1,12 @@
-"""Metrics are kept once, whole, in order."""
+"""Metrics are kept once, whole, in order; means are over all tokens of an interval."""
 
 import json
 
-from t2t_jax.training.metrics_log import MetricsLog
+import numpy as np
+import pytest
+
+from t2t_jax.data.feeding import Position
+from t2t_jax.training.metrics_log import Meter, MetricsLog
 from t2t_jax.training.reporter import Reporter
 from t2t_jax.workdir import Workdir
 
@@ -15,7 +19,6 @@ def test_steps_made_again_are_not_written_twice(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = MetricsLog(path)
     assert lines.write(10, "train", {"loss": 2.0})
-    assert lines.write(10, "dev", {"loss": 2.5})
     assert lines.write(20, "train", {"loss": 1.0})
     lines.close()
     lines = MetricsLog(path)
@@ -25,7 +28,6 @@ def test_steps_made_again_are_not_written_twice(tmp_path):
     lines.close()
     assert [(e["step"], e["kind"], e["loss"]) for e in read(path)] == [
         (10, "train", 2.0),
-        (10, "dev", 2.5),
         (20, "train", 1.0),
         (20, "dev", 1.5),
         (30, "train", 0.5),
@@ -44,18 +46,95 @@ def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
 
 
 def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
-    Reporter(Workdir(tmp_path), 100, 100).close()  # without a metric, no file
-    assert not (tmp_path / "tensorboard").exists()
     watch = Reporter(Workdir(tmp_path), 0, 100)
     values = {"loss": 1.5, "tokens_per_second": 1234.0, "skipped": 2.0}
     values |= {"seconds_per_step": 1.25, "mfu": 0.375}
     watch.record(10, "train", values)
     watch.progress(10, values, seconds_left=90)
     watch.close()
-    told = capsys.readouterr().err
-    assert (
+    line = (
         "step 10/100  loss 1.500  tokens/s 1,234  ms/step 1,250  MFU 37.5%  skipped 2  "
         "left 01:30"
-    ) in told
+    )
+    assert line in capsys.readouterr().err
     assert read(tmp_path / "metrics.jsonl")[0]["loss"] == 1.5
     assert list((tmp_path / "tensorboard").iterdir())
+
+
+# ------------------------------------------------------------------------------ means
+
+
+def metrics(loss, tokens, norm=1.0, skipped=0, in_a_row=0):
+    counts = dict.fromkeys(
+        ("tokens", "source_tokens", "loss_count", "nll_count"), np.int32(tokens)
+    )
+    return counts | {
+        "loss": np.float32(loss),
+        "nll": np.float32(loss / 2),
+        "gradient_norm": np.float32(norm),
+        "learning_rate": np.float32(loss),
+        "skipped": np.int32(skipped),
+        "skipped_in_a_row": np.int32(in_a_row),
+    }
+
+
+def add(meter, values, step=1):
+    meter.add(step, Position(0, step), values)
+
+
+def test_means_are_over_what_is_counted_and_alarms_are_the_worst():
+    meter = Meter()
+    for kl, count, values in (
+        (5.0, 1, metrics(2.0, 30, norm=5.0, skipped=1, in_a_row=3)),
+        (1.0, 3, metrics(4.0, 10, norm=2.0, skipped=2)),
+    ):
+        add(meter, values | {"kl": np.float32(kl), "kl_count": np.int32(count)})
+    values = meter.read()
+    assert meter.unread() == []
+    assert values["loss"] == pytest.approx((2.0 * 30 + 4.0 * 10) / 40)
+    assert values["perplexity"] == pytest.approx(np.exp((1.0 * 30 + 2.0 * 10) / 40))
+    assert values["kl"] == pytest.approx(2.0)
+    assert (values["gradient_norm"], values["skipped_in_a_row"]) == (5.0, 3.0)
+    assert (values["learning_rate"], values["skipped"]) == (4.0, 2.0)
+    assert values["tokens_per_second"] == pytest.approx(80 / values["seconds"])
+    # Steps of an earlier version have no counts: they are weighed by tokens.
+    old = {"step": 1, **metrics(2.0, 30)}
+    del old["loss_count"], old["nll_count"]
+    meter = Meter([old])
+    add(meter, metrics(4.0, 10), 2)
+    assert meter.read()["loss"] == pytest.approx(2.5)
+
+
+def test_a_skipped_step_does_not_hide_the_others():
+    meter = Meter()
+    for loss in (2.0, np.nan, 4.0):
+        add(meter, metrics(loss, 10, norm=loss, skipped=1))
+    assert meter.read()["loss"] == pytest.approx(3.0)
+    add(meter, metrics(np.nan, 10))
+    assert np.isnan(meter.read()["loss"])
+
+
+def test_what_is_not_read_goes_on_in_another_meter_to_the_bit():
+    whole, first = Meter(), Meter()
+    steps = [metrics(1 / 3, 30), metrics(np.nan, 7, norm=np.inf), metrics(0.7, 10)]
+    for number, values in enumerate(steps, 1):
+        add(whole, values, number)
+        if number < 3:
+            add(first, values, number)
+    second = Meter(json.loads(json.dumps(first.unread())))
+    add(second, steps[2], 3)
+    assert str(whole.unread()) == str(second.unread())
+    values = [meter.read() for meter in (whole, second)]
+    for name in ("loss", "perplexity", "gradient_norm"):
+        assert values[0][name] == values[1][name]
+
+
+def test_the_share_of_the_peak_is_of_the_steps_on_the_clock():
+    meter = Meter(peak=1e6)
+    meter.add(1, Position(), metrics(1.0, 10), flops=7e9)
+    meter.leave_out_compilation()
+    for step in (2, 3):
+        meter.add(step, Position(), metrics(1.0, 10), flops=3e6)
+    values = meter.read()
+    assert values["mfu"] == pytest.approx(6.0 / values["seconds"])
+    assert values["seconds_per_step"] == pytest.approx(values["seconds"] / 2)

@@ -6,11 +6,20 @@ import numpy as np
 import optax
 import pytest
 
+from t2t_jax.config import from_config_dict
 from t2t_jax.data.feeding import Position
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
-from t2t_jax.training.optimizers import OPTIMIZERS, is_decayed, optimizer
+from t2t_jax.training.optimizers import (
+    OPTIMIZERS,
+    depths,
+    is_decayed,
+    optimizer,
+    split_frozen,
+)
 from t2t_jax.training.schedules import schedule
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same
@@ -129,8 +138,11 @@ def test_it_learns_on_a_mesh_as_on_one_device_and_is_stored_and_restored(
     checkpoints.close()
     placed = processes.distribute(restored, steps.shapes)
     assert_same(placed, state)
-    assert_placed(placed, steps.shapes)
-    assert_placed(state, steps.shapes)
+    for x, y, shape in zip(
+        *map(jax.tree.leaves, (placed, state, steps.shapes)), strict=True
+    ):
+        assert x.sharding.is_equivalent_to(shape.sharding, x.ndim)
+        assert y.sharding.is_equivalent_to(shape.sharding, x.ndim)
     # A gradient that is not finite changes the counters only.
     tokens = placed.parameters["embedding"]["tokens"]
     placed.parameters["embedding"]["tokens"] = tokens.at[5].set(jnp.inf)
@@ -142,21 +154,72 @@ def test_it_learns_on_a_mesh_as_on_one_device_and_is_stored_and_restored(
     assert (int(after.step), int(after.skipped)) == (5, 1)
 
 
-def assert_placed(state, shapes):
-    for x, shape in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
-        assert x.sharding.is_equivalent_to(shape.sharding, x.ndim)
+# -------------------------------------------------------- frozen parts, layers' depths
 
 
-def test_rows_and_columns_are_sharded_as_what_is_left_of_their_weight():
-    steps = steps_of(of("adafactor", mesh=MESH), devices=8)
-    (factored, *_), *_ = steps.shapes.optimizer
-    # The table is [vocab, width]; the query [width, heads, head], of which heads is 2.
-    for moment, shape, axes in (
-        (factored.v_row["embedding"]["tokens"], (8,), ("fsdp",)),
-        (factored.v_col["embedding"]["tokens"], (16,), ("tensor",)),
-        (factored.v_row["query"], (2, 4), ("tensor", None)),
-        (factored.v_col["query"], (8, 2), ("fsdp", "tensor")),
-        (factored.v["bias"], (8,), (None,)),
-        (factored.v_row["bias"], (1,), ()),  # is not there
-    ):
-        assert (moment.shape, tuple(moment.sharding.spec)) == (shape, axes)
+def shapes_of(kind="transformer", **fields):
+    sizes = {"width": 8, "heads": 2, "hidden": 8}
+    config = from_config_dict({"model": {"kind": kind, **sizes, **fields}})
+    return build(config.model, 16).shapes
+
+
+@pytest.mark.parametrize("name", ["adam", "adafactor"])
+def test_a_frozen_part_keeps_its_bits_and_has_no_state(name):
+    fields = {"weight_decay": 0.1, "ema_decay": 0.5, "clip_norm": 0.1}
+    steps = steps_of(config_of(optimizer=name, freeze="embedding, bias", **fields))
+    state = steps.init()
+    before = host(state)
+    for seed in range(2):
+        state, _ = steps.train(state, batch_of(seed=seed))
+    after = host(state)
+    for part in ("embedding", "bias"):
+        assert_same(after.parameters[part], before.parameters[part])
+        assert_same(after.ema[part], before.parameters[part])
+    query = before.parameters["query"]
+    assert not np.array_equal(query, after.parameters["query"])
+    assert max(x.size for x in jax.tree.leaves(after.optimizer)) <= query.size
+    paths = jax.tree_util.tree_leaves_with_path(after.optimizer)
+    assert "embedding" not in str([path for path, _ in paths])
+
+
+def test_a_part_is_all_that_bears_its_name():
+    shapes = shapes_of(layers=1, norm="pre", positions="learned")
+    trained, frozen = split_frozen(shapes, "encoder,embedding")
+    assert {*frozen} == {"embedding", "encoder", "encoder_norm", "encoder_positions"}
+    assert {*trained} == {"decoder", "decoder_norm", "decoder_positions"}
+    with pytest.raises(UserError, match="'encodr'.*did you mean 'encoder'"):
+        split_frozen(shapes, "encodr")
+    with pytest.raises(UserError, match="nothing would be trained"):
+        split_frozen(model_of().shapes, "embedding,query,bias")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+def test_depth_counts_layers_from_the_output(kind):
+    found = depths(shapes_of(kind, layers=3, decoder_layers=2))
+    for part, layers in (("encoder", 3), ("decoder", 2)):
+        for layer in range(layers):
+            assert {*jax.tree.leaves(found[part][layer])} == {layers - layer}
+    assert {*jax.tree.leaves(found["embedding"])} == {4}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_decay_with_the_depth(name):
+    random = np.random.default_rng(0)
+
+    def tree():
+        w = lambda: random.normal(size=(4, 4)).astype(np.float32)  # noqa: E731
+        layers = {0: {"w": w()}, 1: {"w": w()}}
+        return {"embedding": {"tokens": w()}, "encoder": layers, "head": w()}
+
+    parameters, gradients = tree(), tree()
+
+    def updates(**fields):
+        transform = optimizer(config_of(optimizer=name, weight_decay=0.1, **fields))
+        return transform.update(gradients, transform.init(parameters), parameters)[0]
+
+    layers = {0: {"w": 0.25}, 1: {"w": 0.5}}
+    factors = {"embedding": {"tokens": 0.125}, "encoder": layers, "head": 1.0}
+    jax.tree.map(
+        lambda x, y, factor: np.testing.assert_allclose(x, y * factor, rtol=1e-6),
+        *(updates(layer_decay=0.5), updates(), factors),
+    )

@@ -1,13 +1,18 @@
-"""When training ends, and what it says then."""
+"""When training ends; what is alarming; where the data goes on after a rollback."""
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax.config import Config, DataConfig, TrainConfig
-from t2t_jax.training.stopping import Clock, best_step, reason_to_stop
+from t2t_jax import UserError
+from t2t_jax.config import Config, DataConfig, TrainConfig, from_config_dict
+from t2t_jax.data.feeding import Position
+from t2t_jax.training.divergence import Rollback, Rollbacks, alarms, find_divergence
+from t2t_jax.training.stopping import best_step, reason_to_stop
+from t2t_jax.workdir import Workdir
 
 
 def reason(step=5, seconds=0.0, bleu=None, **train):
@@ -27,12 +32,12 @@ def test_steps_and_minutes_end_it():
 
 def test_patience_counts_evaluations_since_the_best():
     bleu = {10: 20.0, 20: 30.0, 30: 29.0, 40: 30.0}
-    assert reason(bleu=bleu, patience=3) == ""
-    told = reason(bleu=bleu, patience=2)  # an equal BLEU is not a better one
-    assert "bleu did not improve on 30.00, reached at step 20, in 2" in told
-    assert reason(bleu=bleu | {50: 30.1}, patience=2) == ""
+    message = reason(bleu=bleu, patience=2)  # an equal BLEU is not a better one
+    assert "bleu did not improve on 30.00, reached at step 20, in 2" in message
     stops = {33: 1.0, 37: 1.0}  # evaluations where the run was stopped do not count
     assert reason(bleu=bleu | stops, patience=3, eval_every=10) == ""
+    with pytest.raises(ValueError, match="goes by the dev score"):
+        Config(train=dataclasses.replace(Config().train, patience=2))
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 5))
@@ -44,14 +49,62 @@ def test_it_ends_when_the_last_evaluations_brought_nothing(scores, patience):
     assert bleu[best_step(bleu)] == max(scores)
 
 
-def test_a_clock_goes_on_from_the_seconds_of_earlier_runs(monkeypatch):
-    now = [50.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    clock = Clock(1_000.0)
-    now[0] += 7
-    assert clock.seconds() == pytest.approx(1_007)
+# ------------------------------------------------------------------------- divergence
 
 
-def test_patience_wants_a_dev_bleu():
-    with pytest.raises(ValueError, match="goes by the dev score"):
-        Config(train=dataclasses.replace(Config().train, patience=2))
+def row(step, norm=1.0, loss=2.0, in_a_row=0):
+    values = {"gradient_norm": norm, "loss": loss, "skipped_in_a_row": in_a_row}
+    return {"step": step, **values}
+
+
+def test_a_norm_is_alarming_if_it_is_not_finite_or_far_above_the_usual():
+    rows = [row(1), row(2, norm=math.inf), row(3, norm=math.nan), row(4, loss=math.nan)]
+    assert [a["step"] for a in alarms(Config(), rows, [])] == [2, 3, 4]
+    usual = [1.0, 2.0, 3.0, math.inf, 2.0, 2.0]
+    rows = [row(1, norm=9.9), row(2, norm=10.1)]
+    found = alarms(Config(), rows, usual)  # 5 times the median of the finite ones
+    assert [(a["step"], a["usual_norm"]) for a in found] == [(2, 2.0)]
+    assert alarms(Config(), rows, [100.0] * 20 + usual * 4)  # the last 20 count
+    never = from_config_dict({"train": {"alarm_norm": 0}})
+    assert alarms(never, rows, usual) == []
+
+
+def test_a_run_has_diverged_by_skipped_steps_or_a_risen_loss():
+    config = from_config_dict({"train": {"max_skipped": 3}})
+    rows = [row(5, in_a_row=1), row(6, in_a_row=2), row(7, in_a_row=3), row(8)]
+    assert find_divergence(config, rows, 2.0, math.inf).step == 5
+    assert find_divergence(config, [*rows[:2], row(7)], 2.0, math.inf) is None
+    before = [row(7, in_a_row=5), row(8, in_a_row=6)]  # it began before the reading
+    assert find_divergence(config, before, math.nan, 1.0).step == 3
+    config = from_config_dict({"train": {"max_rise": 1.5}})
+    rows = [row(5), row(6)]
+    assert find_divergence(config, rows, 4.4, 3.0) is None
+    trouble = find_divergence(config, rows, 4.6, 3.0)
+    assert trouble.step == 5
+    assert "the loss rose to 4.600, from 3.000" in trouble.why
+    assert find_divergence(Config(), rows, 99.0, 3.0) is None
+
+
+def test_data_goes_on_where_the_last_rollback_put_it(tmp_path):
+    rollbacks = Rollbacks(Workdir(tmp_path))
+    own = Position(7, 7)
+    assert rollbacks.last_before(5) == (0, Position())
+
+    def go_back(step, to):
+        rollbacks.add(Rollback(step, Position(), Position(*to), "inf"))
+
+    go_back(4, (0, 9))
+    go_back(8, (0, 15))
+    assert rollbacks.position(4, own) == Position(0, 9)
+    assert rollbacks.position(5, own) == own
+    assert rollbacks.last_before(4) == (0, Position())  # step 4 came before
+    assert rollbacks.last_before(5) == (4, Position(0, 9))
+    go_back(4, (1, 0))  # back over the second, and the first again
+    assert Rollbacks(Workdir(tmp_path)).all == rollbacks.all
+    assert rollbacks.position(4, own) == Position(1, 0)
+    assert rollbacks.position(8, own) == own
+    assert rollbacks.last_before(9) == (4, Position(1, 0))
+    for content in (b"", b"[{}]", b"\xff\xfe"):
+        (tmp_path / "rollbacks.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"rollbacks.json is damaged"):
+            Rollbacks(Workdir(tmp_path))
