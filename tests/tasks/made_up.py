@@ -15,32 +15,17 @@ from t2t_jax.metrics import classification, likelihoods
 from t2t_jax.tasks.parsing import repair
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
-from tests.small_run import ROOT
+from tests import small_run
 
 SIZES = {"train": 60, "dev": 6, "test": 8}
 WORDS = {"cat": "Katze", "dog": "Hund", "bird": "Vogel", "fish": "Fisch"}
 VERBS = {"sees": "sieht", "eats": "frisst", "hears": "hoert"}
-MODEL = {"layers": 1, "width": 16, "heads": 2, "hidden": 16, "dropout": 0.0}
 FIELDS = {
-    "model": MODEL,
-    "data": {
-        "train": "train",
-        "dev": "dev",
-        "test": "test",
-        "vocab_size": 320,
-        "row_length": 64,
-        "max_length": 48,
-        "batch_tokens": 512,
-        "feeder": "numpy",
-    },
-    "train": {
-        "steps": 4,
-        "warmup": 2,
-        "log_every": 2,
-        "eval_every": 4,
-        "save_every": 2,
-        "dev_lines": 4,
-    },
+    "model": {"layers": 1, "width": 16, "heads": 2, "hidden": 16, "dropout": 0.0},
+    "data": small_run.FIELDS["data"]
+    | {"vocab_size": 320, "max_length": 48, "batch_tokens": 512},
+    "train": small_run.FIELDS["train"]
+    | {"steps": 4, "warmup": 2, "log_every": 2, "eval_every": 4, "save_every": 2},
     "decode": {"beam": 2, "average": 1, "extra_length": 4},
 }
 
@@ -66,7 +51,8 @@ class Example:
         for changes in (self.fields, given, sections):
             for section, values in changes.items():
                 fields.setdefault(section, {}).update(values)
-        return from_config_dict(load_config(ROOT / "configs/tiny.py", **fields))
+        tiny = small_run.ROOT / "configs/tiny.py"
+        return from_config_dict(load_config(tiny, **fields))
 
     def task(self, kind: str, folder) -> Task:
         return task_of(self.config(kind, folder))

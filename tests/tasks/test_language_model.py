@@ -53,9 +53,6 @@ def test_scores_follow_from_answers_and_text():
     nats = -sum(s.log_prob for s in scores)
     octets = sum(len(text.encode()) + 1 for _, text in pairs)
     assert quick["bits_per_byte"] == pytest.approx(nats / np.log(2) / octets)
-    assert task().chosen_by == "bits_per_byte"
-    assert not task().higher_is_better
-    assert quick.keys() == {*task().measures}
 
 
 def test_a_trained_model_may_be_scored_with_another_window():
@@ -67,8 +64,6 @@ def test_a_trained_model_may_be_scored_with_another_window():
         "task.options.stride": (0, 4, True),
         "task.options.unit": ("line", "document", False),
     }
-    options = task(window=16, stride=4).answer_options()
-    assert options == {"window": 16, "stride": 4} != task().answer_options()
-    assert (task(max_length=31).window, task(max_length=31).stride) == (31, 16)
+    assert task(window=16, stride=4).answer_options() != task().answer_options()
     with pytest.raises(UserError, match="stride=9 is more than the window of 8"):
         task(window=8, stride=9)

@@ -1,4 +1,6 @@
-"""Parsing: linearised trees and back, repairs, scores that follow from answers."""
+"""Parsing: linearised trees and back, repairs, scores; treebanks and their mistakes."""
+
+import gzip
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from t2t_jax.tasks.parsing import (
     without_tags,
 )
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tasks.treebank import cleaned
+from t2t_jax.tasks.treebank import cleaned, open_treebank, read_trees
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBZ barks) (, ,) (ADVP (RB loudly))) (. !))"
 WORDS = ["the", "dog", "barks", ",", "loudly", "!"]
@@ -38,19 +40,15 @@ trees = st.recursive(
 ).map(cleaned)
 
 
-def config_of(**options):
+def config_of(**data):
     config = fields.defaults()
     config.task.kind = "parsing"
-    config.task.options.update(options)
+    config.data.update(data)
     return config
 
 
-def task(**options):
-    return task_of(from_config_dict(config_of(**options)))
-
-
-def scores_of(answers, pairs, **options):
-    return task(**options).quick_scores(answers, pairs)
+def scores_of(answers, pairs):
+    return task_of(from_config_dict(config_of())).quick_scores(answers, pairs)
 
 
 def test_a_tree_becomes_a_line():
@@ -93,19 +91,14 @@ def test_any_string_is_repaired_to_a_tree_over_the_words(line, sentence):
         ("", "(TOP (XX a) (XX b) (XX c))"),
         ("(S(NP=XX=XX(VP=XX)VP)S", "(S (NP (XX a) (XX b) (VP (XX c))))"),
         ("(S(NP=XX=XX)VP=XX)NP)S", "(S (NP (XX a) (XX b) (XX c)))"),
-        ("(S(NP=XX=XX)NP)S", "(S (NP (XX a) (XX b)) (XX c))"),
         ("(S(NP=XX=XX=XX=XX)NP(VP=XX)VP)S", "(S (NP (XX a) (XX b) (XX c)))"),
         ("(S=XX)S(S=XX)S=.", "(TOP (S (XX a)) (S (XX b)) (. c))"),
         ("(S(NP=XX)(VP=XX=XX)", "(S (NP (XX a)) (VP (XX b) (XX c)))"),
-        ("=XX=XX=XX", "(TOP (XX a) (XX b) (XX c))"),
-        ("(S(A(NP=XX)A=XX)S(B=XX)B", "(TOP (S (A (NP (XX a))) (XX b)) (B (XX c)))"),
     ],
 )
 def test_repairs(line, tree):
     assert answer(line, "a b c") == tree + REPAIRED
-
-
-def test_deep_lines_are_repaired():
+    # Deep lines, too.
     assert read_answer(answer(5_000 * "(S" + "=XX", "a b")).words() == ["a", "b"]
 
 
@@ -118,19 +111,9 @@ def test_scores_follow_from_answers_and_pairs():
     assert (scores["precision"], scores["complete_match"]) == (100, 50)
     assert scores["f1"] == pytest.approx(100 * 12 / 13)
     assert (scores["repaired"], scores["crossing"]) == (50, 0)
-    assert "tagging_accuracy" not in scores
     # Other systems may write the treebank's trees.
     theirs = f"(TOP {DOG})".replace("(NP ", "(NP-SBJ ")
     assert scores_of([theirs], pairs[:1])["f1"] == 100
-
-
-def test_tags_are_scored_if_the_model_writes_them():
-    line = task(tags=True).linearise(parse_bracketed(DOG))
-    assert "=DT=NN)" in line
-    pair = " ".join(WORDS), line
-    scores = scores_of([answer(line.replace("=DT", "=NN"), pair[0])], [pair], tags=True)
-    # Of four scored words.
-    assert (scores["tagging_accuracy"], scores["f1"]) == (75, 100)
 
 
 def test_answers_over_other_words_are_an_error():
@@ -141,27 +124,84 @@ def test_answers_over_other_words_are_an_error():
         scores_of(["(S (X a)", "(S (X a) (X b))"], pairs)
 
 
-def test_section_23_is_known_by_its_sentences(tmp_path):
-    words = ["No", ",", "it", "was", "n't", "Black", "Monday", "."]
-    first = "(S " + " ".join(f"(X {word})" for word in words) + ")\n"
-    (tmp_path / "wsj.mrg").write_text(first + 2_415 * "(S (X a))\n")
-    parsing = task()
-    assert "91.3" in parsing.compare_with(parsing.open("wsj", str(tmp_path)))
-    (tmp_path / "wsj.mrg").write_text(first + 2_414 * "(S (X a))\n")
-    assert "91.3" not in parsing.compare_with(parsing.open("wsj", str(tmp_path)))
-    synthetic = parsing.compare_with(parsing.open("grammar:trees/dev"))
-    assert "without published" in synthetic
-
-
 def test_each_token_is_one_piece(tmp_path):
     (tmp_path / "wsj.mrg").write_text(30 * f"{DOG}\n(NP (NN cat) (, ,) (NN dog))\n")
-    config = config_of()
-    config.data.update(vocab_size=300, deduplicate=False)
-    parsing = task_of(from_config_dict(config))
+    parsing = task_of(from_config_dict(config_of(vocab_size=300, deduplicate=False)))
     vocabulary = parsing.vocabulary([parsing.open("wsj", str(tmp_path))])
     # The space before a line is a piece of its own.
     assert vocabulary.pieces(LINE)[1:] == tokens(LINE)
-    (row,) = vocabulary.encode([LINE])
-    assert vocabulary.decode([row]) == [LINE]
-    # A model that goes on from another one's embeddings keeps its pieces.
-    assert parsing.vocabulary([], vocabulary) is vocabulary
+
+
+# ------------------------------------------------------------------------- treebanks
+
+PENN = """
+( (S
+    (NP-SBJ-1 (DT The) (NN dog) )
+    (VP (VBZ seems)
+      (S (NP-SBJ (-NONE- *-1) )
+        (VP (TO to) (VP (VB bark)))))
+    (. .) ))
+
+( (S (NP=2 (-LRB- -LRB-) (NN cat) (-RRB- -RRB-)) (VP (VBZ sleeps) (NP (-NONE- *)))))
+"""
+PLAIN = [
+    "(S (NP (DT The) (NN dog)) (VP (VBZ seems) (S (VP (TO to) (VP (VB bark))))) (. .))",
+    "(S (NP (-LRB- -LRB-) (NN cat) (-RRB- -RRB-)) (VP (VBZ sleeps)))",
+]
+
+
+def opened(folder, name="wsj"):
+    return open_treebank(name, "en", bracketed, str(folder))
+
+
+def test_the_penn_layout_is_read_without_traces_and_functions():
+    found = list(read_trees(PENN.splitlines(), "wsj"))
+    assert [line for line, _ in found] == [2, 9]
+    assert [bracketed(cleaned(tree)) for _, tree in found] == PLAIN
+    # Roots that only mark a tree are removed.
+    for line, clean in (
+        ("(TOP (S (NP (NN a))))", "(S (NP (NN a)))"),
+        ("(ROOT (S1 (NN a)))", "(TOP (NN a))"),
+        ("(TOP (NN a) (NN b))", "(TOP (NN a) (NN b))"),
+    ):
+        ((_, tree),) = read_trees([line], "a file")
+        assert bracketed(cleaned(tree)) == clean
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ("(S (A a))\n\n(S (A a)))", 3, "closes no"),
+        ("(S (A a))\n(S\n  (A a)\n", 2, "1 of the brackets"),
+        # The two mistakes together would be one tree.
+        ("(S (A a)\n(S (A a)))", 1, "1 of the brackets"),
+        ("(S (A a))\nhello\n", 2, "'hello'"),
+        ("(S (A a) (NP ))\n", 1, r"\(NP\) has no word"),
+        ("(S (A a))\n(S (NP (-NONE- *)))\n", 2, "has traces but no words"),
+        ("", 0, "empty; want bracketed trees"),
+        ("(S (A a))\n" + 101 * "(S " + "a" + 101 * ")", 2, "more than 100"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(tmp_path, text, line, what):
+    (tmp_path / "wsj.trees").write_text(text)
+    where = f"wsj.trees, line {line}: " if line else "wsj.trees"
+    with pytest.raises(UserError, match=f"{where}.*{what}"):
+        list(opened(tmp_path).pairs())
+
+
+def test_sentences_are_compared_with_their_trees(tmp_path):
+    with gzip.open(tmp_path / "wsj.mrg.gz", "wt") as f:
+        f.write(PENN)
+    text = tmp_path / "wsj.txt"
+    text.write_text("The dog seems to bark .\n( cat -RRB- sleeps\n")
+    sentences = [sentence for sentence, _ in opened(tmp_path).pairs()]
+    assert sentences == ["The dog seems to bark .", "( cat ) sleeps"]
+    text.write_text("The dog seems to bark .\n( cat ) slept\n")
+    message = "line 9: .*differ.*wsj.txt, line 2: word 4 is 'sleeps' in the tree"
+    with pytest.raises(UserError, match=message):
+        list(opened(tmp_path).pairs())
+    text.write_text("The dog seems to bark .\n")
+    with pytest.raises(UserError, match="2 trees but .*wsj.txt has 1 lines"):
+        list(opened(tmp_path).pairs())
+    with pytest.raises(UserError, match="grammar:trees/dev"):
+        opened(tmp_path, "grammar:dev")
