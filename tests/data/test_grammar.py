@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,15 +92,6 @@ def test_long_is_longer_than_train_and_agreement_parts_what_must_agree(splits):
     assert max(len(en.split()) for en, _ in splits["agreement"]) <= corpus.LONGEST
     assert all(sentence.apart for sentence in drawn("agreement"))
     assert not all(sentence.apart for sentence in drawn("train"))
-
-
-def test_word_for_word_knows_words_but_no_grammar(splits):
-    known = corpus.words(" ".join(corpus._dictionary()))
-    lines = splits["agreement"][:200]
-    assert all(corpus.words(en) <= known for en, _ in lines)
-    guesses = [corpus.word_for_word(en) for en, _ in lines]
-    score = sacrebleu.corpus_bleu(guesses, [[de for _, de in lines]]).score
-    assert 3 < score < 30
 
 
 # ------------------------------------------------------------------------------ trees
@@ -193,10 +183,3 @@ def test_brackets_are_read_as_they_are_written(tree):
 def test_what_is_not_a_tree_is_refused(line, wrong):
     with pytest.raises(UserError, match=wrong):
         parse_bracketed(line)
-
-
-def test_function_tags_are_features():
-    tree = parse_bracketed("(S (NP-SBJ=1 (-LRB- -LRB-) (PRP I)) (-NONE- *))")
-    assert str(tree.plain()) == "(S (NP (-LRB- -LRB-) (PRP I)) (-NONE- *))"
-    assert tree.words() == ["(", "I", "*"]
-    assert tree.spans() == [("S", 0, 3), ("NP-SBJ=1", 0, 2)]

@@ -55,91 +55,37 @@ def test_all_scores_of_plain_text_are_sacrebleus():
     }
 
 
-@pytest.mark.parametrize("seed", [None, "none", "7"])
-def test_an_interval_is_sacrebleus_and_knows_no_environment(seed, monkeypatch):
+def test_an_interval_is_sacrebleus_and_knows_no_environment(monkeypatch):
     hypotheses = [f"Der Hund sieht {n} Katzen ." for n in range(30)]
     references = [f"Der Hund sieht {n * n} Katzen ." for n in range(30)]
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     own = sacrebleu.BLEU().corpus_score(hypotheses, [references], n_bootstrap=1_000)
-    if seed:
-        monkeypatch.setenv("SACREBLEU_SEED", seed)
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
     interval = plain_scores(hypotheses, references, "de")["bleu_interval"]
-    assert os.environ.get("SACREBLEU_SEED") == seed
+    assert os.environ.get("SACREBLEU_SEED") == "7"
     assert f"± {interval['half_width']:.3f})" in own.format(width=3)
     assert f"(μ = {interval['mean']:.3f} " in own.format(width=3)
     assert interval["half_width"] > 1
 
 
-def test_a_set_too_long_for_memory_has_no_interval(monkeypatch):
-    monkeypatch.setattr(plain, "LONGEST", 1)
-    scores = plain_scores(HYPOTHESES, REFERENCES, "de")
-    assert scores["bleu_interval"] is None
-    assert scores["bleu"] == corpus_scores(HYPOTHESES, REFERENCES)["bleu"]
-
-
 @pytest.mark.parametrize(
-    ("language", "tokenizer"),
-    [("de", "13a"), ("zh", "zh"), ("zh_CN", "zh"), ("ja", "char"), ("ko", "char")],
+    ("language", "tokenizer", "left_out"),
+    [
+        ("de", "13a", set()),
+        ("zh_CN", "zh", {"bleu_paper", "bleu_lc_tok"}),
+        ("ja", "char", {"bleu_paper", "bleu_lc_tok", "ter"}),
+    ],
 )
-def test_languages_without_spaces_are_not_one_word_a_line(language, tokenizer):
+def test_languages_without_spaces_are_not_one_word_a_line(
+    language, tokenizer, left_out
+):
     scores = plain_scores(["我们看见一只猫。"], ["我们看见一条狗。"], language)
     assert f"tok:{tokenizer}|" in scores["signature"]
     assert (scores["bleu"] > 30) == (tokenizer != "13a")
-    assert (scores["ter"] < 50) == (tokenizer != "13a")
-
-
-@pytest.mark.parametrize(
-    ("language", "left_out"),
-    [
-        ("de", set()),
-        ("zh_CN", {"bleu_paper", "bleu_lc_tok"}),
-        ("ja", {"bleu_paper", "bleu_lc_tok", "ter"}),
-        ("ko", {"bleu_paper", "bleu_lc_tok"}),
-    ],
-)
-def test_scores_that_mean_nothing_for_a_language_are_not_printed(language, left_out):
+    # Scores that mean nothing for a language are not printed.
     corpus = types.SimpleNamespace(target=language, spec="test")
     printed = Translation(Config()).printed_of(corpus)
     assert {*Translation.printed} - {*printed} == left_out
-    scores = dict.fromkeys((*Translation.printed, "perplexity"), 1.0)
-    row = Translation(Config()).row(scores, corpus)
-    assert ("bleu_paper" in row) == (language == "de")
-
-
-class Mecab:
-    """A tokenizer in place of MeCab's."""
-
-    signature = __call__ = staticmethod(lambda line="ja-mecab": line.replace("を", " "))
-
-
-@pytest.mark.parametrize("installed", [False, True])
-def test_japanese_is_also_scored_by_words_if_mecab_is_installed(monkeypatch, installed):
-    def found(name, original=sacrebleu.metrics.bleu._get_tokenizer):
-        if name != "ja-mecab":
-            return original(name)
-        if not installed:
-            raise RuntimeError("pip install sacrebleu[ja]")
-        return Mecab
-
-    monkeypatch.setattr(sacrebleu.metrics.bleu, "_get_tokenizer", found)
-    corpus = types.SimpleNamespace(target="ja")
-    sides = ["猫を見る。"], ["猫を見た。"]
-    assert ("bleu_mecab" in plain_scores(*sides, "ja")) == installed
-    task = Translation(Config())
-    words = {"words": "sacrebleu[ja]"} if installed else {}
-    assert task.score_options(corpus) == words
-    printed = task.printed_of(corpus)["bleu_mecab"]
-    assert ("pip install 'sacrebleu[ja]'" in printed) != installed
-
-
-def test_text_that_looks_tokenised_is_warned_of_in_our_words(caplog, capsys):
-    lines = ["Ja ."] * 100
-    corpus_scores(lines, lines, "de")  # in the middle of training
-    assert not caplog.records
-    corpus = types.SimpleNamespace(source="en", target="de", name="test")
-    Translation(Config()).scores(lines, [*zip(lines, lines, strict=True)], corpus)
-    assert not caplog.records
-    assert "warning: 100 translations of test end in ' .'" in capsys.readouterr().err
 
 
 def multi_bleu(hypotheses, references):
@@ -163,25 +109,16 @@ def multi_bleu(hypotheses, references):
 
 
 @given(PAIRS, st.sampled_from([("en", "de"), ("en", "fr"), ("de", "en")]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=40)
 def test_the_papers_bleu_is_multi_bleu_of_tokenised_text(pairs, ways):
     source, target = ways
     sides = [list(side) for side in zip(*pairs, strict=True)]
-    before = [list(side) for side in sides]
-    scores = _quick_paper_scores(*sides, target, source)
-    assert sides == before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "LONGEST", 0)  # without the bootstrap
+        score = paper_scores(*sides, target, source)["bleu_paper"]
     split = ways == ("en", "de")
     hypotheses, references = (paper_tokenized(s, target, split) for s in sides)
-    assert scores["bleu_paper"] == pytest.approx(multi_bleu(hypotheses, references))
-    backwards = [side[::-1] for side in sides]
-    assert _quick_paper_scores(*backwards, target, source) == scores
-
-
-def _quick_paper_scores(*arguments):
-    """Without the bootstrap."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain, "LONGEST", 0)
-        return paper_scores(*arguments)
+    assert score == pytest.approx(multi_bleu(hypotheses, references))
 
 
 def test_the_papers_bleu_is_not_smoothed():
@@ -194,16 +131,11 @@ def test_the_papers_bleu_is_not_smoothed():
     ("line", "split"),
     [
         ("rich-text format", "rich ##AT##-##AT## text format"),
-        ("ab-cd-ef", "ab ##AT##-##AT## cd ##AT##-##AT## ef"),
         ("a-b-c", "a ##AT##-##AT## b-c"),  # matches do not overlap
-        ("x - y", "x - y"),
-        ("-a", "-a"),
-        ("a-", "a-"),
-        ("a--b", "a ##AT##-##AT## -b"),
         ("a---b", "a ##AT##-##AT## --b"),
+        ("x - y -a a-", "x - y -a a-"),
         ("über-über", "über ##AT##-##AT## über"),
         ("a\u00a0-\u00a0b", "a\u00a0 ##AT##-##AT## \u00a0b"),  # bytes, to Perl
-        ("1–2", "1–2"),
     ],
 )
 def test_compounds_are_split_as_perl_does(line, split):
@@ -214,28 +146,14 @@ def test_texts_are_tokenised_by_language_and_protocol():
     line = ["Der Hund sagt：”Nein”，Dr. Rot-Weiß."]
     start = "Der Hund sagt : &quot; Nein &quot; , Dr. "
     assert paper_tokenized(line, "de", True) == [start + "Rot ##AT##-##AT## Weiß ."]
-    assert paper_tokenized(line, "de", False) == [start + "Rot-Weiß ."]
-    # The language decides where a full stop is of the word.
-    older = lower_tokenized(["Dr. Maier kommt ca. um drei."], "de")
-    assert older == ["dr. maier kommt ca. um drei ."]
-
-
-def test_only_german_from_english_is_split_and_the_signature_tells():
-    # Whole words hide what their parts would show.
-    sides = (
-        ["das rot-weiße Haus am See ist leer"],
-        ["das blau-weiße Haus am See ist leer"],
-    )
-    german, french, back = (
-        paper_scores(*sides, target, source)
+    # Only German from English is split, and the signature tells.
+    signatures = [
+        paper_scores(line, line, target, source)["bleu_paper_signature"]
         for source, target in (("en", "de"), ("en", "fr"), ("fr", "de"))
-    )
-    assert german["bleu_paper"] > french["bleu_paper"] > 0
-    assert back["bleu_paper"] == french["bleu_paper"]
-    end = "punctuation+moses-de-escaped+compounds-split:sacremoses-"
-    assert end in german["bleu_paper_signature"]
-    assert "punctuation+moses-fr-escaped:sacremoses-" in french["bleu_paper_signature"]
-    assert "|tok:none|smooth:none|" in german["bleu_paper_signature"]
+    ]
+    split = ["compounds-split" in signature for signature in signatures]
+    assert split == [True, False, False]
+    assert "punctuation+moses-de-escaped+compounds-split:sacremoses-" in signatures[0]
 
 
 def test_the_older_protocol_lowers_and_tokenises_both_sides():
@@ -244,20 +162,16 @@ def test_the_older_protocol_lowers_and_tokenises_both_sides():
     hypotheses, references = sides
     plain = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
     assert scores["bleu_lc_tok"] == plain.score
-    assert "tok:none" in scores["bleu_lc_tok_signature"]
     assert "lc+moses-de-escaped:sacremoses-" in scores["bleu_lc_tok_signature"]
     shouted = [line.upper() for line in HYPOTHESES]
     assert tokenized_scores(shouted, REFERENCES, "de") == scores
-    with pytest.raises(ValueError, match="1 hypotheses, 2 references"):
-        tokenized_scores(HYPOTHESES[:1], REFERENCES, "de")
 
 
 def test_translations_that_are_nearly_all_empty_have_intervals():
     """Of a model that has learned nothing; some samples of it score 0."""
     references = [f"Der Hund {n} sieht die Katze." for n in range(10)]
-    for words in ("", "Hund", "  "):
-        translations = [words, *[""] * 9]
-        scores = plain_scores(translations, references, "de")
-        scores |= paper_scores(translations, references, "de", "en")
-        for name in ("bleu", "chrf", "ter", "bleu_paper"):
-            assert scores[f"{name}_interval"]["mean"] >= 0
+    translations = ["Hund", *[""] * 9]
+    scores = plain_scores(translations, references, "de")
+    scores |= paper_scores(translations, references, "de", "en")
+    for name in ("bleu", "chrf", "ter", "bleu_paper"):
+        assert scores[f"{name}_interval"]["mean"] >= 0

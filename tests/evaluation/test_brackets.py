@@ -45,20 +45,14 @@ def tree(line):
     return cleaned(parse_bracketed(line))
 
 
-@pytest.mark.parametrize(
-    ("number", "answer", "numbers"), [(n, a, x) for n, a, *x in PUBLISHED]
-)
-def test_evalbs_sample_gives_its_published_numbers(number, answer, numbers):
-    gold = OTHER_GOLD.get(number, GOLD)
-    c = count(tree(answer), tree(gold), SAMPLE)
-    assert [c.matched, c.reference, c.answer, c.crossing, c.words, c.tags] == numbers
-
-
-def test_evalbs_sample_gives_its_published_summary():
-    """Without sentence 19, where EVALB was told that two words are one."""
-    counted = [
-        count(tree(a), tree(OTHER_GOLD.get(n, GOLD)), SAMPLE) for n, a, *_ in PUBLISHED
-    ]
+def test_evalbs_sample_gives_its_published_numbers():
+    counted = []
+    for number, answer, *numbers in PUBLISHED:
+        c = count(tree(answer), tree(OTHER_GOLD.get(number, GOLD)), SAMPLE)
+        found = [c.matched, c.reference, c.answer, c.crossing, c.words, c.tags]
+        assert found == numbers, number
+        counted.append(c)
+    # Without sentence 19, where EVALB was told that two words are one.
     nineteen = count(tree(GOLD), tree(GOLD), SAMPLE)
     total = Counts(*map(sum, zip(*counted, nineteen, strict=True)))
     published = {
@@ -70,14 +64,9 @@ def test_evalbs_sample_gives_its_published_summary():
         brackets.tagging_accuracy: 98.15,
     }
     assert {f: round(float(f(total)), 2) for f in published} == published
-
-
-@pytest.mark.parametrize("words", ["2 three four", "two too three four", "two"])
-def test_other_words_are_an_error(words):
-    """EVALB leaves such sentences out, which would make a score better."""
-    answer = "(S " + " ".join(f"(X {word})" for word in ["one", *words.split()]) + ")"
-    with pytest.raises(ValueError, match=f"words 'one {words}'; want .* 'one two thr"):
-        count(tree(answer), tree(GOLD))
+    # EVALB leaves sentences of other words out, which would make a score better.
+    with pytest.raises(ValueError, match="words 'one two'; want .* 'one two thr"):
+        count(tree("(S (X one) (X two))"), tree(GOLD))
 
 
 def test_punctuation_is_removed_before_spans_are_counted():
@@ -86,23 +75,3 @@ def test_punctuation_is_removed_before_spans_are_counted():
     c = count(answer, gold)
     # By hand: S, NP and VP over two words; the PRN covers nothing.
     assert (c.matched, c.reference, c.answer, c.words, c.complete) == (3, 3, 3, 2, 1)
-
-
-def test_equal_labels_and_duplicates():
-    gold = tree("(S (PRT (PRT (R up))) (NP (N a)))")
-    answer = tree("(S (ADVP (ADVP (ADVP (R up)))) (NP (N a)))")
-    c = count(answer, gold)
-    assert (c.matched, c.reference, c.answer, c.complete) == (4, 4, 5, 0)
-
-
-def test_crossing_brackets_overlap_and_do_not_nest():
-    gold = tree("(S (A (X a) (X b)) (B (X c) (X d)))")
-    answer = tree("(S (X a) (C (D (X b) (X c)) (X d)))")
-    # By hand: b-c crosses A and B, counted once; b-d crosses A; S crosses nothing.
-    assert count(answer, gold).crossing == 2
-
-
-def test_nothing_but_punctuation_is_not_a_sentence():
-    c = count(tree("(S (NP (. .)))"), tree("(S (. .))"))
-    assert c == Counts(0, 0, 0, 0, 0, 0, 0, 0)
-    assert brackets.f1(c) == brackets.complete_match(c) == 0

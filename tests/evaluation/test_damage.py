@@ -1,14 +1,12 @@
 """Damaged test sets: what each damage does, where scores go, what is measured."""
 
 import html
-import types
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax import UserError
-from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
 from t2t_jax.evaluation.robustness import damaged, damages_named
@@ -32,7 +30,7 @@ def changed(name, *lines):
 
 
 @given(pairs=SETS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_keeps_lines_and_depends_on_the_line_alone(name, pairs):
     found = damaged_pairs(name, pairs)
@@ -47,7 +45,7 @@ def test_damage_keeps_lines_and_depends_on_the_line_alone(name, pairs):
             assert damaged_pairs(name, [("x", "y")] * n + [pair])[n] == other
 
 
-def test_spaces_and_marks():
+def test_each_damage_is_what_it_is_called():
     line = "“Don't,” said the well-known man - 3.5 times, for 50% more, no?"
     (bare,) = changed("no_punctuation", line)
     assert bare == "Don't said the well-known man 3.5 times for 50% more no"
@@ -56,16 +54,11 @@ def test_spaces_and_marks():
     assert len(missing) < len(line)
     (extra,) = changed("extra_spaces", line)
     assert " ".join(extra.split()).replace(" ,", ",").replace(" ?", "?") == line
-    assert extra.endswith(" ? ")
-
-
-def test_letters():
     lines = [f"walking number {n} through Überlingen" for n in range(40)]
     for before, after in zip(lines, changed("scrambled", *lines), strict=True):
         for word, other in zip(before.split(), after.split(), strict=True):
             assert sorted(word) == sorted(other)
             assert (word[0], word[-1]) == (other[0], other[-1])
-    assert all(a != b for a, b in zip(lines, changed("key_typos", *lines), strict=True))
     for before, after in zip(lines, changed("homoglyphs", *lines), strict=True):
         differ = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
         assert differ
@@ -78,13 +71,10 @@ def test_letters():
 def test_encodings_can_be_undone():
     line = "Die Katze “schläft” & don't — €5 für Ārija"
     (escaped,) = changed("entities", line)
-    assert "&amp;" in escaped
     assert "&auml;" in escaped
     assert html.unescape(escaped).replace("\u00a0", " ") == line
     (wrong,) = changed("mojibake", line)
     assert "schlÃ¤ft" in wrong
-    assert "donâ€™t" in wrong
-    assert "Â\u00a0" in wrong
     undone = b"".join(
         c.encode("latin-1" if "\x7f" < c < "\xa0" else "cp1252") for c in wrong
     )
@@ -105,27 +95,6 @@ def test_both_sides():
     assert len(added) == 60
 
 
-def test_copied_codes_are_counted():
-    pairs = [
-        ("See B-52 (at www.a.org), 7 7.", "Siehe B-52 bei www.a.org: 7."),
-        ("1,000 dogs", "1.000 Hunde"),  # not the same on both sides
-    ]
-    share = robustness.copied_share
-    assert share(["[B-52] und 7 und 7, www.a.org.", "x"], pairs) == 1
-    assert share(["B-53 7", "1.000"], pairs) == pytest.approx(1 / 3)
-    assert share(["", "1,000"], pairs) == 0
-    assert share(["a"], [("a b", "a b")]) is None
-
-
-def test_names_are_read():
-    assert damages_named("all") == [*DAMAGES]
-    assert damages_named("codes, capitals,codes") == ["codes", "capitals"]
-    with pytest.raises(UserError, match="no damage 'typos'; did you mean 'key_typos'"):
-        damages_named("typos,codes")
-    with pytest.raises(UserError, match="names no damage; want 'all'"):
-        damages_named(",")
-
-
 def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
     for language, text in (("en", "A dog.\n"), ("de", "Ein Hund.\n")):
         (tmp_path / f"some.{language}").write_text(text)
@@ -134,19 +103,12 @@ def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
     copy = damaged(with_tag, "capitals")
     assert [*copy.pairs()] == [("<2de> A DOG.", "EIN HUND.")]
     assert (copy.name, copy.subtask) == ("en-de.some+capitals", "en-de")
-    assert copy.spec == f"en-de:{tmp_path}/some+capitals"
     other = damaged(corpus, "lower_case")
     assert len({c.fingerprint() for c in (corpus, with_tag, copy, other)}) == 4
     assert "same damage" in copy.compare_with
-    assert corpus.compare_with == with_tag.compare_with == ""
-
-
-def test_only_translations_are_damaged(text):
-    translator = types.SimpleNamespace(config=Config())
-    corpus = open_corpus("test", "en", "de", str(text))
-    robustness.check_damageable(translator, [corpus])
-    task = types.SimpleNamespace(of=lambda _: types.SimpleNamespace(chosen_by="f1"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(robustness, "task_of", lambda _: task)
-        with pytest.raises(UserError, match="test is scored by 'f1'"):
-            robustness.check_damageable(translator, [corpus])
+    with pytest.raises(UserError, match="no damage 'typos'; did you mean 'key_typos'"):
+        damages_named("typos,codes")
+    # What is copied on both sides is counted.
+    pairs = [("See B-52 (at www.a.org), 7 7.", "Siehe B-52 bei www.a.org: 7.")]
+    assert robustness.copied_share(["[B-52] und 7 und 7, www.a.org."], pairs) == 1
+    assert robustness.copied_share(["B-53 7"], pairs) == pytest.approx(1 / 3)

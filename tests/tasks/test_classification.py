@@ -164,16 +164,6 @@ def test_an_answer_is_read_as_it_was_written(data, labels):
     np.testing.assert_allclose(found[0], probabilities, rtol=1e-5)
 
 
-def test_labels_alone_are_compared_by_what_they_say(tmp_path):
-    answers = [answer_line(x, {"a": 0.5, "b": 0.5}) for x in "ab"]
-    pairs = [("", "a"), ("", "b")]
-    task = task_of(tmp_path)
-    assert [*task.compare(answers, ["a", "a"], pairs, None)] == ["accuracy", "macro_f1"]
-    assert [*task.compare(answers, answers, pairs, None)] == [*task.measures]
-    with pytest.raises(UserError, match="--baseline, line 2: unknown label 'a dog'"):
-        task.compare(answers, ["a", "a dog"], pairs, None)
-
-
 def test_damaged_probabilities_are_named():
     whole = answer_line("a", {"a": 0.5, "b": 0.5})
     for line in ("b", "b\ta=half\tb=0.5", "b\ta=0.5\tb=nan", "c\ta=0.5\tb=0.5"):

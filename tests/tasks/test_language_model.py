@@ -53,17 +53,3 @@ def test_scores_follow_from_answers_and_text():
     nats = -sum(s.log_prob for s in scores)
     octets = sum(len(text.encode()) + 1 for _, text in pairs)
     assert quick["bits_per_byte"] == pytest.approx(nats / np.log(2) / octets)
-
-
-def test_a_trained_model_may_be_scored_with_another_window():
-    """It is scored again then; the unit of its text may not change."""
-    before, after = task().config, task(window=16, stride=4, unit="document").config
-    changes = fields.differences(before, after)
-    assert changes == {
-        "task.options.window": (0, 16, True),
-        "task.options.stride": (0, 4, True),
-        "task.options.unit": ("line", "document", False),
-    }
-    assert task(window=16, stride=4).answer_options() != task().answer_options()
-    with pytest.raises(UserError, match="stride=9 is more than the window of 8"):
-        task(window=8, stride=9)

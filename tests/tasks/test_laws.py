@@ -186,16 +186,6 @@ def test_models_without_a_source_or_a_search_export_their_weights_alone(kind, fo
             check_task(translator, "onnx", EXPORTS["onnx"])
 
 
-@pytest.mark.parametrize("kind", ["parsing", "language_model", "masked_language_model"])
-def test_a_baseline_that_is_no_answer_is_named_by_its_line(kind, folder):
-    task = example_of(kind).task(kind, folder)
-    corpus = opened(task)
-    pairs = task.examples(corpus)
-    good = [example_of(kind).perfect(task, pair) for pair in pairs]
-    with pytest.raises(UserError, match="2"):
-        task.compare(good, [good[0], "no answer", *good[2:]], pairs, corpus)
-
-
 # For ideas, by tests/test_your_idea.py.
 OF_EACH_TASK = [
     test_examples_are_encoded_without_loss,

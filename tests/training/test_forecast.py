@@ -8,7 +8,7 @@ import pytest
 from jax import monitoring
 
 from t2t_jax import config as fields
-from t2t_jax.config import Config, DataConfig, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.config import Config, DataConfig, ModelConfig, TrainConfig
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
@@ -52,19 +52,6 @@ def test_flops_are_those_that_xla_counts(monkeypatch):
     counted = step.cost_analysis()["flops"]
     ours = step_costs.step_flops(made, config, shape)["computed"]
     assert ours < counted < 1.06 * ours
-
-
-def test_a_batch_is_made_for_the_devices_and_says_so():
-    mesh = meshes.make_mesh(MeshConfig())
-    shape, told = step_costs.assumed_shape(changed(train={"accumulate": 3}), mesh)
-    assert shape.rows == 24
-    assert "8 of the 24 are padding" in told
-    # Where the chip has it, "auto" is bfloat16.
-    dtypes = [
-        forecast.for_chip(CONFIG, chips.CHIPS[chip]).model.dtype
-        for chip in ("v5e", "t4")
-    ]
-    assert dtypes == ["bfloat16", "float32"]
 
 
 @pytest.fixture(scope="module")
