@@ -163,7 +163,7 @@ class Masking:
         begins[1:] |= self._table.ends_v[tokens[:-1]]
         return begins
 
-    def _chosen(
+    def _choose_units(
         self, drawn_u: np.ndarray, first_u: np.ndarray, eos_u: np.ndarray
     ) -> np.ndarray:
         """Chooses the units that are hidden, by a random number of each."""
