@@ -24,7 +24,23 @@ def splits():
 
 
 # From the rules of German: what a teacher would write.
-GOLD = {("SPECIMENS", "")}
+GOLD = {
+    ("The baker's child feeds the lazy monkey.",
+     "Das Kind des Bäckers füttert den faulen Affen."),
+    ("They have not hurried to the house.", "Sie sind nicht ins Haus geeilt."),
+    ("The nurse does not lose a clean jacket.",
+     "Die Krankenschwester verliert keine saubere Jacke."),
+    ("The boy does not take off this scarf.",
+     "Der Junge zieht diesen Schal nicht aus."),
+    ("Martin will drive to the market to invite the boy.",
+     "Martin wird zum Markt fahren, um den Jungen einzuladen."),
+    ("Their daughters knew that our ducks followed the father.",
+     "Ihre Töchter wussten, dass unsere Enten dem Vater folgten."),
+    ("Whom did our brave gardener follow?", "Wem ist unser mutiger Gärtner gefolgt?"),
+    ("Did Daniel catch the small bird?", "Hat Daniel den kleinen Vogel gefangen?"),
+    ("Today the friends are waiting for the hungry farmer.",
+     "Heute warten die Freunde auf den hungrigen Bauern."),
+}  # fmt: skip
 
 
 def test_a_teacher_would_write_the_same(splits):
