@@ -75,7 +75,7 @@ def test_padding_parts_and_devices_change_nothing(name, monkeypatch):
     assert metrics["loss_count"] == LOSSES[name].count(batch_of())
     # Padding, microbatches and chunks.
     whole = trained(sgd(name))
-    padded = {k: np.pad(x, ((0, ROWS), (0, 2))) for k, x in batch_of().items()}
+    padded = {k: np.pad(x, ((0, ROWS), (0, 3))) for k, x in batch_of().items()}
     sizes = []
     monkeypatch.setattr(chunks, "_chunks", lambda shape, *_: sizes.append(shape) or 3)
     assert_close(trained(sgd(name, accumulate=4), padded), whole)
