@@ -1,6 +1,5 @@
 """What `describe` tells of a config is what the program then does."""
 
-import dataclasses
 import json
 import math
 import re
@@ -15,10 +14,8 @@ from flax import nnx
 from t2t_jax import load_config
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.shapes import static_shapes
-from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.tools.plan import describe as description
 from t2t_jax.tools.plan.describe import describe, describe_workdir
 from t2t_jax.tools.plan.describe_command import page
 from t2t_jax.training.step import initial_state
@@ -35,70 +32,45 @@ def small(**sections):
     return from_config_dict(load_config(ROOT / "configs/tiny.py", **sections))
 
 
-@pytest.fixture(scope="module")
-def workdir(tmp_path_factory):
-    """A workdir as it is before its first step."""
-    folder = tmp_path_factory.mktemp("run") / "work"
-    train = {"steps": 12, "eval_every": 5, "save_every": 4}
-    config = small(train=train, decode={"average": 2})
-    Workdir(folder).store(config, vocabulary(), {})
-    return folder
-
-
-def test_the_papers_base_differs_nowhere_and_big_only_from_base():
+def test_the_papers_models_differ_nowhere():
     for path, model in (("base.py", "base"), ("big.py:en-fr", "big")):
         paper = describe(load_config(f"{ROOT}/configs/{path}"))["paper"]
         assert all(model in fact["same"] for fact in paper.values())
-    assert paper["data.vocab_size"]["value"] == 32_000
-    assert "base" not in paper["model.width"]["same"]
+    changes = {"feed_forward": "swiglu", "encoder_layers": 3}
+    usual = {*describe(small())["paper"]}
+    paper = describe(small(model=changes, train={"clip_norm": 1.0}))["paper"]
+    new = {"model.feed_forward", "model.encoder_layers", "train.clip_norm"}
+    assert {*paper} - usual == new  # which it has not, told where they are changed
 
 
 def test_what_differs_from_the_paper_is_told_with_its_value_and_section():
-    told = describe(
-        small(model={"dropout": 0.2}, data={"vocab_size": 60}, train={"adam_b2": 0.5})
-    )
-    assert told["paper"]["model.dropout"]["same"] == []
+    told = describe(small(model={"dropout": 0.2}, train={"adam_b2": 0.5}))
     lines = {line.split()[0]: line for line in page(told).splitlines() if line.strip()}
     for field, remark in (
         ("dropout", "paper: 0.1 (base), 0.3 (big), section 5.4, Table 3"),
         ("adam_b2", "paper: 0.98, section 5.3"),
         ("norm", "the paper's, section 3.1"),
-        ("vocab_size", "paper: 37000, section 5.1"),
-        ("max_ratio", "  4.0"),  # the paper leaves it open
     ):
         assert lines[field].endswith(remark)
-    assert "paper: 64" in lines["head_width"]
 
 
-def test_what_the_paper_has_not_is_listed_if_it_is_changed():
-    usual = {*describe(small())["paper"]}
-    changes = {"feed_forward": "swiglu", "encoder_layers": 3}
-    paper = describe(small(model=changes, train={"clip_norm": 1.0}))["paper"]
-    new = {"model.feed_forward", "model.encoder_layers", "train.clip_norm"}
-    assert {*paper} - usual == new
-    assert all(paper[name]["same"] == [] for name in new)
-    assert paper["model.feed_forward"]["base"] == "relu"
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_the_parts_and_the_weights_are_all_parameters(norm):
-    config = small(model={"norm": norm, "positions": "learned"})
+def test_the_parts_and_the_weights_are_all_parameters():
+    config = small(model={"norm": "pre", "positions": "learned"})
     told = describe(config)["parameters"]
     made = jax.eval_shape(build(config.model, 50).init, jax.random.key(0))
     assert told["total"] == sum(x.size for x in jax.tree.leaves(made))
     weights, parts = told["weights"], told["parts"]
     sizes = [math.prod(w["shape"]) * w["layers"] for w in weights.values()]
     assert told["total"] == sum(sizes) == sum(parts.values())
-    # 2 layers, 2 norms each in the encoder and 3 in the decoder, scale and bias.
-    assert parts["norms"] == 2 * 16 * (2 * 2 + 2 * 3 + 2 * (norm == "pre"))
+    # Scale and bias; 2 layers, of 2 norms in the encoder and 3 in the decoder; 2 last.
+    assert parts["norms"] == 2 * 16 * (2 * 2 + 2 * 3 + 2)
     assert (parts["embedding"], parts["decoder_positions"]) == (50 * 16, 1024 * 16)
     query = {"shape": [16, 2, 4], "axes": ["width", "heads", "head"], "layers": 2}
     assert weights["decoder.*.cross.query"] == query
 
 
-@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
-def test_the_bytes_are_those_of_a_state(ema_decay):
-    config = small(train={"ema_decay": ema_decay})
+def test_the_bytes_are_those_of_a_state():
+    config = small(train={"ema_decay": 0.9})
     told = describe(config)["bytes"]
     parameters = build(config.model, 50).shapes
     state = jax.eval_shape(lambda p: initial_state(p, config), parameters)
@@ -144,7 +116,6 @@ def test_flops_are_those_of_the_matrix_products():
 @pytest.mark.parametrize(
     ("width", "train", "peak"),
     [
-        (512, {"warmup": 4_000, "steps": 100_000}, (512 * 4_000) ** -0.5),
         (64, {"warmup": 10, "steps": 30, "peak_learning_rate": 0.01}, 0.01),
         (64, {"warmup": 100, "steps": 50}, 64**-0.5 * 50 * 100**-1.5),
     ],
@@ -160,7 +131,7 @@ def test_the_rates_are_those_of_the_formula_it_prints(width, train, peak):
 
 
 @pytest.mark.parametrize("batching", ["packed", "bucketed"])
-@pytest.mark.parametrize("max_length", [20, 100, 256])
+@pytest.mark.parametrize("max_length", [20, 256])
 def test_no_text_makes_batches_beyond_the_bounds(batching, max_length):
     """Random texts, some with the longest sentences that there may be."""
     limits = {"batching": batching, "row_length": 64, "batch_tokens": 4_096}
@@ -188,74 +159,33 @@ def test_no_text_makes_batches_beyond_the_bounds(batching, max_length):
     assert max(reached) * 1.25 >= min(longest, max_length)  # no idle bound
 
 
-def test_a_budget_without_room_is_shown():
-    room = describe(small(data={"batch_tokens": 1_024, "max_length": 256}))
-    assert room["batches"]["longest"] == [None, 320]
-    assert "no room for x 320" in page(room)
+def test_a_workdir_is_told_with_its_own_vocabulary(tmp_path):
+    train = {"steps": 12, "eval_every": 5, "save_every": 4}
+    config = small(train=train, decode={"average": 2})
+    Workdir(tmp_path).store(config, vocabulary(), {})
+    told = describe_workdir(tmp_path)
+    assert told["vocabulary"]["pieces"] == 290
+    embedding = told["parameters"]["weights"]["embedding.tokens"]
+    assert embedding["shape"] == [290, 16]
+    run = told["run"]
+    assert (run["evaluations"], run["saves"], run["averaged"]) == (3, 3, 2)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"data": {"batch_tokens": 100}}, "too small for 8 rows"),
-        ({"data": {"tokenizer": "none.model"}}, "does not exist"),
-        (
-            {"model": {"positions": "learned", "max_positions": 40}},
-            "max_positions=40; want at least 48",
-        ),
-    ],
-)
-def test_what_training_would_refuse_is_refused(fields, message):
-    with pytest.raises(UserError, match=message):
-        describe(small(**fields))
-
-
-def test_a_tokenizer_of_ones_own_says_how_many_pieces(workdir):
-    told = describe(small(data={"dir": str(workdir), "tokenizer": "tokenizer.model"}))
-    model = str(workdir / "tokenizer.model")
-    assert told["vocabulary"] == {"pieces": 290, "from": model}
-    assert told["parameters"]["weights"]["embedding.tokens"]["shape"] == [290, 16]
-
-
-def test_separate_vocabularies_are_both_told(workdir):
+def test_separate_vocabularies_are_both_told():
     data = {"joint_vocabulary": False, "vocab_size": 60, "source_vocab_size": 30}
     told = describe(small(model={"tied": "target"}, data=data))
-    assert told["vocabulary"] == {"pieces": 60, "from": "config.data.vocab_size"}
-    size = {"pieces": 30, "from": "config.data.source_vocab_size"}
-    assert told["source_vocabulary"] == size
-    assert "60 tokens (config.data.vocab_size) and one of 30 for the" in page(told)
+    sides = told["vocabulary"], told["source_vocabulary"]
+    assert [side["pieces"] for side in sides] == [60, 30]
     joint = describe(small(data={"vocab_size": 60}))
-    assert "source_vocabulary" not in joint
     more = told["parameters"]["total"] - joint["parameters"]["total"]
     assert more == 30 * SMALL["width"]
-    data |= {"source_vocab_size": 0, "source_tokenizer": "tokenizer.model"}
-    told = describe(small(model={"tied": "target"}, data=data | {"dir": str(workdir)}))
-    assert told["source_vocabulary"]["pieces"] == 290
-
-
-def test_a_workdir_is_told_with_its_own_vocabulary(workdir):
-    told = describe_workdir(workdir)
-    assert told["vocabulary"]["pieces"] == 290
-    assert told["config"]["train"]["steps"] == 12
-    assert (told["run"]["evaluations"], told["run"]["saves"]) == (3, 3)
-    assert told["run"]["averaged"] == 2
-
-
-def test_learned_positions_limit_what_is_decoded():
-    model = {"positions": "learned", "max_positions": 200}
-    told = describe(small(model=model))["decoding"]
-    assert told["longest_input"] + 16 == told["longest_output"] <= 200
-    assert told["longest_input"] >= 64
 
 
 def test_fields_that_a_model_does_not_read_are_marked():
     told = describe(load_config(ROOT / "configs/conv.py"))
     assert "model.heads" in told["unused"]
-    assert "model.heads" not in told["paper"]
-    assert "model.width" in told["paper"]
     remarks = {line.split()[0]: line for line in page(told).splitlines()}
     assert remarks["heads"].endswith("not read by config.model.kind='conv'")
-    assert remarks["width"].endswith("Table 3")
 
 
 def test_the_command_prints_what_python_gives(commands):
@@ -266,23 +196,9 @@ def test_the_command_prints_what_python_gives(commands):
     here, there = describe(config), json.loads(done.stdout)
     assert here.pop("compute").keys() == there.pop("compute").keys()
     assert there == json.loads(json.dumps(here))
-    assert dataclasses.asdict(from_config_dict(config)) == there["config"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--workdir=a", "--config=tiny"], "leave out one of them"),
-        (["--workdir=a", "--config.model.layers=3"], "leave out one of them"),
-        (["--workdir=/nowhere/at/all"], "is not a workdir"),
-        (["--workdir="], "--workdir is empty"),
-    ],
-)
-def test_mistakes_are_told_without_a_traceback(commands, arguments, told):
-    done = commands("describe", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert told in done.stderr
+    both = commands("describe", "--workdir=a", "--config=tiny")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "leave out one of them" in both.stderr
 
 
 def test_the_table_of_reproducing_has_the_counts_of_its_commands():
@@ -304,31 +220,15 @@ def test_the_table_of_reproducing_has_the_counts_of_its_commands():
         assert f"{parameters:,}" == count, flags
 
 
-def test_a_new_module_of_the_model_is_a_part_of_its_own():
-    model = build(small().model, 50)
-    adapter = {"down": jax.ShapeDtypeStruct((3, 4), jnp.float32)}
-    model = model._replace(
-        shapes=model.shapes | {"adapter": adapter},
-        axes=model.axes | {"adapter": {"down": ("width", "hidden")}},
-    )
-    parameters = description._parameters(model)
-    assert parameters["parts"]["adapter"] == 12
-    assert parameters["weights"]["adapter.down"]["shape"] == [3, 4]
-    assert sum(parameters["parts"].values()) == parameters["total"]
-
-
 @pytest.mark.parametrize(
     ("preset", "shown", "hidden"),
     [
         ("lm_tiny", ["prompts have at most", "per target token,"], "source token"),
-        ("mlm_tiny", ["of the 15% that are predicted"], "decoding "),
-        ("classify_tiny", ["with 2 labels", "1,000 tokens", "per label"], "decoding "),
-        ("parse_tiny", ["paper: 21, section 6.3"], "section 5.4, Table 3"),
+        ("classify_tiny", ["with 2 labels", "per label"], "decoding "),
     ],
 )
 def test_other_tasks_are_described_in_their_words(preset, shown, hidden):
     text = page(describe(load_config(preset)))
     assert [words for words in shown if words not in text] == []
     assert hidden not in text
-    compared = "section 5" in text or "section 6" in text
-    assert compared == (preset == "parse_tiny")
+    assert "section 5" not in text  # not compared with the paper

@@ -3,23 +3,18 @@
 import dataclasses
 import itertools
 import json
-import shutil
 import signal
-import sys
 from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 
 from t2t_jax import Translator, UserError, load_config
-from t2t_jax.commands import distill as command
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import file_corpus
 from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.atomic import checked_json, read_checked_json
-from t2t_jax.metrics.text_measures import UTILITIES
-from t2t_jax.model.model import build
 from t2t_jax.run import distillation
 from t2t_jax.run.distillation import distill, student_config
 from t2t_jax.run.teacher_text import Recipe
@@ -114,7 +109,7 @@ def test_the_student_reads_what_the_teacher_writes(
     assert called[1] == called[0]
 
 
-@pytest.mark.parametrize("stops", [0, 1, 4, 6])
+@pytest.mark.parametrize("stops", [1, 6])
 def test_a_stopped_text_is_continued(place, stops):
     place.made("whole")
     with pytest.raises(KeyboardInterrupt):
@@ -125,38 +120,38 @@ def test_a_stopped_text_is_continued(place, stops):
     assert len(place.trained_with) == 2  # not by the one that was stopped
 
 
-@pytest.mark.parametrize("count", [2, 5])
-def test_parts_are_the_whole(place, count):
+def test_parts_are_the_whole(place):
     place.made("whole")
-    for number in range(count, 0, -1):
-        if number == 1 and count > 2:
-            with pytest.raises(UserError, match=rf"come from --shard=1/{count}\b"):
+    for number in (3, 2, 1):
+        if number == 1:
+            with pytest.raises(UserError, match=r"come from --shard=1/3\b"):
                 place.made()
-        assert place.made(shard=(number, count)) == {}
-        place.made(shard=(number, count))  # is there
+        assert place.made(shard=(number, 3)) == {}
+        place.made(shard=(number, 3))  # is there
     assert place.made() == {"test": {}}
     assert contents(place.folder / "student") == contents(place.folder / "whole")
 
 
 def test_lines_stay_in_step_whatever_they_are(place):
+    (place.folder / "in.de").unlink()  # a text without references is enough
     place.made()
     pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
     assert pairs == [(line, answers(line)[0].text) for line in LINES]
-    assert place.folder.joinpath("student/distilled.hashes").exists()  # and checked
+    for options in ({"recipe": Recipe(4)}, {"mix": "original@0.5"}):
+        with pytest.raises(UserError, match=r"in\.de does not exist"):
+            place.made("other", **options)
 
 
-@pytest.mark.parametrize("by", ["chrf", "bleu"])
-def test_the_nearest_to_the_reference_is_kept(place, by):
-    place.made(recipe=Recipe(4, by))
-    metric = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(effective_order=True)}
-    score = metric[by].sentence_score
+def test_the_nearest_to_the_reference_is_kept(place):
+    place.made(recipe=Recipe(4, "bleu"))
+    score = sacrebleu.BLEU(effective_order=True).sentence_score
     pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
     for source, target in pairs[len(ODD) :]:
         texts = [hypothesis.text for hypothesis in answers(source)]
         scores = [score(t, [f"Katze {source}"]).score for t in texts]
         assert target == texts[scores.index(max(scores))] == f"Katze {source}"
     # Of equally near ones, the most probable is kept.
-    choose = Recipe(4, by).chooser("de")
+    choose = Recipe(4, "bleu").chooser("de")
     assert choose(Translation("x", answers("x y")), "qqq") == answers("x y")[0].text
 
 
@@ -167,26 +162,6 @@ def test_half_a_translation_is_not_kept():
     assert kept(Translation("x", (one, two)), "") == one.text
     assert kept(Translation("x", (one, two), cut=1), "") == ""
     assert kept(Translation("x", (open_ended,)), "") == ""
-    nearest = Recipe(2, "bleu").chooser("de")
-    assert nearest(Translation("x", (open_ended, two)), one.text) == two.text
-
-
-@pytest.mark.parametrize("name", ["chrf", "bleu"])
-def test_sentences_without_words_have_scores(name):
-    def score(line, reference):
-        return UTILITIES[name]([line], [reference], "de").item()
-
-    assert score("", "Katze") == score("", "") == score("Katze", "") == 0
-    assert score("Ja .", "Ja .") == pytest.approx(100)
-
-
-def test_a_text_without_references_is_enough(place):
-    (place.folder / "in.de").unlink()
-    place.made()
-    assert place.trained_with
-    for options in ({"recipe": Recipe(4)}, {"mix": "original@0.5"}):
-        with pytest.raises(UserError, match=r"in\.de does not exist"):
-            place.made("other", **options)
 
 
 def test_the_original_is_mixed_in_by_its_weight(place, monkeypatch):
@@ -195,21 +170,6 @@ def test_the_original_is_mixed_in_by_its_weight(place, monkeypatch):
     ((config, _),) = place.trained_with
     texts = f"{place.folder}/student/distilled,{place.folder}/in@0.5"
     assert config.data.train == f"{texts},grammar:dev@0.5,tatoeba@2"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"recipe": Recipe(3)}, r"nbest.*\n.*by: 'probability' then, 'chrf' now"),
-        ({"recipe": Recipe(search={"beam": 7})}, r"search: .*'beam': 7"),
-        ({"places": "grammar:dev"}, "input: "),
-    ],
-)
-def test_a_text_of_another_recipe_is_not_reused(place, options, message):
-    place.made()
-    with pytest.raises(UserError, match=message) as error:
-        place.made(**options)
-    assert "--text" in str(error.value)
 
 
 def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained):
@@ -222,7 +182,6 @@ def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained):
     small = from_config_dict(config_for(text, data={"tokenizer": str(other)}))
     with pytest.raises(UserError, match="needs the tokenizer of its teacher"):
         student_config(small, [trained[0]], place.folder / "x", word_level=True)
-    assert student_config(small, [trained[0]], place.folder / "x") != small
 
 
 def test_changed_files_are_noticed(place):
@@ -233,94 +192,56 @@ def test_changed_files_are_noticed(place):
             place.made(name)
 
     place.made()
+    with pytest.raises(UserError, match=r"by: 'probability' then, 'chrf' now"):
+        place.made(recipe=Recipe(3))
     edit_and_make("student/distilled.de", "was changed after the teacher wrote it")
     edit_and_make("student/distilled.json", r"distilled.json is damaged")
-    place.made("parts", shard=(1, 2))
-    place.made("parts", shard=(2, 2))
+    for number in (1, 2):
+        place.made("parts", shard=(number, 2))
     part = place.folder / "parts/distilled.pairs.1-of-2"
     lines = part.read_bytes().splitlines(keepends=True)
-    for lacking, message in (
-        (1, "ends with a source that has no translation"),
-        (2, "has 9 pairs, and says 10 from pair 1"),
-    ):
-        part.write_bytes(b"".join(lines[:-lacking]))
-        with pytest.raises(UserError, match=message):
-            place.made("parts")
+    part.write_bytes(b"".join(lines[:-2]))
+    with pytest.raises(UserError, match="has 9 pairs, and says 10 from pair 1"):
+        place.made("parts")
     edit_and_make("in.de", r"of another text of a teacher:\n +input", "parts")
 
 
 def test_mistakes_are_reported_before_anything_is_translated(place, trained, text):
-    shutil.copytree(trained[0], place.folder / "other")
     for options, message in (
-        ({"places": "cats"}, r"has no cats\.en .*en -> de; there is no such file"),
         ({"name": trained[0]}, "--workdir=.* is the teacher"),
         ({"only": "train"}, "--only=train, but"),
         ({"shard": (1, 21)}, "of 20 pairs is empty"),
-        ({"name": "other"}, "was made with another config"),
     ):
         with pytest.raises(UserError, match=message):
             place.made(fails_after=0, **options)
     config = from_config_dict(config_for(text, data={"source": "de", "target": "en"}))
     with pytest.raises(UserError, match="languages of its teacher"):
         distill([str(trained[0])], str(text / "test"), config, place.folder / "s")
-    for recipe, message in (
-        ((1, "chrf"), "--by=chrf chooses among several"),
-        ((2, "belu"), "did you mean 'bleu'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            Recipe(*recipe)
 
 
-def test_a_student_is_its_teacher_with_other_sizes(trained):
+def test_a_student_is_its_teacher_with_other_sizes(trained, tmp_path):
     teacher = Workdir(trained[0]).config()
-    same = from_config_dict(load_config(f"configs/student.py:{trained[0]}"))
+    same = from_config_dict(load_config(f"student:{trained[0]}"))
     assert (same.model, same.train) == (teacher.model, teacher.train)
     assert same.data.tokenizer == str(trained[0] / "tokenizer.model")
     assert same.data.train == teacher.data.train
     small = from_config_dict(load_config(f"student:{trained[0]},3+1,narrow,tied")).model
     assert [small.side(side).layers for side in ("encoder", "decoder")] == [3, 1]
     assert (small.width, small.heads, small.hidden) == (16, 1, 16)
-    pieces = len(Translator.load(trained[0]).vocabulary)
-    assert build(small, pieces).count() < build(teacher.model, pieces).count()
+    with pytest.raises(UserError, match="name the teacher's workdir first"):
+        load_config("student:6+2")
 
 
-@pytest.mark.parametrize(
-    ("train", "steps"),
-    [
-        ({"loss": "r_drop", "options": {"r_drop_alpha": 3.0}}, 12),
-        ({"freeze": "embedding"}, 12),
-        ({"init_from": "elsewhere"}, 100_000),
-    ],
-)
-def test_a_student_learns_anew(trained, tmp_path, train, steps):
+def test_a_student_learns_anew(trained, tmp_path):
     """It has no part of its teacher's loss, of what it froze, or of fine-tuning."""
-    config = read_checked_json(trained[0] / "config.json")
-    config["train"].update(train)
-    (tmp_path / "config.json").write_bytes(checked_json(config))
-    new = from_config_dict(load_config(f"student:{tmp_path}")).train
-    assert (new.loss, new.freeze, new.init_from) == ("cross_entropy", "", "")
-    assert (dict(new.options), new.steps) == ({}, steps)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("", "name the teacher's workdir first"),
-        ("6+2", "name the teacher's workdir first"),
-        ("{},6-2", "want ENCODER.DECODER layers such as 6.2"),
-        ("{},narrow,narrow,narrow,narrow,narrow", "cannot be halved"),
-        ("elsewhere,6+2", "is not a workdir"),
-    ],
-)
-def test_a_student_that_cannot_be(trained, words, message):
-    with pytest.raises(UserError, match=message):
-        load_config(f"student:{words.format(trained[0])}")
-
-
-def test_the_teacher_on_the_command_line_makes_the_config(monkeypatch):
-    for argv in (["--teacher=a,b"], ["--beam=2", "--teacher", "a,b"]):
-        monkeypatch.setattr(sys, "argv", ["distill", *argv])
-        assert command.default_config() == "student:a"
+    loss = {"loss": "r_drop", "options": {"r_drop_alpha": 3.0}, "freeze": "embedding"}
+    for train, steps in ((loss, 12), ({"init_from": "elsewhere"}, 100_000)):
+        config = read_checked_json(trained[0] / "config.json")
+        config["train"].update(train)
+        (tmp_path / "config.json").write_bytes(checked_json(config))
+        new = from_config_dict(load_config(f"student:{tmp_path}")).train
+        assert (new.loss, new.freeze, new.init_from) == ("cross_entropy", "", "")
+        assert (dict(new.options), new.steps) == ({}, steps)
 
 
 @pytest.mark.slow  # python -m pytest -m slow tests/test_distillation.py; four runs
