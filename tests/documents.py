@@ -29,14 +29,9 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A block of code.
+    """A block of code, at a line of a page (a file below the repository).
 
-    Attributes:
-      page: its file, below the repository.
-      line: of the page, from 1.
-      language: after the backticks.
-      code: without the indent of the block.
-      mark: the comment before it; empty if there is none.
+    `code` is without the indent of the block; `mark` is the comment before it, or "".
     """
 
     page: str

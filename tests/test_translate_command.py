@@ -1,23 +1,22 @@
-"""`t2t_jax translate` and `t2t_jax score` as a hostile user runs them."""
+"""The commands translate, score and explain as a hostile user runs them."""
 
+import base64
+import gzip
+import json
 import os
+import re
 import subprocess
 import sys
-import textwrap
 import time
 
-import jax
 import numpy as np
 import pytest
 
 from t2t_jax import Translator
 from t2t_jax.io import atomic
-from tests.small_run import ROOT, assert_same
+from tests.small_run import ROOT
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]
-
-
-PIPES = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
 
 def start(*arguments):
@@ -26,7 +25,9 @@ def start(*arguments):
         [sys.executable, "-m", "t2t_jax", "translate", *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        **PIPES,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
@@ -96,87 +97,6 @@ def test_what_is_printed_beside_translations(trained, commands):
     assert [float(row[3]) for row in rows] == pytest.approx(scores, abs=1e-4)
 
 
-WRONG = {
-    "--temperature=0.5": "--temperature: an option of sampling; add --sample",
-    "--seed=0 --top_k=0": "--top_k, --seed: an option of sampling",
-    "--sample --must=a --stop=best": "--stop, --must: an option of beam search",
-    "--sample --choose=mbr": "--choose: an option of beam search, which --sample",
-    "--choose=mbr:samples=x": "samples='x'; want int",
-    "--choose=rerank:reverse=/nowhere --input=README.md": "/nowhere is not a workdir",
-    "--shard=1/2": "--shard goes with --input; name a file",
-    "--resume": "--resume goes with --output; name a file",
-    "--shard=3/2 --input=README.md": "--shard='3/2'; want I/N",
-    "--input=docs": "--input=docs is not a regular file",
-    "--workdir=,": "--workdir=',' names no workdir",
-    "--workdir=/nowhere": "/nowhere is not a workdir",
-    "--checkpoint=3,12": "has no checkpoint of step 3; it has steps [6, 8, 12]",
-    "--checkpoint=8,x": "checkpoint='8,x'; want 'average'",
-    # Before the input is read, which here has no line.
-    "--beam=0": "--beam=0 is too small; want at least 1",
-    "--alpha=nan": "--alpha=nan; want a finite number",
-    "--diversity=0.5": "diversity=0.5 acts between groups",
-    "--nbest=5": "nbest=5 with beam=2; want 1 <= nbest <= beam",
-    "--must=": "must has ''; want phrases",
-    "--sample --temperature=nan": "temperature=nan; want a finite number",
-    "--sample --nbest=0": "samples=0; want at least 1",
-    "--input=README.md --output=README.md": "README.md already exists",
-    "--input=README.md --output=docs": "docs already exists",
-    "--input=README.md --output=/nowhere/x": "/nowhere is not an existing folder",
-    "--pairs=x": "--pairs needs --input=FILE",
-    "--pairs=x --input=/nowhere": "--input=/nowhere does not exist",
-    "--confidence=dropout_mean": "config.model.dropout=0.0",
-    "--confidence=best": "--confidence='best'",
-    "--min_confidence=0 --pairs=x --input=README.md": "does not go with --pairs",
-    "--pairs=/nowhere/x --input=README.md": "/nowhere is not an existing folder",
-    "--pairs=docs/ --input=README.md": "--pairs='docs/' names no files",
-    "--pairs=x --input=README.md --output=y": "--output does not go with --pairs",
-    "--pairs=x --input=README.md --scores": "--scores does not go with --pairs",
-    "--pairs=x --input=README.md --alignments": "--alignments does not go with",
-    "--pairs=x --input=README.md --sample --nbest=2": "--nbest=2 does not go with",
-    "--pairs=x --input=README.md --noise=dorp@0.1": "did you mean 'drop'",
-    "--pairs=x --input=README.md --tag=a,b": "--tag='a,b' cannot be a symbol",
-    "--tag=<bt> --noise=swap@3": "--noise: an option of --pairs; add --pairs=PREFIX",
-}
-
-
-def test_what_makes_no_sense_is_told_in_a_line(trained):
-    """All in one process, for starting one takes long."""
-    program = textwrap.dedent(
-        """
-        import sys
-        from absl import flags
-        from absl.testing import flagsaver
-        from t2t_jax import UserError
-        from t2t_jax.commands import runner, translate
-        from t2t_jax.commands.flags import define_ideas_flag
-        define_ideas_flag()
-        translate.define_flags()
-        for line in sys.stdin.read().splitlines():
-            with flagsaver.flagsaver():
-                runner._parse(["translate", *sys.argv[1:], *line.split()])
-                try:
-                    translate.main([])
-                except UserError as e:
-                    print(e)
-                else:
-                    print("fine")
-                for flag in flags.FLAGS.flag_values_dict():
-                    flags.FLAGS[flag].present = 0
-        """
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, f"--workdir={trained[0]}"],
-        **{"input": "\n".join(WRONG), "cwd": ROOT, "text": True},
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        check=False,
-    )
-    told = done.stdout.splitlines()
-    assert len(told) == len(WRONG), done.stderr
-    for (arguments, wanted), line in zip(WRONG.items(), told, strict=True):
-        assert wanted in line, arguments
-
-
 def test_scores_are_those_of_evaluate(trained, text, commands):
     workdir, scores = trained
     place = f"--test={text / 'test'}"
@@ -192,14 +112,31 @@ def test_scores_are_those_of_evaluate(trained, text, commands):
     assert f"perplexity {wanted:.3f} " in told
 
 
-def test_steps_to_average(trained):
-    workdir, _ = trained
-    choices = {"8, 12": (8, 12), "8": (8,), 12: (12,), "12,8,8": (8, 12)}
-    loaded = [Translator.load(workdir, choice) for choice in choices]
-    assert [translator.steps for translator in loaded] == [*choices.values()]
-    both, eight, twelve, _ = jax.device_get([t.parameters for t in loaded])
-    mean = jax.tree.map(
-        lambda a, b: ((np.float64(a) + np.float64(b)) / 2).astype(np.float32),
-        *(eight, twelve),
+def test_explain_writes_a_page_of_two_workdirs_side_by_side(
+    trained, commands, tmp_path
+):
+    line, page = "The cat sees 3 dogs.", tmp_path / "page.html"
+    page.write_text("earlier")
+    (tmp_path / "in.en").write_text(f"{line}\r\n", encoding="utf-8")
+    (tmp_path / "in.de").write_text("Die Katze\n", encoding="utf-8")
+    done = commands(
+        "explain",
+        f"--workdir={trained[0]},{trained[0]}",
+        f"--input={tmp_path / 'in.en'}",
+        f"--targets={tmp_path / 'in.de'}",
+        f"--output={page}",
+        *("--beam=2", "--alternatives=0", "--title=A <title>"),
     )
-    assert_same(both, mean)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.1.html").read_text() == "earlier"
+    packed = re.search(r'id="payload">([^<]*)<', page.read_text("utf-8"))[1]
+    content = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert content["title"] == "A <title>"
+    name = trained[0].name
+    assert [m["name"] for m in content["models"]] == [f"{name} (1)", f"{name} (2)"]
+    entry, other = content["sentences"][0]["of"]
+    assert entry["search"] == other["search"]
+    wanted = Translator.load(trained[0]).translate([line], beam=2, warn=False)[0]
+    found, target = entry["readings"]
+    assert (found["text"], target["text"]) == (wanted.text, "Die Katze")
+    assert found["score"] == pytest.approx(wanted.score, rel=1e-4)

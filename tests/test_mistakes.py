@@ -1,0 +1,68 @@
+"""What a user mistypes is told in a line, before anything is loaded or written."""
+
+import shlex
+
+import pytest
+
+# Of each command: its flags, and words of the error.
+MISTAKES = {
+    "translate": {
+        "": "--workdir",
+        "--workdir=/nowhere": "is not a workdir",
+        "--workdir=WORK --beem=3": "Did you mean: beam ?",
+        "--workdir=WORK in.txt": "'in.txt' is not a flag",
+        "--workdir=WORK --flagfile=TMP/flags": "not on the command line itself",
+        "--workdir=WORK --temperature=0.5": "an option of sampling; add --sample",
+        "--workdir=WORK --sample --must=a": "--must: an option of beam search",
+        "--workdir=WORK --choose=mbr:samples=x": "samples='x'; want int",
+        "--workdir=WORK --shard=3/2 --input=TMP/in": "--shard='3/2'; want I/N",
+        "--workdir=WORK --resume": "--resume goes with --output; name a file",
+        "--workdir=WORK --checkpoint=3,12": "no checkpoint of step 3; it has steps",
+        "--workdir=WORK --beam=0": "--beam=0 is too small; want at least 1",
+        "--workdir=WORK --alpha=nan": "--alpha=nan; want a finite number",
+        "--workdir=WORK --nbest=5": "nbest=5 with beam=2; want 1 <= nbest <= beam",
+        "--workdir=WORK --input=TMP/in --output=TMP/in": "in already exists",
+        "--workdir=WORK --input=TMP": "is not a regular file",
+        "--workdir=WORK --input=TMP/latin": "latin, line 2: byte 1",
+        "--workdir=WORK --pairs=x": "--pairs needs --input=FILE",
+        "--workdir=WORK --pairs=x --input=TMP/in --scores": "does not go with --pairs",
+        "--workdir=WORK --pairs=x --input=TMP/in --noise=dorp@0.1": "did you mean 'dro",
+    },
+    "evaluate": {
+        "--workdir=WORK --test=nix": "nix.en does not exist",
+        "--workdir=WORK --test=grammar:test --baseline=nix": "nix is not a file",
+    },
+    "whatwas": {"--workdir=WORK --step=99": "from 1 to 12"},
+    "main": {
+        "--config=configs/tny.py": "did you mean 'configs/tiny.py'?",
+        "--config.model.layrs=3": "did you mean 'model.layers'?",
+        "--config.model.layers=two": "want int, such as 6",
+        "--config.data.train=": "config.data.train is empty",
+        "--config=tiny --config.model.attention=mine": "--ideas=MODULE",
+    },
+    "describe": {"--workdir=WORK --config=tiny": "leave out one of them"},
+    "plan": {"--slice=v5e:3x5": "the nearest are v5e:4x4"},
+    "explain": {
+        "--workdir=no --output=TMP/page.html": "want either a sentence in quotes or",
+        "--workdir=no --output=TMP/page.html The cat": "'cat' is not a flag",
+        "--workdir=no line": "--output is missing; give it as --output=VALUE",
+        "--workdir=no line --output=page.png": "ends in .html",
+        "--workdir=no --output=TMP/page.html --input=TMP/in --target=x": "--targets=",
+    },
+    "tranlsate": {"": "did you mean 'translate'"},
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_they_are_told_without_a_traceback(command, trained, commands, tmp_path):
+    (tmp_path / "in").write_bytes(b"a\nb\n")
+    (tmp_path / "latin").write_bytes(b"a\n\xff\n")
+    (tmp_path / "flags").write_text("--ideas=mine.py\n")
+    before = {*tmp_path.iterdir()}
+    for flags, told in MISTAKES[command].items():
+        words = flags.replace("WORK", str(trained[0])).replace("TMP", str(tmp_path))
+        status, printed, error = commands(command, *shlex.split(words))
+        assert (status, printed) == (2, ""), (flags, error)
+        assert told in error, flags
+        assert len(error.strip().splitlines()) == 1, error  # no traceback
+    assert {*tmp_path.iterdir()} == before
