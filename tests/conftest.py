@@ -46,10 +46,9 @@ LONG = [
     *("decoding/test_translator_options.py", "decoding/test_prompt.py"),
     *("decoding/test_search.py", "decoding/test_rules.py", "decoding/test_sampling.py"),
     *("decoding/explaining/test_beam_tree.py", "decoding/explaining/test_explain.py"),
-    *("test_explain_command.py", "decoding/explaining/test_attribution.py"),
+    "decoding/explaining/test_attribution.py",
     # These have slow tests only, or hardly any others.
-    *("test_notebooks.py", "test_wmt_through_tfds.py", "test_main_job.py"),
-    "test_docs_run.py",
+    *("test_notebooks.py", "test_docs_run.py"),
     *("parallel/test_mesh.py",),
 ]
 

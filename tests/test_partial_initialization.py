@@ -1,4 +1,6 @@
-"""Parts of a model start from another model's, of another kind, too."""
+"""A model starts from parts of one of another kind, or of another vocabulary."""
+
+import dataclasses
 
 import jax
 import numpy as np
@@ -7,6 +9,7 @@ from flax.traverse_util import flatten_dict
 
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.tokenizers.table import pack
+from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -19,7 +22,7 @@ from t2t_jax.run.initialization import (
     text_vocabulary,
 )
 from t2t_jax.training.step import initial_parameters
-from tests.decoding.small_translator import renumbered, vocabulary
+from tests.decoding.small_translator import CONFIG, TEXT, renumbered, vocabulary
 from tests.small_run import assert_same, random_parameters, stored
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -39,11 +42,10 @@ def config_of(kind: str, parts: str = "", data=None, train=None, **model) -> Con
     )
 
 
-def started(theirs: Config, ours: Config, pieces: int = 20, labels: int | None = None):
+def started(theirs: Config, ours: Config):
     """The parameters of both models, by path, and those of ours that were taken."""
-    their_model = build(theirs.model, pieces)
-    our_model = build(ours.model, labels or pieces, pieces)
-    check_parts(ours, theirs, their_model, build(ours.model, pieces))
+    their_model, our_model = build(theirs.model, 20), build(ours.model, 20, 20)
+    check_parts(ours, theirs, their_model, build(ours.model, 20))
     before = random_parameters(their_model)
     parts = ours.train.init_parts.split(",")
     taken = taken_over(parts, their_model, our_model, before)
@@ -57,21 +59,16 @@ def started(theirs: Config, ours: Config, pieces: int = 20, labels: int | None =
 
 KINDS = {
     "translator to classifier": ("transformer", "classifier", BOTH),
-    "masked language model to classifier": ("encoder_only", "classifier", BOTH),
     "masked language model to translator": ("encoder_only", "transformer", BOTH),
-    "language model to translator": ("decoder_only", "transformer", "decoder"),
     "translator to lm": ("transformer", "decoder_only", "decoder,embedding"),
-    "classifier to translator": ("classifier", "transformer", BOTH),
-    "language model to classifier": ("decoder_only", "classifier", "embedding"),
     "lstm": ("lstm", "lstm", "encoder"),
 }
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("case", KINDS)
-def test_a_part_is_what_it_was_and_the_others_are_random(case, norm):
+def test_a_part_is_what_it_was_and_the_others_are_random(case):
     theirs, ours, parts = KINDS[case]
-    fields = {} if "lstm" in case else {"positions": "learned", "norm": norm}
+    fields = {} if "lstm" in case else {"positions": "learned", "norm": "pre"}
     before, after, taken = started(
         config_of(theirs, **fields), config_of(ours, parts, **fields)
     )
@@ -82,16 +79,6 @@ def test_a_part_is_what_it_was_and_the_others_are_random(case, norm):
             np.testing.assert_array_equal(x, before[path])
         else:
             assert (x == 7).all()
-
-
-@pytest.mark.parametrize("tied", ["target", "none"])
-def test_a_classifier_takes_the_table_of_the_source(tied):
-    theirs = config_of("transformer", tied=tied)
-    before, after, taken = started(theirs, config_of("classifier", BOTH), labels=3)
-    table = before["embedding", "source_tokens"]
-    np.testing.assert_array_equal(after["embedding", "tokens"], table)
-    assert after["head", "labels"].shape == (3, 8)
-    assert ("head", "labels") not in taken
 
 
 @pytest.mark.parametrize(
@@ -110,15 +97,11 @@ def test_an_output_layer_is_taken_over_for_the_same_predictions(theirs, ours, sa
 
 
 ROTARY = {"positions": "rotary"}
-OFFSET = {"options": {"position_offset": 2}}
 WRONG = [
     ("transformer", "classifier", "encodr", {}, "'encodr', but .*did you mean 'encod"),
     ("decoder_only", "transformer", "encoder", {}, "decoder_only'. has no such part"),
-    ("lstm", "classifier", "encoder", {}, r"0.backward.bias=\(4, 8\) there, no array"),
-    ("transformer", "classifier", BOTH, {"layers": 2}, "encoder_layers=1 there, 2 h"),
     ("transformer", "classifier", BOTH, {"width": 16}, "model.width=8 there, 16 here"),
     ("transformer", "encoder_only", "encoder", ROTARY, "=sinusoid there, rotary here"),
-    ("transformer", "encoder_only", "encoder", OFFSET, "offset=0 there, 2 here"),
     ("transformer", "transformer", BOTH, {"tied": "none"}, "tied=all there, none here"),
 ]
 
@@ -129,18 +112,6 @@ def test_parts_that_differ_are_told(theirs, ours, parts, model, told):
         started(config_of(theirs), config_of(ours, parts, **model))
 
 
-def test_fields_that_do_not_concern_a_part_may_differ():
-    fields = {"decoder_layers": 2, "dropout": 0.3, "attention": "dense", "tied": "none"}
-    started(config_of("transformer"), config_of("transformer", "encoder", **fields))
-    other = {"norm": "pre", "encoder_layers": 3}
-    started(config_of("transformer"), config_of("classifier", "embedding", **other))
-
-
-def test_parts_need_a_model_to_start_from():
-    with pytest.raises(UserError, match="init_parts='encoder', but there is no model"):
-        config_of("classifier", train={"init_parts": "encoder"})
-
-
 def test_the_pieces_are_those_of_the_same_text():
     translator, lm, mlm, classifier = map(
         config_of, ("transformer", "decoder_only", "encoder_only", "classifier")
@@ -148,23 +119,9 @@ def test_the_pieces_are_those_of_the_same_text():
     both = Vocabulary(vocabulary().model, source=renumbered())
     assert text_vocabulary(both, translator, translator) is both
     assert text_vocabulary(both, translator, mlm).model == both.source.model
-    assert text_vocabulary(both, translator, lm).sizes == (290,)
     assert text_vocabulary(both, translator, lm).model == both.model
     # The target of a classifier is its labels.
     assert text_vocabulary(both, classifier, translator).sizes == (291,)
-
-
-def test_a_table_may_be_remapped_to_other_pieces():
-    old, new = vocabulary(), Vocabulary(vocabulary().model, source=renumbered())
-    theirs = build(config_of("transformer").model, *old.sizes)
-    ours = build(config_of("classifier", BOTH).model, *new.sizes)
-    before = random_parameters(theirs)
-    taken = taken_over(BOTH.split(","), theirs, ours, before)
-    after = remap(taken, ours, old, new)["embedding"]["tokens"]
-    ids = {old.piece(i): i for i in range(len(old))}
-    for i in range(len(new.source)):
-        if (j := ids.get(new.source.piece(i))) is not None:
-            np.testing.assert_array_equal(after[i], before["embedding"]["tokens"][j])
 
 
 def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
@@ -182,17 +139,15 @@ def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
     assert "random parameters: head" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("parts", ["", f"{BOTH},head"])
-@pytest.mark.parametrize("remap_vocabulary", [False, True])
-def test_a_head_is_taken_over_for_the_same_labels(tmp_path, parts, remap_vocabulary):
+def test_a_head_is_taken_over_for_the_same_labels(tmp_path):
     def labelled(*labels):
         return Vocabulary(pack("labels", labels=labels), "", vocabulary())
 
     of_two, old = {"joint_vocabulary": False}, labelled("bad", "good")
     theirs = config_of("classifier", data=of_two)
     workdir, their_model, before = stored(tmp_path / "there", theirs, old)
-    start = {"init_from": str(workdir), "remap_vocabulary": remap_vocabulary}
-    start |= {"init_parts": parts}
+    start = {"init_from": str(workdir), "init_parts": f"{BOTH},head"}
+    start["remap_vocabulary"] = True
     ours = config_of("classifier", data=of_two, train=start)
     assert_same(initialization.hook(ours, their_model, old)(), before)
     # Of other labels, or of the same in another order, rows would mean something else.
@@ -202,3 +157,61 @@ def test_a_head_is_taken_over_for_the_same_labels(tmp_path, parts, remap_vocabul
         told = f"labels bad, good; this run has {', '.join(labels)}. "
         with pytest.raises(UserError, match=told):
             initialization.hook(ours, model, new)()
+
+
+# ------------------------------------------------------- another vocabulary
+
+
+def remapped(old: Vocabulary, new: Vocabulary, **model):
+    config = dataclasses.replace(CONFIG.model, **model)
+    before = random_parameters(build(config, *old.sizes))
+    after = remap(before, build(config, *new.sizes), old, new)
+    return before["embedding"], after["embedding"]
+
+
+def separate(target: Vocabulary, source: Vocabulary) -> Vocabulary:
+    return Vocabulary(target.model, target.name, Vocabulary(source.model))
+
+
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_shared_pieces_keep_their_rows(tied, capsys):
+    old, new = vocabulary(), renumbered()
+    before, after = remapped(old, new, tied=tied, output_bias=True)
+    ids = {old.piece(i): i for i in range(len(old))}
+    same = [(i, ids[new.piece(i)]) for i in range(len(new)) if new.piece(i) in ids]
+    assert len(same) == len(old)
+    assert any(i != j for i, j in same)
+    for name, table in after.items():
+        for i, j in same:
+            np.testing.assert_array_equal(table[i], before[name][j])
+    assert "the vocabulary: 290 of 291 tokens keep" in capsys.readouterr().err
+
+
+def test_other_pieces_start_from_the_mean_of_their_text(capsys):
+    old = vocabulary(279)  # hardly more than letters
+    new = Vocabulary(train_tokenizer([*TEXT * 20, "q"], 300))
+    before, after = remapped(old, new)
+    theirs = {old.piece(i) for i in range(len(old))}
+    others = [i for i in range(len(new)) if new.piece(i) not in theirs]
+    spelled = [i for i in others if new.spelling(i).strip() != "q"]
+    assert len(spelled) > 5
+    for i in spelled:
+        ids = old.encode([new.spelling(i).strip()])[0]
+        mean = before["tokens"][ids].mean(axis=0)
+        np.testing.assert_allclose(after["tokens"][i], mean, rtol=1e-5, atol=1e-6)
+    counts = f"{len(new) - len(others)} of {len(new)} tokens keep their embeddings"
+    assert counts in capsys.readouterr().err
+
+
+def test_each_side_goes_by_its_own_vocabulary(capsys):
+    old = separate(vocabulary(), vocabulary(279))
+    new = separate(vocabulary(279), renumbered())
+    before, after = remapped(old, new, tied="target")
+    pieces = {old.source.piece(i): i for i in range(len(old.source))}
+    for i in range(len(new.source)):
+        if (j := pieces.get(new.source.piece(i))) is not None:
+            row = before["source_tokens"][j]
+            np.testing.assert_array_equal(after["source_tokens"][i], row)
+    said = capsys.readouterr().err
+    assert "the target: 279 of 279 tokens" in said
+    assert "the source: 279 of 291 tokens" in said
