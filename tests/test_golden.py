@@ -1,19 +1,27 @@
-"""Pins every preset, field by field, in `tests/golden/`.
+"""Pins every preset, field by field, and the public names, in `tests/golden/`.
 
 A change that is meant is accepted with `python -m tests.test_golden`, and seen in the
 diff of the files it writes.
+
+Public are `t2t_jax.__all__` and every name that docs/ideas, the pages on your own idea
+and task, experiments/ and notebooks/ import: what a fork is written with. A change of
+the list is a change for forks, and stands in CHANGELOG.
 """
 
+import ast
+import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import t2t_jax
 from t2t_jax import load_config
 from t2t_jax.commands.config_files import config_name, shipped_names
 from t2t_jax.tools.plan.describe import describe
+from tests.small_run import ROOT
 
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "golden"
 # Every file of configs/ as it is, except for those that need an argument, and these,
 # which take one.
@@ -25,6 +33,9 @@ WITH_ARGUMENTS = [
     *("configs/bytenet.py:multi30k", "configs/neural_gpu.py:multi30k"),
     *("configs/parse.py:semi", "configs/parse_tiny.py:de", "configs/lm.py:small"),
 ]
+LISTED = FOLDER / "public_names.txt"
+CODE = ("docs/ideas/*.py", "experiments/*.py", "notebooks/*.py")
+PAGES = ("docs/your-idea.md", "docs/your-task.md")
 ACCEPT = "if that is meant, accept it: python -m tests.test_golden"
 # What a config comes to on any machine. `paper` and the lengths of texts say no more.
 PINNED = ("config", "parameters", "learning_rate", "batches", "run", "decoding")
@@ -94,8 +105,40 @@ def test_no_golden_file_is_left_of_a_preset_that_is_gone():
     assert set(FOLDER.glob("*.json")) == {file_of(preset) for preset in presets()}
 
 
+def imported(code: str) -> set[str]:
+    """The names below t2t_jax that a piece of Python imports."""
+    return {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if node.module.split(".")[0] == "t2t_jax"
+    }
+
+
+def public_names() -> list[str]:
+    names = {f"t2t_jax.{name}" for name in t2t_jax.__all__}
+    for pattern in CODE:
+        for file in ROOT.glob(pattern):
+            names |= imported(file.read_text(encoding="utf-8"))
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M):
+            names |= imported(block)
+    return sorted(names)
+
+
+def test_the_public_names_are_the_listed_ones_and_exist():
+    listed = LISTED.read_text().split()
+    assert public_names() == listed, ACCEPT
+    for name in listed:
+        module, _, leaf = name.rpartition(".")
+        if not hasattr(importlib.import_module(module), leaf):
+            importlib.import_module(name)  # a module
+
+
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
     for preset in presets():
         write(pinned(preset), file_of(preset))
         print(file_of(preset).relative_to(ROOT))
+    LISTED.write_text("".join(f"{name}\n" for name in public_names()))

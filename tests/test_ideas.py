@@ -78,78 +78,50 @@ def test_the_hash_of_a_package_is_that_of_all_its_modules(folder):
     assert ideas.imported == {"package": whole}
 
 
-@pytest.mark.parametrize("words", [["--ideas={}"], ["--ideas", "{}"]])
-def test_a_command_has_the_entries_and_their_options(folder, commands, words):
-    given = [word.format(folder / "my_idea.py") for word in words]
-    given += ["--config=tiny", "--config.model.attention=mine"]
-    done = commands("describe", *given, "--config.model.options.window=4", "--json")
+def test_a_command_has_the_entries_and_their_options(folder, commands):
+    given = ["--ideas", folder / "my_idea.py", "--config=tiny", "--json"]
+    given += ["--config.model.attention=mine", "--config.model.options.window=4"]
+    done = commands("describe", *given)
     assert done.returncode == 0, done.stderr
     model = json.loads(done.stdout)["config"]["model"]
     assert (model["attention"], model["options"]) == ("mine", {"window": 4})
-
-
-def test_without_the_module_the_entry_is_unknown_and_help_names_the_flag(
-    folder, commands
-):
-    (folder / "flags").write_text(f"--ideas={folder / 'my_idea.py'}\n")
-    for flags, message in (
-        (["--config=tiny", "--config.model.attention=mine"], "--ideas=MODULE"),
-        ([f"--flagfile={folder / 'flags'}"], "not on the command line itself"),
-    ):
-        done = commands("describe", *flags)
-        assert done.returncode == 2
-        assert message in done.stderr
-    assert "--ideas\n" in commands("translate", "--help").stdout
 
 
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
         ("my_ideas", ["no module 'my_ideas'", "did you mean 'my_idea.py'?"]),
-        ("package.mine", ["no module 'package'", "a path that ends in .py"]),
         ("my_ideas.py", ["no such file", "did you mean 'my_idea.py'?"]),
-        ("./my_idea", ["not the name of a module", "a path that ends in .py"]),
-        ("", ["not the name of a module"]),
         ("json.py", ["another module 'json' is already imported", "rename the file"]),
         ("wrong.py", ["wrong.py", "line 2", "def f(:", "SyntaxError"]),
-        ("wrong", ["wrong.py", "line 2", "def f(:", "SyntaxError"]),
         ("lacks", ["lacks.py", "import missing_one", "'missing_one'"]),
-        ("fails", ["fails.py", "1 / 0", "ZeroDivisionError"]),
     ],
 )
 def test_a_module_that_cannot_be_imported_says_why(folder, name, parts):
     (folder / "json.py").write_text("")
     (folder / "wrong.py").write_text("\ndef f(:\n")
     (folder / "lacks.py").write_text("import missing_one\n")
-    (folder / "fails.py").write_text("1 / 0\n")
     with pytest.raises(UserError) as e:
         ideas.load(name)
     message = str(e.value)
     assert message.startswith(f"--ideas={name}")
     assert [part for part in parts if part not in message] == []
-    assert "importlib" not in message
     assert ideas.imported == {}
 
 
-def test_a_workdir_names_the_module_that_it_needs(workdir, commands, monkeypatch):
+def test_a_workdir_names_the_module_that_it_needs(workdir, commands):
     needed = "attention='mine', .* was trained with --ideas=my_idea.py: give it"
     with pytest.raises(UserError, match=needed):
         workdir.config()
     module = workdir.path.parent / "my_idea.py"
     done = commands("describe", f"--workdir={workdir}", f"--ideas={module}")
     assert done.returncode == 0, done.stderr
-    # A module that is given, but has lost its entry since, is not asked for again.
-    monkeypatch.setattr(ideas, "imported", {"my_idea.py": "another"})
-    with pytest.raises(UserError, match="does not fit this version of t2t_jax: config"):
-        workdir.config()
 
 
 def test_a_module_that_changed_is_reported(workdir, monkeypatch, capsys):
     for step, imported, reported in (
         (1, {"elsewhere/my_idea.py": SHA256}, ""),
         (2, {"my_idea.py": "0123456789abcdef"}, "-> SHA-256 0123456789ab); the run"),
-        (3, {}, "my_idea.py SHA-256 0123456789ab -> None); the run"),
-        (4, {}, ""),
     ):
         monkeypatch.setattr(ideas, "imported", imported)
         record_start(workdir, step, {"cores": 1})
