@@ -6,6 +6,8 @@ Here every command, also one that needs a TPU or hours, is checked word by word.
 
 import dataclasses
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -27,18 +29,28 @@ from tests.documents import (
 )
 from tests.small_run import ROOT
 
+LOADED = r'<(?:script|link|img|iframe)[^>]*(?:src|href)="([^"]+)"'
 # Others have commands, fields and files of older versions.
 NOW = [page for page in PAGES if page.name != "CHANGELOG.md"]
 
 
 @pytest.fixture(scope="module")
-def generated():
-    """The module that makes the site's reference of the code."""
+def conf():
+    """The module that builds the site, with the others that it imports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "docs/site")
-        import generated
+        patch.syspath_prepend(ROOT / "docs")
+        import conf
 
-        yield generated
+        yield conf
+        for name in ("conf", "live", "notebook_pages", "generated", "pictures"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def generated(conf):
+    """The module that makes the site's reference of the code."""
+    return conf.generated
 
 
 def test_a_block_that_is_not_run_says_why():
@@ -176,3 +188,47 @@ def test_the_reference_has_every_field_and_flag_with_a_meaning(generated):
     for name in generated.names():
         assert f"## {name}\n" in page
         assert all(f"| `--{flag}` |" in page for flag in generated.flags_of(name))
+
+
+# ------------------------------------------------------------------- the site
+
+
+@pytest.mark.parametrize(
+    ("place", "link", "there"),
+    [
+        ("page", "../CONTRIBUTING.md#b", "contributing.md#b"),
+        ("page", "../notebooks/1_paper.ipynb", "_notebooks/1_paper.md"),
+        ("tutorials/page", "../../CONTRIBUTING.md", "../contributing.md"),
+    ],
+)
+def test_links_out_of_the_docs_lead_to_pages_of_the_site(conf, place, link, there):
+    page = [f"[a]({link})\n[b]({link})"]
+    conf.on_the_site(None, place, page)
+    assert page == [f"[a]({there})\n[b]({there})"]
+
+
+def test_a_picture_with_a_dark_version_follows_the_choice_of_the_reader(conf):
+    page = [(ROOT / "docs/experiments.md").read_text(encoding="utf-8")]
+    pictures = page[0].count("<picture>")
+    conf.on_the_site(None, "experiments", page)
+    assert "<picture>" not in page[0]
+    assert page[0].count("only-light") == page[0].count("only-dark") == pictures > 3
+    assert "{image} experiments/claims-dark.png\n:alt: BLEU of each row\n" in page[0]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path):
+    """`.ci/run` does the same with what `[docs]` installs."""
+    pytest.importorskip("sphinx")
+    built = tmp_path / "site"
+    options = ["-q", "-W", "--keep-going", "-n", "-b", "html", "-d", tmp_path / "kept"]
+    words = [sys.executable, "-m", "sphinx", *options, ROOT / "docs", built]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = {p: p.read_text(encoding="utf-8") for p in built.rglob("*.html")}
+    for path, text in pages.items():
+        for file in re.findall(LOADED, text):
+            assert not re.match(r"(?:https?:)?//", file), (path, file)
+    python = pages[built / "reference/python.html"]
+    assert 'id="t2t_jax.Translator.translate"' in python
+    assert pages[built / "_notebooks/1_the_paper.html"].count("<math") > 10

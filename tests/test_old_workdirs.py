@@ -1,6 +1,11 @@
-"""Workdirs of version 0.2.0 open, go on and answer as they did when they were made.
+"""Workdirs of version 0.2 can be used, and give what they gave when they were made.
 
-tests/workdirs/make.py tells how they were made.
+The three workdirs in `tests/workdirs` are what 0.2.0 wrote, before its modules moved;
+they are never made again. `translation` is an encoder-decoder Transformer on packed
+rows of the built-in corpus. `language_model` reads one side of files, and has rotary
+positions. `lstm` has buckets, two vocabularies, a moving average, accumulation and the
+scores of a test set. `expected.json` is what 0.2.0 answered, and how it continued them
+for four steps. Their folders of text are relative: all runs in the repository's root.
 """
 
 import json
@@ -10,46 +15,70 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from t2t_jax import train
+from t2t_jax import Translator, train
+from t2t_jax.config import changed
 from t2t_jax.tools.compare.runs import compare_runs
 from t2t_jax.training.checkpoint_folders import damage
 from t2t_jax.workdir import Workdir
-from tests.workdirs import make
+from tests.small_run import ROOT
 
-EXPECTED = json.loads((make.HERE / "expected.json").read_text(encoding="utf-8"))
+STORED = ROOT / "tests/workdirs"
+EXPECTED = json.loads((STORED / "expected.json").read_text(encoding="utf-8"))
 # Other processors and versions of XLA round otherwise, and training amplifies that.
 ROUNDING = 1e-4
+KEPT = ("kind", "step", "loss", "gradient_norm", "learning_rate", "tokens")
 
 
-@pytest.fixture(scope="module", params=make.MADE)
+@pytest.fixture(scope="module", params=EXPECTED)
 def run(request, tmp_path_factory):
     """A copy of a workdir as it was stored, and one that was continued."""
     name = request.param
     folder = tmp_path_factory.mktemp(name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(make.ROOT)
-        old = shutil.copytree(make.HERE / name, folder / "old")
+        patch.chdir(ROOT)
+        old = shutil.copytree(STORED / name, folder / "old")
         continued = shutil.copytree(old, folder / "continued")
-        before = make.answers(name, old)
-        train(make.config_of(name, make.SEEN + make.MORE), continued)
+        before = answers(name, old)
+        train(changed(Workdir(old).config(), "train", steps=204), continued)
         yield SimpleNamespace(
             name=name,
             old=old,
             continued=continued,
             before=before,
-            after=make.answers(name, continued),
+            after=answers(name, continued),
             expected=EXPECTED[name],
         )
 
 
-def checkpoints(workdir):
+def answers(name, workdir):
+    """Translations and log-probabilities of the test lines."""
+    translator = Translator.load(workdir)
+    sources, targets = (
+        (STORED / f"text/test.{language}").read_text(encoding="utf-8").splitlines()
+        for language in ("en", "de")
+    )
+    pairs = [*zip(sources, targets, strict=True)]
+    if name == "language_model":
+        pairs = [("", target) for target in targets]
+        sources = [target[: len(target) // 2] for target in targets]
+    found = translator.translate(sources, beam=1)
+    beams = translator.translate(sources, beam=2)
     return {
-        str(path.parent.relative_to(workdir / "checkpoints")): path.parent
-        for path in sorted(workdir.glob("checkpoints/*/*/manifest.json"))
+        "steps": [*translator.steps],
+        "greedy": [translation.text for translation in found],
+        "log_probs": [translation.log_prob for translation in found],
+        "beam scores": [translation.score for translation in beams],
+        "scores": [score.log_prob for score in translator.score(pairs)],
     }
 
 
-def close(found: dict, wanted: dict) -> None:
+def logged(workdir):
+    """The losses and dev scores in the log, by step."""
+    entries = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in entry.items() if k in KEPT} for entry in entries]
+
+
+def assert_close(found, wanted):
     """Texts and steps are equal, numbers nearly."""
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -59,33 +88,23 @@ def close(found: dict, wanted: dict) -> None:
             np.testing.assert_allclose(found[name], value, ROUNDING, err_msg=name)
 
 
-def test_its_files_are_as_they_were_sealed(run):
-    workdir = Workdir(run.old)  # reading checks hashes
-    assert workdir.config().train.steps == make.SEEN
-    assert len(workdir.vocabulary()) > 300
-    assert workdir.text()["kept"] > 50
-    sealed = checkpoints(run.old)
-    assert {f"state/{make.SEEN}", f"parameters/{make.SEEN}"} <= sealed.keys()
-    assert {name: damage(path) for name, path in sealed.items()} == dict.fromkeys(
-        sealed, ""
-    )
-
-
 def test_it_answers_as_it_did(run):
-    close(run.before, run.expected["before"])
+    assert_close(run.before, run.expected["before"])
+    sealed = [path.parent for path in run.old.glob("checkpoints/*/*/manifest.json")]
+    assert len(sealed) >= 2
+    assert {damage(path) for path in sealed} == {""}
 
 
 def test_it_goes_on_as_it_did(run):
     """No line of the log is lost, and new ones are those of then."""
-    log, wanted = make.logged(run.continued), run.expected["log"]
-    assert log[: len(make.logged(run.old))] == make.logged(run.old)
-    assert [(e["kind"], e["step"]) for e in log] == [
-        (e["kind"], e["step"]) for e in wanted
-    ]
+    log, wanted = logged(run.continued), run.expected["log"]
+    assert log[: len(logged(run.old))] == logged(run.old)
+    assert len(log) == len(wanted)
     for entry, then in zip(log, wanted, strict=True):
-        del entry["kind"], then["kind"]
-        assert entry == pytest.approx(then, rel=ROUNDING)
-    close(run.after, run.expected["after"])
+        assert entry.pop("kind") == then["kind"]
+        numbers = {name: x for name, x in then.items() if name != "kind"}
+        assert entry == pytest.approx(numbers, rel=ROUNDING)
+    assert_close(run.after, run.expected["after"])
 
 
 def test_scores_that_were_stored_are_there(run):
@@ -99,9 +118,7 @@ def test_scores_that_were_stored_are_there(run):
 
 def test_it_is_compared_with_the_run_that_went_on(run):
     sections = compare_runs([str(run.old), str(run.continued)])
-    told = json.dumps(sections, default=str)
     differs = {title: section.differs for title, section in sections.items()}
-    assert differs["data"] is False, told
-    assert differs["arrays"] is False, told
-    assert differs["config"] is True, told
-    assert "train.steps" in told
+    wanted = {"data": False, "arrays": False, "config": True}
+    assert wanted.items() <= differs.items()
+    assert "train.steps" in json.dumps(sections, default=str)
