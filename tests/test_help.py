@@ -31,8 +31,7 @@ def test_a_reader_that_has_left_is_no_error():
 
 
 @pytest.mark.parametrize(
-    ("encoding", "printed"),
-    [("ascii", "± →".encode()), ("latin-1", b"\xb1 \\u2192")],
+    ("encoding", "printed"), [("ascii", "± →".encode()), ("latin-1", b"\xb1 \\u2192")]
 )
 def test_every_locale_prints_every_character(encoding, printed, monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding)

@@ -1,13 +1,11 @@
 """`translate --pairs` as a user runs it, and its pairs as training reads them."""
 
-import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from t2t_jax import __version__
 from t2t_jax.config import Config, changed
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.io.atomic import read_checked_json
@@ -30,10 +28,9 @@ PROGRAM = textwrap.dedent(
         config = Config()
 
         def provenance(self):
-            return {"checkpoints": [[7]], "parameters_sha256": ["abc"]}
+            return {"parameters_sha256": ["abc"]}
 
-        def sample(self, lines, first_line, **options):
-            print(first_line, len(lines), options)
+        def sample(self, lines, **options):
             found = [Hypothesis(line.upper(), 0.0, 0.0, True) for line in lines]
             return [Translation(line, (best,)) for line, best in zip(lines, found)]
 
@@ -55,14 +52,11 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
             *("--sample", "--top_k=10", "--seed=5", "--batch_size=3"),
             *("--noise=swap@1", "--noise_seed=2", "--tag=<bt>"),
         ],
-        **{"cwd": ROOT, "text": True, "capture_output": True, "check": False},
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
-    asked = done.stdout.splitlines()
-    # Without a line, the options are checked before the input is read.
-    assert [line[:4] for line in asked] == ["1 0 ", "1 3 ", "4 1 "]
-    assert all("'top_k': 10," in line and "'seed': 5," in line for line in asked)
     swap = parse_noise("swap@1")
     wanted = [
         (f"<bt> {add_noise(line.upper(), swap, 2, n)}" if line else "", line)
@@ -73,14 +67,8 @@ def test_the_command_makes_pairs_and_says_how(tmp_path):
     assert mix.weight == 0.5
     record = read_checked_json(tmp_path / "bt.json")
     assert (record["workdir"], record["input"]) == ("DE", f"{tmp_path}/mono")
-    wanted = {
-        "checkpoints": [[7]],
-        "parameters_sha256": ["abc"],
-        "top_k": 10,
-        "seed": 5,
-    }
+    wanted = {"parameters_sha256": ["abc"], "top_k": 10, "seed": 5}
     assert wanted.items() <= record["made_from"].items()
-    assert record["made_from"]["t2t_jax"] == __version__
     data = {"source": "en", "target": "de", "dir": str(tmp_path), "train": "bt@0.5"}
     for symbols, wanted in (
         ("", "symbols='<bt>'"),

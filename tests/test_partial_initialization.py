@@ -83,10 +83,7 @@ def test_a_part_is_what_it_was_and_the_others_are_random(case):
 
 @pytest.mark.parametrize(
     ("theirs", "ours", "same"),
-    [
-        ("transformer", "decoder_only", True),
-        ("encoder_only", "transformer", False),
-    ],
+    [("transformer", "decoder_only", True), ("encoder_only", "transformer", False)],
 )
 def test_an_output_layer_is_taken_over_for_the_same_predictions(theirs, ours, same):
     untied = {"tied": "none", "output_bias": True}

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 
-from t2t_jax import config
 from tests.small_run import ROOT
 
 LINE = '    eagerness: int = field(5, low=2, safe=True, help="How eager it is.")\n'
@@ -65,13 +64,3 @@ def test_a_line_adds_an_option_everywhere(tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
     subprocess.run(program, cwd=tmp_path, check=True)
-
-
-def test_what_is_recorded_of_a_search():
-    plain = {"beam": 4, "alpha": 0.6, "penalty": "gnmt", "stop": "best"}
-    options = config.SearchOptions()
-    assert options.recorded() == plain
-    # Without several groups, their cost has no effect.
-    assert config.SearchOptions(diversity=2.0).recorded() == plain
-    groups = {"groups": 2, "diversity": 0.5}
-    assert options.override(groups=2).recorded() == plain | groups
