@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
-import functools
 from unittest import mock
 
 import jax
+import jaxlib
 
 from t2t_jax.training import loop, losses
 
@@ -27,30 +27,15 @@ def optimizations(on):
 OPTIONS = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_cpu_use_fusion_emitters": False,  # JAX 0.12 no longer has it
     "xla_llvm_disable_expensive_passes": True,
 }
-
-
-@functools.cache
-def quick_options():
-    """`compiler_options` of `jax.jit`: those that the installed XLA has."""
-
-    def exists(name):
-        try:
-            jax.jit(lambda x: x, compiler_options={name: OPTIONS[name]})(0.0)
-        except jax.errors.JaxRuntimeError as e:
-            if "No such compile option" not in str(e):
-                raise
-            return False
-        return True
-
-    return {name: value for name, value in OPTIONS.items() if exists(name)}
+if jaxlib.version.__version_info__ < (0, 12):  # later ones no longer have it
+    OPTIONS["xla_cpu_use_fusion_emitters"] = False
 
 
 def quick_jit(function, **options):
     """`jax.jit` of a program of which only numbers within a tolerance are wanted."""
-    return jax.jit(function, compiler_options=quick_options(), **options)
+    return jax.jit(function, compiler_options=OPTIONS, **options)
 
 
 def quick_environment():

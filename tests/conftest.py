@@ -40,7 +40,7 @@ LONG = [
     *("model/test_laws_of_variants.py",),
     *("faults/test_kills.py", "test_end_to_end.py", "faults/test_signals.py"),
     *("processes/test_training.py", "decoding/test_bits.py", "faults/test_damage.py"),
-    *("test_translate_command.py", "test_starts_and_stops.py", "test_workdir_paths.py"),
+    *("test_translate_command.py", "test_runs.py", "test_workdir_paths.py"),
     *("decoding/test_devices.py", "faults/test_full_disk.py", "faults/test_numbers.py"),
     *("test_benchmarks.py", "training/test_checkpoint.py", "faults/test_two_runs.py"),
     *("decoding/test_translator_options.py", "decoding/test_prompt.py"),

@@ -10,20 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks import language_models, made_up, measuring
+from benchmarks import made_up, measuring
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
 from benchmarks.input_pipeline import Padded
 from benchmarks.measuring import Row
-from benchmarks.parsing import majority, pcfg
 from benchmarks.reranking import best_weights
-from benchmarks.searches import distinct, self_bleu
 from benchmarks.train_step import WORKS
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.data.feeding import plan_for
-from t2t_jax.grammar.trees import bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
 from t2t_jax.metrics.text_measures import bleu_statistics
@@ -113,47 +110,8 @@ def test_the_papers_batches_of_wmt_lengths_are_full():
     assert plan_for(pairs, config, seed=0, epoch=0).efficiency >= 0.95
 
 
-ARPA = """\\data\\
-ngram 1=5
-ngram 2=3
-
-\\1-grams:
--1.0\t<unk>\t0
-0\t<s>\t-0.30103
--0.69897\t</s>\t0
--0.39794\ta\t-0.1549
--0.52288\tb\t0
-
-\\2-grams:
--0.30103\t<s> a
--0.09691\ta b
--1.0\ta </s>
-
-\\end\\
-"""
-
-
-def test_a_back_off_model_is_read_as_it_is_written(tmp_path):
-    (tmp_path / "arpa").write_text(ARPA)
-    model = language_models.BackOff(tmp_path / "arpa")
-    assert model.prob(("b", "<s>"), "b") == pytest.approx(0.5 * 0.3, rel=1e-3)
-    assert model.prob(("b",), "zebra") == pytest.approx(0.1, rel=1e-3)
-    by_hand = np.log(0.5 * 0.8 * 0.2)  # <s> a b </s>; b has no weight of its own
-    assert model.log_prob(["a", "b"]) == pytest.approx(by_hand, rel=1e-3)
-
-
-def test_diversity_of_n_best_lists_by_hand():
-    alike, apart = ["a b c d e"] * 2, ["a b c d e", "f g h i j"]
-    assert distinct([alike, apart], 2) == (4 / 8 + 8 / 8) / 2
-    assert self_bleu([alike], "en") == pytest.approx(100)
-    assert self_bleu([apart], "en") < 10
-
-
-VALUES = st.lists(st.integers(0, 4), min_size=3, max_size=12)
-
-
 @settings(max_examples=40)
-@given(VALUES, st.data())
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=12), st.data())
 def test_statistics_of_confidence_are_those_of_their_definitions(values, data):
     x = np.array(values, float)
     y = np.array(data.draw(st.permutations(range(len(values)))), float)
@@ -187,16 +145,6 @@ def test_weights_of_reranking_are_those_of_the_highest_bleu_on_the_whole_set():
     weights, found = best_weights(terms, sums, grid)
     assert bleu(weights) == pytest.approx(found)
     assert found == pytest.approx(max(map(bleu, grid)))
-
-
-def test_parsers_that_are_no_neural_networks():
-    tree = "(S (NP (N dogs)) (VP (V bark)))"
-    parser = pcfg([parse_bracketed(tree)])
-    assert bracketed(parser(["dogs", "bark"])) == tree
-    flat = "(TOP (XX dogs) (XX meow))"  # there is no tree
-    assert bracketed(parser(["dogs", "meow"])) == flat
-    parser = majority([("a b", "(S(NP=XX)NP=XX)S"), ("c d e", "(S=XX=XX=XX)S")])
-    assert bracketed(parser(["x", "y"])) == "(S (NP (XX x)) (XX y))"
 
 
 # ------------------------------------------------------------------- all run once

@@ -136,12 +136,6 @@ def test_the_options_of_a_variant_are_fields():
         config.model.options["relative_clip"] = 4
 
 
-def test_values_have_one_form():
-    given = from_config_dict({"model": {"options": {"position_offset": 0}}})
-    assert (given, given.model.options) == (Config(), {})
-    assert type(from_config_dict({"model": {"dropout": 0}}).model.dropout) is float
-
-
 def test_heads_divide_the_width():
     config = from_config_dict({"model": {"width": 100, "heads": 3}})
     with pytest.raises(UserError, match=r"into config.model.heads=3; choose a multip"):

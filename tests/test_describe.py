@@ -171,23 +171,6 @@ def test_a_workdir_is_told_with_its_own_vocabulary(tmp_path):
     assert (run["evaluations"], run["saves"], run["averaged"]) == (3, 3, 2)
 
 
-def test_separate_vocabularies_are_both_told():
-    data = {"joint_vocabulary": False, "vocab_size": 60, "source_vocab_size": 30}
-    told = describe(small(model={"tied": "target"}, data=data))
-    sides = told["vocabulary"], told["source_vocabulary"]
-    assert [side["pieces"] for side in sides] == [60, 30]
-    joint = describe(small(data={"vocab_size": 60}))
-    more = told["parameters"]["total"] - joint["parameters"]["total"]
-    assert more == 30 * SMALL["width"]
-
-
-def test_fields_that_a_model_does_not_read_are_marked():
-    told = describe(load_config(ROOT / "configs/conv.py"))
-    assert "model.heads" in told["unused"]
-    remarks = {line.split()[0]: line for line in page(told).splitlines()}
-    assert remarks["heads"].endswith("not read by config.model.kind='conv'")
-
-
 def test_the_command_prints_what_python_gives(commands):
     changes = ("--config=configs/tiny.py", "--config.model.layers=1")
     done = commands("describe", *changes, "--json")
@@ -218,17 +201,3 @@ def test_the_table_of_reproducing_has_the_counts_of_its_commands():
         config = from_config_dict(config)
         parameters = build(config.model, config.data.vocab_size).count()
         assert f"{parameters:,}" == count, flags
-
-
-@pytest.mark.parametrize(
-    ("preset", "shown", "hidden"),
-    [
-        ("lm_tiny", ["prompts have at most", "per target token,"], "source token"),
-        ("classify_tiny", ["with 2 labels", "per label"], "decoding "),
-    ],
-)
-def test_other_tasks_are_described_in_their_words(preset, shown, hidden):
-    text = page(describe(load_config(preset)))
-    assert [words for words in shown if words not in text] == []
-    assert hidden not in text
-    assert "section 5" not in text  # not compared with the paper

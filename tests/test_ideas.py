@@ -69,15 +69,6 @@ def test_a_module_is_imported_once_and_recorded(folder, name):
     assert "mine" not in attention.ATTENTION
 
 
-def test_the_hash_of_a_package_is_that_of_all_its_modules(folder):
-    (folder / "package").mkdir()
-    (folder / "package/__init__.py").write_text("# __init__\n")
-    (folder / "package/other.py").write_text("# other\n")
-    ideas.load("package")
-    whole = hashlib.sha256(b"# __init__\n# other\n").hexdigest()
-    assert ideas.imported == {"package": whole}
-
-
 def test_a_command_has_the_entries_and_their_options(folder, commands):
     given = ["--ideas", folder / "my_idea.py", "--config=tiny", "--json"]
     given += ["--config.model.attention=mine", "--config.model.options.window=4"]

@@ -34,14 +34,6 @@ def test_a_step_comes_to_the_same_bytes_and_nothing_is_written(trained):
     assert "steps 9 to 12 come to the same bytes as in the run" in [*report(result)]
 
 
-def test_a_stretch_from_the_initial_parameters_ends_where_it_was_asked_to(trained):
-    result = rerun(trained[0], 2, 9)
-    assert result.stretch[:2] == (0, 9)
-    assert {step for step, _ in kinds(result)} == {6, 8}  # 6 is the best
-    assert result.logged == [3, 6, 9]
-    assert result.same, [*report(result)]
-
-
 def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
     read_state, names = differences.read_state, []
 

@@ -307,13 +307,3 @@ def test_a_finished_run_in_a_bucket_stays_as_it_is(bucket, clouded, text, capsys
     assert changed() == before
     with pytest.raises(UserError, match="gs://bucket/run was made with another config"):
         train(config_for(text, model={"width": 64}), str(workdir))
-
-
-def test_a_run_starts_from_one_in_a_bucket(clouded, text, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    start = {"init_from": "gs://bucket/run", "steps": 1, "save_every": 1}
-    start |= {"eval_every": 9, "peak_learning_rate": 1e-30}  # changes nothing
-    train(config_for(text, data={"test": "", "dev": ""}, train=start), "tuned")
-    translators = [Translator.load(w) for w in ("gs://bucket/run", "tuned")]
-    assert_same(*(jax.device_get(t.parameters) for t in translators))
-    assert [f.name for f in tmp_path.iterdir()] == ["tuned"]  # and no folder gs:

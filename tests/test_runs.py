@@ -1,18 +1,26 @@
-"""Runs that start from another run, and runs that end before their last step."""
+"""Runs that end early, start from another run, read varied text or two vocabularies."""
 
 import json
 import shutil
 
 import jax
+import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError, train
+from t2t_jax.config import from_config_dict
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.variation import text_variation_of
 from t2t_jax.evaluation import dev_answers
+from t2t_jax.run import initialization
+from t2t_jax.run.rerun import batch_of_step
+from t2t_jax.tasks.table import task_of
 from t2t_jax.training import checkpoint_folders, reporter
 from t2t_jax.training.averaging import parameter_steps
-from tests.small_run import assert_same, config_for, parameters_of
+from t2t_jax.workdir import Workdir
+from tests.small_run import assert_same, config_for, final_parameters, parameters_of
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")
 
 
 @pytest.fixture
@@ -128,3 +136,110 @@ def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, 
     with pytest.raises(UserError, match=told):
         train(config, tmp_path / "work")
     assert not (tmp_path / "work").exists()
+
+
+# ------------------------------------------------- text that varies by epoch
+
+STEPS = 8
+AUGMENT = "neighbours@0.3,typos@0.4,case@0.2"
+
+
+def varied_config(text, steps=STEPS, **data):
+    varied = {"train": "train@0.2", "dev": "", "test": ""}  # a few batches an epoch
+    varied |= {"augment": AUGMENT, "subword_dropout": 0.2}
+    fields = {"save_every": 2, "steps": steps}
+    return config_for(text, data=varied | data, train=fields)
+
+
+@pytest.fixture(scope="module")
+def runs(text, tmp_path_factory):
+    """A run, and the same one stopped in the middle of an epoch and continued."""
+    folder = tmp_path_factory.mktemp("varied")
+    train(varied_config(text), folder / "whole")
+    for steps in (STEPS - 1, STEPS):
+        train(varied_config(text, steps), folder / "stopped")
+    return folder
+
+
+def test_a_resumed_run_ends_in_the_same_bytes(runs, text):
+    assert_same(*(final_parameters(runs / name, text) for name in ("whole", "stopped")))
+    steps = STEPS - 1, STEPS
+    epochs = [batch_of_step(runs / "stopped", step)[0].epoch for step in steps]
+    assert epochs[0] == epochs[1] > 0  # it was stopped in the middle of a later epoch
+
+
+def test_whatwas_shows_the_text_of_the_epoch(runs, text):
+    sides = (text / f"train.{language}" for language in ("en", "de"))
+    lines = [side.read_text(encoding="utf-8").splitlines() for side in sides]
+    stored = list(zip(*lines, strict=True))
+    variation, changed = text_variation_of(AUGMENT), set()
+    for step in (1, STEPS):
+        position, found = batch_of_step(runs / "whole", step)
+        # All lines are kept, and are one part.
+        after = variation(stored, np.arange(1, 301), 0, position.epoch)
+        for shown in map(json.loads, found):
+            pair, before = after[shown["line"] - 1], stored[shown["line"] - 1]
+            assert (shown["source"], shown["target"]) in (pair, before)
+            # Those that are too long for a row keep their text.
+            if (shown["source"], shown["target"]) != before:
+                changed.add(shown["line"])
+    assert len(changed) > 5
+
+
+def test_a_run_keeps_its_variation_and_refuses_what_does_not_apply(runs, text):
+    with pytest.raises(UserError, match="another config:\n.*config.data.augment: "):
+        train(varied_config(text, augment=""), runs / "whole")
+    data = {"train": "grammar:train", "augment": "typos"}
+    fields = {"task": {"kind": "language_model"}, "data": data}
+    with pytest.raises(UserError, match="augment='typos' does not apply to .*leave it"):
+        task_of(from_config_dict(fields)).check_variation()
+
+
+# ------------------------------------------------- a vocabulary for each language
+
+MODEL = {"tied": "target"}
+DATA = {"joint_vocabulary": False, "source_vocab_size": 380, "test": "", "dev": ""}
+
+
+@pytest.fixture(scope="module")
+def separate(text, tmp_path_factory):
+    """A run that was stopped after 1 step and continued."""
+    workdir = tmp_path_factory.mktemp("separate") / "work"
+    for steps in (1, 2):
+        fields = {"steps": steps, "save_every": 1}
+        train(config_for(text, model=MODEL, data=DATA, train=fields), workdir)
+    return workdir
+
+
+def test_a_translator_has_both_vocabularies(separate):
+    translator = Translator.load(separate)
+    assert translator.vocabulary.sizes == (400, 380)
+    (found,) = translator.translate(["The cat sleeps."], warn=False)
+    pair = "The cat sleeps.", "Die Katze schläft."
+    assert translator.score([pair, ("a", found)])[0].pieces[-1] == "</s>"
+    assert {j for _, j in translator.align([pair])[0].links} == {0, 1, 2}
+    maps = translator.attention(*pair)
+    for side, pieces, line in (
+        (translator.vocabulary.source, maps.source, pair[0]),
+        (translator.vocabulary, maps.target, pair[1]),
+    ):
+        assert pieces == (*side.pieces(line), "</s>")
+
+
+def test_a_run_starts_from_one_with_the_same_vocabularies(separate, text, tmp_path):
+    def config(data):
+        start = {"init_from": str(separate)}
+        return from_config_dict(config_for(text, data=data, model=MODEL, train=start))
+
+    same = config(DATA)
+    initialization.check_source(same)
+    ours, theirs = initialization.vocabulary(same), Workdir(separate).vocabulary()
+    assert [side.model for side in ours.sides] == [side.model for side in theirs.sides]
+    with pytest.raises(UserError, match="joint_vocabulary=False there, True here"):
+        initialization.check_source(config({}))
+    lines = (text / "train.en").read_text(encoding="utf-8").splitlines()
+    other = tmp_path / "other.model"
+    other.write_bytes(train_tokenizer(lines, 350))
+    data = DATA | {"source_vocab_size": 0, "source_tokenizer": str(other)}
+    with pytest.raises(UserError, match="data.source_tokenizer=.*other.model differs"):
+        initialization.vocabulary(config(data))
