@@ -275,7 +275,7 @@ wild_seeds_hide_other_rows t2t_jax/tools/experiment/statistics.py a11739f
 a_tag_is_split t2t_jax/data/corpus.py c93f1e7
   - tuple(record.get("symbols", ()))
   + ()
-    test_pairs_command.py test_the_command_makes_pairs_and_says_how
+    test_runs.py test_a_run_on_tagged_pairs_wants_the_tag_as_a_symbol
 learned_positions_of_any_number t2t_jax/decoding/scoring.py 8da45aa
   - min([bucket, *limits])
   + bucket

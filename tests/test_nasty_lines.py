@@ -60,7 +60,7 @@ def test_the_command_gives_a_line_for_a_line(workdir, translator, commands):
     assert not answers["invisible controls"]
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(lines=st.lists(st.text(max_size=20), max_size=5))
 def test_any_text_gives_a_line_for_a_line(translator, lines):
     translations = [str(found) for found in translator.translate(lines)]

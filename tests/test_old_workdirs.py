@@ -62,12 +62,10 @@ def answers(name, workdir):
         pairs = [("", target) for target in targets]
         sources = [target[: len(target) // 2] for target in targets]
     found = translator.translate(sources, beam=1)
-    beams = translator.translate(sources, beam=2)
     return {
         "steps": [*translator.steps],
         "greedy": [translation.text for translation in found],
         "log_probs": [translation.log_prob for translation in found],
-        "beam scores": [translation.score for translation in beams],
         "scores": [score.log_prob for score in translator.score(pairs)],
     }
 

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax.config import from_config_dict
+from t2t_jax.config import Config, changed, from_config_dict
+from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.variation import text_variation_of
+from t2t_jax.decoding.jobs import InputFile
+from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.run import initialization
 from t2t_jax.run.rerun import batch_of_step
+from t2t_jax.run.translated_pairs import PairOptions, write_pairs
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training import checkpoint_folders, reporter
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir
-from tests.small_run import assert_same, config_for, final_parameters, parameters_of
+from tests.small_run import assert_same, config_for, final_parameters
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")
 
@@ -109,14 +113,9 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
     theirs, ours = Translator.load(there), Translator.load(tmp_path / "work")
     assert_same(*(jax.device_get(t.parameters) for t in (theirs, ours)))
-
-    mine.train.update(init_checkpoint="last")
-    train(mine, tmp_path / "last")
-    last = parameters_of(there, 12, theirs.model.shapes)
-    assert_same(jax.device_get(Translator.load(tmp_path / "last").parameters), last)
     shutil.rmtree(there)  # it is not needed any more
     mine.train.update(steps=2)
-    train(mine, tmp_path / "last")
+    train(mine, tmp_path / "work")
 
 
 UNUSABLE = [
@@ -136,6 +135,27 @@ def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, 
     with pytest.raises(UserError, match=told):
         train(config, tmp_path / "work")
     assert not (tmp_path / "work").exists()
+
+
+def test_a_run_on_tagged_pairs_wants_the_tag_as_a_symbol(tmp_path):
+    (tmp_path / "mono").write_text("Ein Hund.\n")
+    best = Hypothesis("A DOG.", 0.0, 0.0, True)
+    write_pairs(
+        lambda lines, _: [Translation(line, (best,)) for line in lines],
+        *(InputFile(tmp_path / "mono", (1, 1)), tmp_path / "bt", ("de", "en")),
+        *(PairOptions(tag="<bt>"), {"input": "mono"}, {}, False, 3),
+    )
+    corpus = open_corpus(str(tmp_path / "bt"), "en", "de")
+    assert [*corpus.pairs()] == [("<bt> A DOG.", "Ein Hund.")]
+    data = {"source": "en", "target": "de", "dir": str(tmp_path), "train": "bt@0.5"}
+    for symbols, wanted in (
+        ("", "symbols='<bt>'"),
+        ("<x>", "symbols='<x>,<bt>'"),
+        ("<x>,<bt>", "nothing.en"),  # accepted, so that the dev set is missed
+    ):
+        config = changed(Config(), "data", symbols=symbols, dev="nothing", **data)
+        with pytest.raises(UserError, match=wanted):
+            train(config, tmp_path / "run")
 
 
 # ------------------------------------------------- text that varies by epoch
@@ -172,7 +192,7 @@ def test_whatwas_shows_the_text_of_the_epoch(runs, text):
     sides = (text / f"train.{language}" for language in ("en", "de"))
     lines = [side.read_text(encoding="utf-8").splitlines() for side in sides]
     stored = list(zip(*lines, strict=True))
-    variation, changed = text_variation_of(AUGMENT), set()
+    variation, differ = text_variation_of(AUGMENT), set()
     for step in (1, STEPS):
         position, found = batch_of_step(runs / "whole", step)
         # All lines are kept, and are one part.
@@ -182,8 +202,8 @@ def test_whatwas_shows_the_text_of_the_epoch(runs, text):
             assert (shown["source"], shown["target"]) in (pair, before)
             # Those that are too long for a row keep their text.
             if (shown["source"], shown["target"]) != before:
-                changed.add(shown["line"])
-    assert len(changed) > 5
+                differ.add(shown["line"])
+    assert len(differ) > 5
 
 
 def test_a_run_keeps_its_variation_and_refuses_what_does_not_apply(runs, text):

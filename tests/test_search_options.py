@@ -24,10 +24,13 @@ PROGRAM = """
     from t2t_jax.commands import evaluate
     from t2t_jax.commands.flags import help_text, search_flags
     from t2t_jax.decoding.translator import Translator
+    from t2t_jax.model.model import build
     from t2t_jax.tasks.task import OF_SEARCH
-    from tests.decoding.small_translator import translator
+    from tests.decoding.small_translator import CONFIG, vocabulary
+    from tests.small_run import random_parameters
 
-    one, low = translator(1), "eagerness=1 is too small; want at least 2"
+    low, model = "eagerness=1 is too small; want at least 2", build(CONFIG.model, 290)
+    one = Translator(CONFIG, vocabulary(), model, random_parameters(model), [7])
     found = config.from_config_dict({"decode": {"eagerness": 3}}).decode
     assert found.eagerness == 3
     assert config.default_of("decode.eagerness") == 5

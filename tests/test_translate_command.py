@@ -72,13 +72,13 @@ def test_lines_go_through_one_by_one_until_the_reader_has_seen_enough(trained):
     assert process.returncode == 141
     assert "Traceback" not in told
     translator = Translator.load(trained[0])
-    found = translator.translate(["The cat.", "A dog."], beam=1, warn=False)
+    lines = ["The cat.", "A dog."]
+    found = translator.translate(lines, beam=1, batch_size=2, warn=False)
     assert first == [f"{t.text}\n" for t in found]
 
 
 def test_what_is_printed_beside_translations(trained, commands):
-    both = f"--workdir={trained[0]},{trained[0]}"
-    arguments = (both, "--nbest=2", "--alignments", "--scores", "--must=Hund")
+    arguments = f"--workdir={trained[0]}", "--nbest=2", "--alignments", "--scores"
     lines = ["The cat.", "", "A dog."]
     code, output, told = commands(
         "translate", *arguments, source="\n".join(lines).encode()
@@ -86,8 +86,8 @@ def test_what_is_printed_beside_translations(trained, commands):
     assert code == 0, told
     rows = [line.split(" ||| ") for line in output.split("\n")[:-1]]
     assert [row for row in rows if row[0] == "1"] == [["1", "", "", "0.000000"]]
-    translator = Translator.load([trained[0]] * 2)
-    found = translator.translate(lines, nbest=2, must="Hund", warn=False)
+    translator = Translator.load(trained[0])
+    found = translator.translate(lines, nbest=2, warn=False)
     pairs = [(n, t.source, h) for n, t in enumerate(found) for h in t.hypotheses]
     links = translator.align([(source, h) for _, source, h in pairs])
     assert [row[:3] for row in rows] == [
@@ -112,31 +112,25 @@ def test_scores_are_those_of_evaluate(trained, text, commands):
     assert f"perplexity {wanted:.3f} " in told
 
 
-def test_explain_writes_a_page_of_two_workdirs_side_by_side(
+def test_explain_writes_a_page_of_the_search_and_of_a_target(
     trained, commands, tmp_path
 ):
     line, page = "The cat sees 3 dogs.", tmp_path / "page.html"
     page.write_text("earlier")
     (tmp_path / "in.en").write_text(f"{line}\r\n", encoding="utf-8")
     (tmp_path / "in.de").write_text("Die Katze\n", encoding="utf-8")
+    files = f"--input={tmp_path}/in.en", f"--targets={tmp_path}/in.de"
     done = commands(
-        "explain",
-        f"--workdir={trained[0]},{trained[0]}",
-        f"--input={tmp_path / 'in.en'}",
-        f"--targets={tmp_path / 'in.de'}",
-        f"--output={page}",
-        *("--beam=2", "--alternatives=0", "--title=A <title>"),
+        *("explain", f"--workdir={trained[0]}", *files, f"--output={page}"),
+        *("--alternatives=0", "--title=A <title>"),
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "page.1.html").read_text() == "earlier"
     packed = re.search(r'id="payload">([^<]*)<', page.read_text("utf-8"))[1]
     content = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert content["title"] == "A <title>"
-    name = trained[0].name
-    assert [m["name"] for m in content["models"]] == [f"{name} (1)", f"{name} (2)"]
-    entry, other = content["sentences"][0]["of"]
-    assert entry["search"] == other["search"]
-    wanted = Translator.load(trained[0]).translate([line], beam=2, warn=False)[0]
+    wanted = Translator.load(trained[0]).translate([line], warn=False)[0]
+    (entry,) = content["sentences"][0]["of"]
     found, target = entry["readings"]
     assert (found["text"], target["text"]) == (wanted.text, "Die Katze")
     assert found["score"] == pytest.approx(wanted.score, rel=1e-4)
