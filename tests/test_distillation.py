@@ -143,7 +143,10 @@ def test_lines_stay_in_step_whatever_they_are(place):
 
 
 def test_the_nearest_to_the_reference_is_kept(place):
-    place.made(recipe=Recipe(4, "bleu"))
+    place.made(recipe=Recipe(4, "bleu"), mix="original@0.5")
+    ((config, _),) = place.trained_with
+    original = f"{place.folder}/in@0.5"
+    assert config.data.train == f"{place.folder}/student/distilled,{original}"
     score = sacrebleu.BLEU(effective_order=True).sentence_score
     pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
     for source, target in pairs[len(ODD) :]:
@@ -162,14 +165,6 @@ def test_half_a_translation_is_not_kept():
     assert kept(Translation("x", (one, two)), "") == one.text
     assert kept(Translation("x", (one, two), cut=1), "") == ""
     assert kept(Translation("x", (open_ended,)), "") == ""
-
-
-def test_the_original_is_mixed_in_by_its_weight(place, monkeypatch):
-    monkeypatch.chdir(place.folder)
-    place.made(places="in,grammar:dev", mix="original@0.5, tatoeba@2")
-    ((config, _),) = place.trained_with
-    texts = f"{place.folder}/student/distilled,{place.folder}/in@0.5"
-    assert config.data.train == f"{texts},grammar:dev@0.5,tatoeba@2"
 
 
 def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained):

@@ -107,15 +107,3 @@ def test_a_workdir_names_the_module_that_it_needs(workdir, commands):
     module = workdir.path.parent / "my_idea.py"
     done = commands("describe", f"--workdir={workdir}", f"--ideas={module}")
     assert done.returncode == 0, done.stderr
-
-
-def test_a_module_that_changed_is_reported(workdir, monkeypatch, capsys):
-    for step, imported, reported in (
-        (1, {"elsewhere/my_idea.py": SHA256}, ""),
-        (2, {"my_idea.py": "0123456789abcdef"}, "-> SHA-256 0123456789ab); the run"),
-    ):
-        monkeypatch.setattr(ideas, "imported", imported)
-        record_start(workdir, step, {"cores": 1})
-        told = capsys.readouterr().err
-        assert told.count("warning: the code of --ideas is not that") == bool(reported)
-        assert reported in told

@@ -81,18 +81,6 @@ def test_a_part_is_what_it_was_and_the_others_are_random(case):
             assert (x == 7).all()
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "same"),
-    [("transformer", "decoder_only", True), ("encoder_only", "transformer", False)],
-)
-def test_an_output_layer_is_taken_over_for_the_same_predictions(theirs, ours, same):
-    untied = {"tied": "none", "output_bias": True}
-    ours = config_of(ours, "embedding", **untied)
-    _, _, taken = started(config_of(theirs, **untied), ours)
-    assert (("embedding", "output_bias") in taken) == same
-    assert (("embedding", "output") in taken) == same
-
-
 ROTARY = {"positions": "rotary"}
 WRONG = [
     ("transformer", "classifier", "encodr", {}, "'encodr', but .*did you mean 'encod"),
@@ -166,10 +154,6 @@ def remapped(old: Vocabulary, new: Vocabulary, **model):
     return before["embedding"], after["embedding"]
 
 
-def separate(target: Vocabulary, source: Vocabulary) -> Vocabulary:
-    return Vocabulary(target.model, target.name, Vocabulary(source.model))
-
-
 @pytest.mark.parametrize("tied", ["all", "none"])
 def test_shared_pieces_keep_their_rows(tied, capsys):
     old, new = vocabulary(), renumbered()
@@ -198,17 +182,3 @@ def test_other_pieces_start_from_the_mean_of_their_text(capsys):
         np.testing.assert_allclose(after["tokens"][i], mean, rtol=1e-5, atol=1e-6)
     counts = f"{len(new) - len(others)} of {len(new)} tokens keep their embeddings"
     assert counts in capsys.readouterr().err
-
-
-def test_each_side_goes_by_its_own_vocabulary(capsys):
-    old = separate(vocabulary(), vocabulary(279))
-    new = separate(vocabulary(279), renumbered())
-    before, after = remapped(old, new, tied="target")
-    pieces = {old.source.piece(i): i for i in range(len(old.source))}
-    for i in range(len(new.source)):
-        if (j := pieces.get(new.source.piece(i))) is not None:
-            row = before["source_tokens"][j]
-            np.testing.assert_array_equal(after["source_tokens"][i], row)
-    said = capsys.readouterr().err
-    assert "the target: 279 of 279 tokens" in said
-    assert "the source: 279 of 291 tokens" in said
