@@ -27,7 +27,6 @@ class Children(Processes):
 
     def __init__(self, logs):
         super().__init__(logs / "log")
-        self._folder = logs
         logs.mkdir()
 
     def start(
@@ -38,7 +37,6 @@ class Children(Processes):
         before=(),
         folder=ROOT,
         devices=1,
-        stdin="",
         **environment,
     ):
         """Starts one more command; `before` are words in front of it."""
@@ -47,13 +45,11 @@ class Children(Processes):
             command = ["-c", PATCHED.format(patch=patch, module=module)]
         command = [*before, sys.executable, *command, *map(str, flags)]
         environment |= {"JAX_NUM_CPU_DEVICES": str(devices)}
-        return self.run(command, folder, stdin, **environment)
+        return self.run(command, folder, **environment)
 
-    def run(self, command, folder=ROOT, stdin="", **environment):
+    def run(self, command, folder=ROOT, **environment):
         """Starts any command."""
-        source = self._folder / f"{len(self._popen)}.in"
-        source.write_text(stdin, encoding="utf-8")
-        super().start(command, folder, os.environ | environment, source)
+        super().start(command, folder, os.environ | environment)
         return self
 
     def start_each(self, flags, **given):

@@ -48,7 +48,8 @@ LONG = [
     *("decoding/explaining/test_beam_tree.py", "decoding/explaining/test_explain.py"),
     "decoding/explaining/test_attribution.py",
     # These have slow tests only, or hardly any others.
-    *("test_notebooks.py", "test_docs_run.py"),
+    "test_notebooks.py",
+    "test_docs_run.py",
     *("parallel/test_mesh.py",),
 ]
 

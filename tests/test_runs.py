@@ -142,8 +142,14 @@ def test_a_run_on_tagged_pairs_wants_the_tag_as_a_symbol(tmp_path):
     best = Hypothesis("A DOG.", 0.0, 0.0, True)
     write_pairs(
         lambda lines, _: [Translation(line, (best,)) for line in lines],
-        *(InputFile(tmp_path / "mono", (1, 1)), tmp_path / "bt", ("de", "en")),
-        *(PairOptions(tag="<bt>"), {"input": "mono"}, {}, False, 3),
+        InputFile(tmp_path / "mono", (1, 1)),
+        tmp_path / "bt",
+        ("de", "en"),
+        PairOptions(tag="<bt>"),
+        note={"input": "mono"},
+        made_from={},
+        resume=False,
+        batch_size=3,
     )
     corpus = open_corpus(str(tmp_path / "bt"), "en", "de")
     assert [*corpus.pairs()] == [("<bt> A DOG.", "Ein Hund.")]

@@ -119,11 +119,9 @@ def test_explain_writes_a_page_of_the_search_and_of_a_target(
     page.write_text("earlier")
     (tmp_path / "in.en").write_text(f"{line}\r\n", encoding="utf-8")
     (tmp_path / "in.de").write_text("Die Katze\n", encoding="utf-8")
-    files = f"--input={tmp_path}/in.en", f"--targets={tmp_path}/in.de"
-    done = commands(
-        *("explain", f"--workdir={trained[0]}", *files, f"--output={page}"),
-        *("--alternatives=0", "--title=A <title>"),
-    )
+    flags = [f"--workdir={trained[0]}", f"--output={page}", "--alternatives=0"]
+    flags += [f"--input={tmp_path}/in.en", f"--targets={tmp_path}/in.de"]
+    done = commands("explain", *flags, "--title=A <title>")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "page.1.html").read_text() == "earlier"
     packed = re.search(r'id="payload">([^<]*)<', page.read_text("utf-8"))[1]
