@@ -8,7 +8,11 @@ import shutil
 
 import pytest
 
+from t2t_jax.tools.explain.explain import explain
+from t2t_jax.tools.explain.explanation import to_payload
 from tests.browser.looking import Opened
+from tests.compiler import optimizations
+from tests.decoding.small_translator import translator
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
@@ -16,13 +20,22 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update"),
     "--disable-sync",
 ]
+LINES = ["the cat sees the dog", "a dog </script><b>", "a dog sleeps"]
+TARGETS = ["die Katze sieht den Hund", "ein Hund", "ein Hund"]
 
 
-def _chromium():
-    """The path of a Chromium; None if there is none."""
-    if named := os.environ.get("CHROMIUM"):
-        return shutil.which(named)
-    return next(filter(None, map(shutil.which, NAMES)), None)
+@pytest.fixture(scope="session")
+def explained():
+    """What a small model with two layers of two heads makes of three sentences."""
+    with optimizations(False):
+        one = translator(layers=2)
+        options = {"beam": 4, "nbest": 2, "must_not": "the"}
+        return explain(one, LINES, TARGETS, **options, warn=False, name="runs/tiny")
+
+
+@pytest.fixture(scope="session")
+def payload(explained):
+    return to_payload(explained)
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +44,8 @@ def chromium():
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="needs pip install 't2t_jax[browser]'"
     )
-    path = _chromium()
+    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else NAMES
+    path = next(filter(None, map(shutil.which, names)), None)
     if not path:
         pytest.skip(f"needs a browser: one of {', '.join(NAMES)} or $CHROMIUM")
     with playwright.sync_playwright() as started:

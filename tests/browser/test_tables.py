@@ -1,26 +1,33 @@
-"""The page of the compare command, driven in a browser."""
+"""The pages of the compare command and of the doctor, driven in a browser."""
 
 import pytest
 
 from t2t_jax.metrics import measures
+from t2t_jax.tools.compare import summary
 from t2t_jax.tools.compare.compare import System, compare
-from t2t_jax.tools.compare.summary import page
+from t2t_jax.tools.doctor import findings
+from t2t_jax.tools.doctor.examination import Examination
+from t2t_jax.tools.doctor.overlap import Reference
 from tests.browser.looking import HOSTILE, plain, value
 from tests.comparison.made_up_systems import made_up
+from tests.doctor.made_up import MadeUp, grammar_pairs
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(measures, "SAMPLES", 20)
+
+
+@pytest.fixture
 def compared():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measures, "SAMPLES", 50)
-        return compare(*made_up(lines=60))
+    return compare(*made_up(lines=60))
 
 
 @pytest.fixture
 def opened(open_page, compared):
-    return open_page(page([compared]))
+    return open_page(summary.page([compared]))
 
 
 def titles(opened):
@@ -34,6 +41,14 @@ def shown_lines(opened):
 def cells(opened, part, row):
     texts = opened.page.locator(f"#{part} tbody tr").nth(row).locator("td, th")
     return [plain(text) for text in texts.all_inner_texts()]
+
+
+def gains_of(compared, system=1):
+    return [s["chrf"][system] - s["chrf"][0] for s in compared["sentences"]]
+
+
+def ordered(gains):
+    return sorted(range(len(gains)), key=lambda n: (-gains[n], n))
 
 
 def test_tables_show_the_numbers_of_the_comparison(opened, compared):
@@ -52,65 +67,40 @@ def test_tables_show_the_numbers_of_the_comparison(opened, compared):
     assert (row[0], int(row[1])) == (found["word"], found["count"])
 
 
-def test_lines_are_sorted_filtered_and_searched(opened, compared):
-    gains = [s["chrf"][1] - s["chrf"][0] for s in compared["sentences"]]
-    order = sorted(range(60), key=lambda n: (-gains[n], n))
-    assert shown_lines(opened) == order[:20]
-    opened.page.keyboard.press("]")
-    assert shown_lines(opened) == order[20:40]
-    opened.page.keyboard.press("s")
-    order = sorted(range(60), key=lambda n: (gains[n], n))
-    assert shown_lines(opened) == order[:20]
+def test_lines_are_sorted_filtered_searched_and_walked(opened, compared):
+    gains, press = gains_of(compared), opened.page.keyboard.press
+    assert shown_lines(opened) == ordered(gains)[:20]
+    press("]")
+    assert shown_lines(opened) == ordered(gains)[20:40]
+    press("s")
+    assert shown_lines(opened) == ordered([-gain for gain in gains])[:20]
     assert opened.announced().startswith("largest loss, all lines")
-    opened.page.keyboard.press("f")
+    press("f")
     assert set(shown_lines(opened)) <= {n for n in range(60) if gains[n] > 0}
     opened.page.locator("#lines select").nth(1).select_option("all lines")
     opened.page.locator("#lines input[type=search]").fill("unsinn")
-    sides = [
-        n
-        for n, s in enumerate(compared["sentences"])
+    found = [
+        s
+        for s in compared["sentences"]
         if any("Unsinn" in part for output in s["outputs"][:2] for part, _ in output)
     ]
     status = opened.page.locator("#lines [role=status]").inner_text()
-    assert f"of {len(sides)} lines" in status
-
-
-def test_lines_are_walked_by_keys(opened):
-    opened.page.keyboard.press("j")
-    opened.page.keyboard.press("j")
-    focused = (
-        "[...document.querySelectorAll('.sentence')].indexOf(document.activeElement)"
-    )
-    assert opened.page.evaluate(focused) == 1
-    opened.page.keyboard.press("k")
-    assert opened.page.evaluate(focused) == 0
-    opened.page.keyboard.press("?")
-    assert "next and previous line" in opened.page.locator("dialog").inner_text()
+    assert f"of {len(found)} lines" in status
+    opened.page.locator("h1").click()
+    for key in ("j", "j", "k"):
+        press(key)
+    focused = "document.querySelector('.sentence') === document.activeElement"
+    assert opened.page.evaluate(focused)
 
 
 def test_a_word_and_a_sign_show_their_lines(opened, compared):
     found = compared["changes"][0]["right"][0]
     opened.page.locator("#words .word").first.click()
-    sides = [
-        n
-        for n, s in enumerate(compared["sentences"])
-        if any(
-            part.strip() == found["word"] and mark & 3 in (1, 2)
-            for part, mark in s["reference"]
-        )
-    ]
-    assert set(shown_lines(opened)) <= set(sides)
-    assert (
-        f"of {len(sides)} line"
-        in opened.page.locator("#lines [role=status]").inner_text()
-    )
+    assert set(found["lines"]) <= set(shown_lines(opened))
     row = opened.page.locator("#signs tbody tr").filter(has_text="Loops")
     row.get_by_role("button").click()
-    wanted = {
-        n
-        for n, s in enumerate(compared["sentences"])
-        if "loops" in s["signs"][0] + s["signs"][1]
-    }
+    sentences = enumerate(compared["sentences"])
+    wanted = {n for n, s in sentences if "loops" in s["signs"][0] + s["signs"][1]}
     assert set(shown_lines(opened)) == wanted
     opened.page.locator("#words .line-number").first.click()
     assert shown_lines(opened) == [found["lines"][0]]
@@ -131,34 +121,49 @@ def test_marks_say_who_has_a_word(opened, compared):
     assert marked(1, "missed") == [p.strip() for p, mark in words if not mark & 3]
 
 
-def test_the_contents_mark_where_the_reader_is(opened):
-    current = "nav a[aria-current]"
-    assert opened.page.locator(current).inner_text() == "Scores"
-    opened.page.keyboard.press("6")
-    opened.page.locator(current).filter(has_text="Side by side").wait_for()
-
-
 def test_another_system_is_chosen_by_a_key(opened, compared):
     opened.page.keyboard.press("c")
-    gains = [s["chrf"][2] - s["chrf"][0] for s in compared["sentences"]]
-    order = sorted(range(60), key=lambda n: (-gains[n], n))
-    assert shown_lines(opened) == order[:20]
+    assert shown_lines(opened) == ordered(gains_of(compared, 2))[:20]
     assert "system 2 against system 0" in opened.announced()
     better = opened.page.locator("#histogram .legend .gained").inner_text()
     assert value(better) == compared["histograms"][1]["better"]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_page_fits_a_phone(open_page, compared, dark):
-    assert open_page(page([compared]), width=390, dark=dark).overflow() <= 0
-
-
-def test_text_is_never_read_as_html(open_page, monkeypatch):
-    monkeypatch.setattr(measures, "SAMPLES", 20)
+def test_text_is_never_read_as_html_and_fits_a_phone(open_page):
     texts, systems = made_up(lines=4)
     texts.references[1] = HOSTILE
     hostile = [System(HOSTILE, [HOSTILE, *s.lines[1:]], HOSTILE) for s in systems]
-    opened = open_page(page([compare(texts, hostile)]))
+    opened = open_page(summary.page([compare(texts, hostile)]), width=390, dark=True)
     assert "onerror" in opened.page.locator("#lines").inner_text()
     assert not opened.page.locator("img, [onerror]").count()
     assert opened.page.title() != "broken"
+    assert opened.overflow() <= 0
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_the_doctor_s_rules_open_on_their_worst_pairs(open_page, width):
+    text = grammar_pairs(200)
+    text[50] = text[50][::-1]
+    text[60] = text[60][0], "<img src=x onerror=alert(1)> \x02" + text[60][1]
+    examination = Examination([MadeUp(text)], [Reference("dev", text[:3])])
+    html = findings.page(findings.findings(examination, ("en", "de")))
+    opened = open_page(html, width=width)
+
+    def rule(name):
+        named = opened.page.get_by_text(name, exact=True)
+        return opened.page.locator("details.rule").filter(has=named)
+
+    swapped = rule("swapped")
+    assert "removed" in swapped.locator("summary").inner_text()
+    assert not swapped.locator("table").first.is_visible()
+    swapped.locator("summary").focus()
+    opened.page.keyboard.press("Enter")
+    accused = swapped.locator("tr.accused").first
+    assert accused.locator("th").inner_text() == "▶ 51"
+    assert opened.overflow() <= 0
+    # What nobody sees is spelled, and nothing is markup.
+    opened.page.get_by_role("button", name="All examples").click()
+    odd = rule("odd_characters").locator("tr.accused").first
+    assert "<img src=x onerror=alert(1)>" in odd.inner_text()
+    assert odd.locator(".unseen-character").inner_text() == "U+0002"
+    assert not opened.page.locator("main img").count()
