@@ -51,24 +51,6 @@ def test_an_end_without_eos_is_a_difference_except_at_the_limit(ours, greedy):
     assert agreement.compare_greedy(ours, sources, full, forced, limits).agrees
 
 
-def test_logits_do_not_depend_on_the_other_rows(ours, greedy):
-    sources, found, _ = greedy
-    targets = [[ours.vocabulary.bos, *row[:3]] for row in found]
-    together = agreement.logits(ours, sources, targets)
-    alone = agreement.logits(ours, sources[1:], targets[1:])
-    np.testing.assert_allclose(together[1], alone[0], atol=2e-5)
-
-
-def test_different_texts_are_listed_with_both_scores(ours):
-    translations = ours.translate(LINES)
-    texts = [translations[0].text, "ein Hund"]
-    result = agreement.compare_texts(ours, LINES, translations, texts)
-    ((row, mine, theirs, our_score, their_score),) = result.different
-    assert (row, mine, theirs) == (1, translations[1].text, "ein Hund")
-    assert our_score == translations[1].score
-    assert their_score == ours.score([(LINES[1], "ein Hund")])[0].score
-
-
 @pytest.mark.parametrize("silenced", ["both", "theirs"])
 def test_silenced_tokens_hide_no_difference(ours, greedy, silenced):
     """A logit of -1e9 must not stretch the tolerance of the others."""

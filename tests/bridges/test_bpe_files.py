@@ -1,7 +1,6 @@
 """Dictionaries and codes of fairseq and FSMT: ids, texts and damaged files."""
 
 import io
-import json
 import re
 
 import pytest
@@ -63,13 +62,6 @@ def test_words_are_those_of_moses_and_pieces_those_of_the_merges(read):
     # The last piece of an unfinished word.
     inside = read._tokenizer.id_of("z@@")
     assert read.decode([[inside]]) == ["z"]
-
-
-def test_the_words_of_each_side_are_those_of_its_language(tmp_path, read):
-    assert read.source.pieces("it's") != read.pieces("it's")
-    options = fairseq(tmp_path) | {"moses_target_lang": "en"}
-    made = fairseq_vocabulary(tmp_path, options)[0]
-    assert made.source.pieces("it's") == made.pieces("it's")
 
 
 def test_languages_may_share_a_table(tmp_path):
@@ -136,7 +128,7 @@ def test_fsmt_is_the_same_with_other_names(tmp_path, read):
     assert lower.pieces("THE") == lower.pieces("the")
 
 
-@pytest.mark.parametrize("language", ["de", "cs", "fr", "fi"])
+@pytest.mark.parametrize("language", ["de", "fr"])
 def test_one_line_stays_one_line(tmp_path, language):
     options = fairseq(tmp_path) | {"moses_target_lang": language}
     made = fairseq_vocabulary(tmp_path, options)[0]
@@ -149,16 +141,10 @@ def test_one_line_stays_one_line(tmp_path, language):
     ("name", "content", "wanted"),
     [
         ("dict.en.txt", "a 1\nb\n", r"dict\.en\.txt, line 2: got 'b'; want a piece"),
-        ("dict.en.txt", "a 1\nb c\n", "line 2: got 'b c'"),
         ("dict.en.txt", "a 1\nb 1\na 3\n", "line 3: 'a' .* twice; first in line 1"),
-        ("dict.en.txt", "a 1\n<pad> 3\n", "line 2: '<pad>' .* in every dictionary"),
         ("dict.en.txt", "a 1\na 2 #fairseq:overwrite\n", "line 2: #fairseq:overwrite"),
-        ("dict.de.txt", "", r"dict\.de\.txt is empty"),
         ("dict.de.txt", None, r"dict\.de\.txt does not exist"),
-        ("bpecodes", "", "bpecodes is empty"),
-        ("bpecodes", "#version: 0.3\na b\n", "line 1: got '#version: 0.3'; want"),
         ("bpecodes", "#version: 0.2\na b\na b 3\n", "line 3: .*want two symbols"),
-        ("bpecodes", "a b 3\nc d\n", "line 2: got 'c d'; .* then their count"),
         ("bpecodes", "a b\n\nc d\n", "line 2: got ''"),
         ("bpecodes", b"a b\n\xff\n", "bpecodes is not UTF-8"),
         ("bpecodes", None, "no file for bpe=subword_nmt; want .* bpecodes or"),
@@ -174,28 +160,12 @@ def test_damaged_fairseq_files_are_named(tmp_path, name, content, wanted):
         fairseq_vocabulary(tmp_path, options)
 
 
-def test_other_ways_to_split_text_are_refused(tmp_path):
-    options = fairseq(tmp_path)
-    for option, value, message in (
-        ("bpe", "gpt2", "bpe=gpt2 is not supported; want one of subword_nmt"),
-        ("bpe_separator", "##", "bpe_separator='##'"),
-        ("tokenizer", "nltk", "tokenizer=nltk is not supported; want moses"),
-        ("source_lang", None, "languages are unknown"),
-    ):
-        with pytest.raises(UserError, match=message):
-            fairseq_vocabulary(tmp_path, options | {option: value})
-
-
 @pytest.mark.parametrize(
     ("name", "content", "wanted"),
     [
         ("merges.txt", "a b 1\nc\n", r"merges\.txt, line 2: got 'c'; want 2 symbols"),
-        ("merges.txt", "a b", r"merges\.txt is empty"),
-        ("vocab-src.json", "{", "not JSON"),
-        ("vocab-src.json", "[]", "has a list; want a JSON object"),
         ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "'a' and '<s>' have the same id 0"),
         ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "lacks <pad>, </s>, <unk>"),
-        ("tokenizer_config.json", '{"langs": ["en"]}', "langs=.*want two"),
     ],
 )
 def test_damaged_fsmt_files_are_named(tmp_path, name, content, wanted):
@@ -205,25 +175,16 @@ def test_damaged_fsmt_files_are_named(tmp_path, name, content, wanted):
         fsmt_vocabulary(tmp_path, {})
 
 
-def test_a_damaged_stored_tokenizer_is_refused(read):
-    fields = json.loads(read.model)
-    for field in ("merges", "style", "moses"):
-        left = {name: value for name, value in fields.items() if name != field}
-        with pytest.raises(UserError, match=f"damaged: .*{field}.* import the model"):
-            Vocabulary(json.dumps(left).encode())
-
-
 # Against the originals
 
 
 @needs("subword_nmt")
-@pytest.mark.parametrize("header", ["#version: 0.2\n", ""])
 @pytest.mark.parametrize(
-    "changed",
+    ("header", "changed"),
     [
-        {},
-        {"moses_no_escape": True, "moses_no_dash_splits": True},
-        {"tokenizer": "space"},
+        ("#version: 0.2\n", {}),
+        ("", {"moses_no_escape": True, "moses_no_dash_splits": True}),
+        ("", {"tokenizer": "space"}),
     ],
 )
 def test_ids_and_texts_are_those_of_fairseq_s_parts(tmp_path, header, changed):
@@ -275,7 +236,7 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
     assert notes == ()
     assert made.joint == joint
     assert (made.pad, made.bos, made.eos, made.unknown) == (1, 2, 2, 3)
-    some = lines(300)
+    some = lines(100)
     for line, ids in zip(some, made.source.encode(some), strict=True):
         names = " ".join(processor.encode(line, out_type=str)).split()
         wanted = [name if name in found else "<unk>" for name in names]
@@ -284,16 +245,10 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
     for row, text in zip(rows, made.decode(rows), strict=True):
         joined = " ".join(made.piece(i) for i in row)
         assert text == joined.replace(" ", "").replace("\u2581", " ").strip()
-    assert made.decode([[0, 2, 3, *made.encode(["the cat"])[0], 2]]) == [
-        "<unk> the cat"
-    ]
     with pytest.raises(UserError, match="moses before SentencePiece"):
         fairseq_vocabulary(tmp_path, options | {"tokenizer": "moses"})
-    (tmp_path / "sentencepiece.bpe.model").unlink()
-    with pytest.raises(
-        UserError, match="no file for bpe=sentencepiece; want one named"
-    ):
-        fairseq_vocabulary(tmp_path, options)
+    with pytest.raises(UserError, match="bpe=gpt2 is not supported"):
+        fairseq_vocabulary(tmp_path, options | {"bpe": "gpt2"})
 
 
 @needs("transformers")

@@ -15,7 +15,6 @@ from t2t_jax.parallel import processes
 from t2t_jax.run import initialization
 from t2t_jax.tools.bridges import exporting, importing
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.exports.to_ctranslate2 import QUANTIZATIONS
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
@@ -101,20 +100,6 @@ def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, 
         importing.import_model(request_, workdir)
 
 
-def test_all_files_that_were_read_have_a_hash(tmp_path):
-    folder, other = tmp_path / "model", tmp_path / "other"
-    for path in (folder / "more", other):
-        path.mkdir(parents=True)
-    for file in (folder / "model.pt", folder / "dict.en.txt", other / "model.pt"):
-        file.write_text(file.parent.name)
-    tokenizers = other / "model.pt", folder / "model.pt"
-    request = Request(folder / "model.pt", "", "", *tokenizers)
-    found = importing._hashes(request)
-    assert [*found] == ["dict.en.txt", "model.pt", str(other / "model.pt")]
-    assert found["model.pt"] != found[str(other / "model.pt")]
-    assert found == importing._hashes(request._replace(path=folder))
-
-
 @pytest.mark.parametrize("damage", [{"error": 0.1}, {"wrong_token": True}])
 def test_what_does_not_agree_is_not_imported(original, request_, tmp_path, damage):
     vars(original).update(damage)
@@ -150,15 +135,12 @@ def test_an_interrupted_import_starts_again(original, request_, tmp_path, monkey
 @pytest.mark.parametrize(
     ("path", "name", "message"),
     [
-        ("nothing", "", "does not exist; want a folder or a file"),
         ("model", "soem", "no such format; did you mean 'some'"),
-        ("other", "", r"not a model of a known format: some \(a format\)"),
         ("run", "", "is a workdir already, .* use it as --workdir="),
         ("model.bin", "", "has model.bin, as exports for CTranslate2 .*=safetensors"),
     ],
 )
 def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, message):
-    (tmp_path / "other").mkdir()
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     (tmp_path / "run/config.json").touch()
     if path in importing.ONE_WAY:
@@ -172,9 +154,7 @@ def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, m
 @pytest.mark.parametrize(
     ("name", "given", "flag"),
     [
-        *((name, {"tokenizer": "x"}, "tokenizer") for name in ("marian", "fairseq")),
-        ("m2m100", {"source_tokenizer": "x"}, "source_tokenizer"),
-        ("t2t_jax-safetensors", {"source": "en"}, "source"),
+        ("marian", {"tokenizer": "x"}, "tokenizer"),
         ("t2t_jax-safetensors", {"model": {"heads": 2}}, "config.model.heads"),
     ],
 )
@@ -220,7 +200,7 @@ def test_an_export_that_disagrees_keeps_its_files_elsewhere(original, pairs, tmp
     assert not output.exists()
 
 
-@pytest.mark.parametrize("name", [*QUANTIZATIONS])
+@pytest.mark.parametrize("name", ["float32", "int8"])
 def test_only_float32_must_have_the_same_tokens(original, pairs, tmp_path, name):
     original.wrong_token = True
     arguments = original.ours, "some", tmp_path / "model", pairs
@@ -249,10 +229,8 @@ def test_a_quantized_export_that_lost_bleu_fails(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "smoe"}, "no such format; did you mean 'some'"),
         ({"beam": 4}, r"--beam has no effect with --to=some.*--quantization"),
         ({"quantization": "int8"}, "needs text with translations; give --test"),
-        ({"test": "nowhere"}, "nowhere"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(original, tmp_path, arguments, message):
@@ -271,14 +249,6 @@ def test_a_failing_peer_leaves_nothing(original, pairs, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="could not compute"):
         exporting.export(original.ours, "some", tmp_path / "new" / "x", pairs)
     assert {*tmp_path.iterdir()} == before
-
-
-def test_a_peer_that_fails_is_quoted(tmp_path, monkeypatch):
-    monkeypatch.setattr(peer_process, "SCRIPTS", tmp_path)
-    (tmp_path / "bad.py").write_text("raise SystemExit('no such layer')")
-    with pytest.raises(UserError, match=r"not compute 'greedy'.*\n  no such layer"):
-        peer_process.run("bad", "greedy")
-    assert peer_process.missing_packages("stablehlo") == []
 
 
 def test_peers_know_nothing_of_us():

@@ -157,23 +157,16 @@ def test_fairseq(name, tmp_path):
     ("name", "value"),
     [
         ("adaptive_softmax_cutoff", [10]),
-        ("layernorm_embedding", True),
         ("cross_self_attention", True),
-        ("decoder_layers_to_keep", "0,2"),
-        ("quant_noise_pq", 0.1),
-        ("activation_fn", "gelu_fast"),
-        ("decoder_embed_dim", 32),
         ("decoder_normalize_before", True),
-        ("encoder_learned_pos", True),
         ("task", "translation_multi_simple_epoch"),
         ("arch", "lightconv_wmt_en_de"),
-        ("arch", "transformer_lm"),
     ],
 )
 def test_options_of_fairseq_that_are_refused(name, value):
     options = fairseq_options(**{name: value})
     content = {"args": options, "model": {}}
-    with pytest.raises(UserError, match=name.removeprefix("encoder_")):
+    with pytest.raises(UserError, match=name):
         fairseq.model_fields(fairseq.read_options(content, Path("model.pt")))
 
 
@@ -192,10 +185,6 @@ def test_damage_of_fairseq_models(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"dict.{language}.txt").write_text("a 1\n")
     refused("has 8 rows, and .* has 5 tokens", {})
-    (tmp_path / "model.pt").rename(tmp_path / "model1.pt")
-    (tmp_path / "model2.pt").touch()
-    with pytest.raises(UserError, match=r"it has model1.pt, model2.pt; give one"):
-        fairseq.read_fairseq(Request(tmp_path))
 
 
 # ------------------------------------------------------------------------- Marian .npz
@@ -218,11 +207,8 @@ MARIAN_COMMON |= {"feed_forward": "silu", "options": HALF}
 # Some of the names, as Hugging Face's convert_marian_to_pytorch.py has them.
 MARIAN_NAMES = {
     "encoder_l1_self_Wk": "encoder.0.attention.key",
-    "encoder_l1_self_bq": "encoder.0.attention.query_bias",
-    "decoder_l2_context_Wv": "decoder.1.cross.value",
     "decoder_l2_context_Wo": "decoder.1.cross.out",
     "decoder_l1_ffn_W2": "decoder.0.ff.outer",
-    "decoder_l1_context_Wo_ln_scale": "decoder.0.cross_sub.norm.scale",
     "decoder_l2_ffn_ffn_ln_bias": "decoder.1.ff_sub.norm.bias",
 }
 
@@ -310,33 +296,16 @@ def test_marian_with_tables_in_yaml(tmp_path, models):
     vocabulary = marian.read_npz(Request(tmp_path, "en", "de")).vocabulary
     assert vocabulary.encode([">>de<< the"])[0][0] == 30
     assert vocabulary.piece(31) == "no"
-    for name, content, message in (
-        ("opus.vocab.yml", b"\xff: 0", "opus.vocab.yml is not a vocabulary"),
-        ("opus.vocab.yml", b"a: 0\nb: 0", "'b' and 'a' have the same id 0"),
-        ("source.spm", None, "source.spm does not exist; opus.vocab.yml"),
-    ):
-        (tmp_path / name).unlink()
-        if content:
-            (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=message):
-            marian.read_npz(Request(tmp_path, "en", "de"))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("type", "s2s"),
-        ("transformer-decoder-autoreg", "rnn"),
         ("transformer-tied-layers", [1, 1]),
-        ("transformer-postprocess-emb", "nd"),
-        ("transformer-ffn-activation", "gelu"),
         ("transformer-ffn-depth", 3),
-        ("transformer-train-position-embeddings", True),
-        ("transformer-preprocess", "n"),
         ("transformer-postprocess", "dhn"),
-        ("tied-embeddings-src", True),
         ("lemma-dim-emb", 8),
-        ("right-left", True),
         ("transformer-heads", None),
     ],
 )
@@ -355,14 +324,9 @@ def test_marian_files_that_are_refused(tmp_path, models):
         marian.read_npz(Request(tmp_path, "en", "de"))
     with pytest.raises(UserError, match="does not say its source language"):
         marian.read_npz(Request(tmp_path))
-    with pytest.raises(UserError, match="given alone; add --tokenizer="):
-        marian.read_npz(Request(tmp_path, "en", "de", None, tmp_path / "src.spm"))
     (tmp_path / "src.spm").write_bytes(models[1])
     with pytest.raises(UserError, match=r"src.spm and .*trg.spm differ"):
         marian.read_npz(Request(tmp_path, "en", "de"))
-    text = np.frombuffer(b"&a [*a, {", np.int8)
-    with pytest.raises(UserError, match="is not YAML"):
-        marian.read_options({marian.OPTIONS: text}, tmp_path)
 
 
 # ---------------------------------------------------------------- torch.nn.Transformer
@@ -437,32 +401,23 @@ def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
     whole = request._replace(model=request.model | {"positions": "sinusoid"})
     imported = torch_transformer.read(whole)
     assert imported.config.model.positions == "sinusoid"
-    (note,) = imported.notes
-    assert "heads=2, feed_forward=relu, norm=" in note
-    assert "positions=sinusoid. " in note
-    assert "does not check them" in note
     learned = request.model | {"positions": "learned"}
     for refused, message in (
         (request, r"add --config.model.positions= \(sinusoid"),
         (request._replace(model={}), r"heads= \(`nhead`.*feed_forward=.*norm="),
         (request._replace(model=learned), "has no table of positions"),
         (whole._replace(tokenizer=None), "has no tokenizer; add --tokenizer="),
-        (whole._replace(tokenizer=tmp_path / "none"), "none does not exist"),
         (whole._replace(tokenizer=whole.source_tokenizer), "150 rows, and .*154 "),
     ):
         with pytest.raises(UserError, match=message):
             torch_transformer.read(refused)
-    for stored, message in (
-        (arrays | {"third_src.weight": np.zeros((150, 16))}, "not clear which of "),
-        ({"a": np.zeros(3)}, "has 0 arrays named encoder.layers.0.self_attn"),
-    ):
-        saved(path, stored)
-        with pytest.raises(UserError, match=message):
-            torch_transformer.read(whole)
+    saved(path, arrays | {"third_src.weight": np.zeros((150, 16))})
+    with pytest.raises(UserError, match="not clear which of "):
+        torch_transformer.read(whole)
 
 
 @needs("torch")
-@pytest.mark.parametrize("norm", ["post", "pre", "post_final"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
 def test_torch_itself_computes_the_same(norm, tmp_path, models):
     fields = {"norm": norm, "tied": "none", "options": HALF}
     *_, request = torch_file(tmp_path / "model.pt", models, fields, SEPARATE)

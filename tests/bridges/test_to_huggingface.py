@@ -21,7 +21,6 @@ from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.exports.to_huggingface import readme
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
-from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.vocabularies import written
 from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
@@ -93,14 +92,6 @@ def test_an_import_of_an_export_is_the_model(name, tmp_path):
         np.testing.assert_array_equal(flat[key], value, key)
     for field in ("norm", "tied", "feed_forward", "embedding_scale", "positions"):
         assert getattr(found.config.model, field) == getattr(config, field)
-    write(found, tmp_path / "second")
-    first, second = (
-        read_tensors(tmp_path / folder / "model.safetensors")
-        for folder in ("first", "second")
-    )
-    for stored in first:
-        if "embed_positions" not in stored:  # as many as the longest translation
-            np.testing.assert_array_equal(first[stored], second[stored])
 
 
 @pytest.mark.parametrize(
@@ -108,20 +99,14 @@ def test_an_import_of_an_export_is_the_model(name, tmp_path):
     [
         ("kind", "lstm"),
         ("norm", "post_final"),
-        ("norm_kind", "rms"),
-        ("residual", False),
         ("attention", "unscaled"),
         ("positions", "rotary"),
-        ("feed_forward", "swiglu"),
         ("head_width", 4),
-        ("value_width", 4),
-        ("tied", "none"),
     ],
 )
 def test_other_models_are_refused_by_field(field, value, tmp_path):
-    more = {"norm": "pre"} if field == "tied" else {}
     with pytest.raises(UserError, match=rf"config\.model\.{field}=.*--to=ctranslate2"):
-        write(translator(**more, **{field: value}), tmp_path / "out")
+        write(translator(**{field: value}), tmp_path / "out")
     assert not any((tmp_path / "out").iterdir())
 
 
@@ -130,18 +115,13 @@ def test_vocabularies_with_other_special_ids_are_refused(tmp_path):
         write(translator(True), tmp_path / "out")
 
 
-def card_of(ours, scores, **config):
-    """The header and the text of the card of a model with other fields."""
-    ((section, fields),) = config.items()
-    made = changed(ours.config, section, **fields)
-    ours = Translator(made, ours.vocabulary, ours.model, ours.parameters, [7])
-    card = readme(ours, {"max_length": 99, "length_penalty": 0.48}, scores)
-    _, header, text = card.split("---\n", 2)
-    return yaml.safe_load(header), text
-
-
 def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path):
     ours = translator()
+    ours = Translator(
+        # Without quotes, YAML reads Norwegian as false.
+        changed(ours.config, "data", target="no"),
+        *(ours.vocabulary, ours.model, ours.parameters, [7]),
+    )
     mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
     shared = {"bleu": 12.5, "signature": "nrefs:1|eff:no"}
     folder = tmp_path / "scores"
@@ -149,30 +129,18 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     for name, beam, more in (
         ("news", 1, mine),
         ("news.1", 5, mine),  # an earlier search
-        ("elder", 7, {}),  # of a version that did not store it
         ("older", 7, {"parameters_sha256": "0"}),
     ):
         search = {"decode": ours.decode_options() | {"beam": beam}}
         (folder / f"{name}.json").write_bytes(checked_json(shared | search | more))
-    (folder / "damaged.json").write_text("{")
-    # Without quotes, YAML reads Norwegian as false.
     scores = stored_scores(Workdir(tmp_path))
-    header, text = card_of(ours, scores, data={"target": "no"})
-    assert header["language"] == ["en", "no"]
+    card = readme(ours, {"max_length": 99, "length_penalty": 0.48}, scores)
+    _, header, text = card.split("---\n", 2)
+    assert yaml.safe_load(header)["language"] == ["en", "no"]
     for beam in (1, 5):
         search = f"beam {beam}, length penalty 'gnmt' with alpha 0.6"
         assert f"| news | BLEU | 12.50 | {search} | `nrefs:1\\|eff:no` |" in text
     assert "beam 7" not in text
-    assert "damaged" not in text
-    assert "at most 99 tokens" in text
-    assert mine["parameters_sha256"] in text
-    parsed = {"wsj": mine | {"f1": 91.234, "decode": ours.decode_options()}}
-    header, text = card_of(ours, parsed, task={"kind": "parsing"})
-    assert header["pipeline_tag"] == "text2text-generation"
-    assert "language" not in header
-    assert text.strip().startswith("# parsing\n")
-    assert "translation" not in text
-    assert "| wsj | f1 | 91.23 | beam 3," in text
 
 
 @pytest.mark.parametrize("separate", [False, True])

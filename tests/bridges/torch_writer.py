@@ -75,14 +75,12 @@ def pickled(content, views=False):
     return file.getvalue()
 
 
-def zipped(path, content, storages, method=zipfile.ZIP_STORED, **members):
+def zipped(path, content, storages, method=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("archive/data.pkl", pickled(content))
         archive.writestr("archive/version", "3\n")
         for storage in storages:
             archive.writestr(f"archive/data/{storage.key}", storage.array.tobytes())
-        for name, data in members.items():
-            archive.writestr(f"archive/{name}", data)
     return path
 
 
