@@ -5,9 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax.costs import flops
-from t2t_jax.io.errors import UserError
 from t2t_jax.tools.experiment import layer_cost
-from t2t_jax.tools.experiment.fits import power_law
 from t2t_jax.tools.experiment.measures import MEASURES
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -35,12 +33,6 @@ def test_flops_are_those_of_the_formula(layer, options, expected):
     assert traced(flops.count, layer, 256, 128, options) == expected(256, 128)
 
 
-def test_the_exponent_of_attention_approaches_2():
-    lengths = [2**i for i in range(10, 13)]
-    law = power_law(lengths, [traced(flops.count, "attention", n, 64) for n in lengths])
-    assert 1.9 < law.exponent < 2
-
-
 def test_recurrence_alone_has_sequential_operations():
     found = {
         layer: traced(layer_cost.sequential_operations, layer, 24, 64)
@@ -50,28 +42,10 @@ def test_recurrence_alone_has_sequential_operations():
     assert set(found.values()) == {1}
 
 
-def test_loops_count_as_they_wait_for_each_other():
-    def loop(x, length):
-        return jax.lax.scan(lambda x, _: (x * 2, None), x, length=length)[0]
-
-    def nested(x):
-        return jax.lax.scan(lambda x, _: (loop(x, 3), None), x, length=5)[0]
-
-    count = layer_cost.sequential_operations
-    assert count(lambda x: loop(loop(x, 3), 4), 1.0) == 7
-    assert count(lambda x: loop(x, 3) + loop(x, 4), 1.0) == 4
-    assert count(nested, 1.0) == 15
-    assert count(lambda x: jax.lax.while_loop(lambda x: x < 9, nested, x), 1.0) == (
-        float("inf")
-    )
-
-
 @pytest.mark.parametrize(
     ("layer", "options", "length", "expected"),
     [
-        ("attention", {}, 9, 1),
         ("restricted", {"neighbourhood": 4}, 9, 4),  # 2 tokens to a side
-        ("recurrence", {}, 9, 9),
         ("convolution", {"conv_kernel": 3}, 9, 8),  # 1 token to a side
         # Dilations 1, 2, 4 and 8: 1, 3, 7 and 15 tokens to a side.
         ("dilated_convolution", {"bytenet_kernel": 3}, 9, 4),
@@ -81,13 +55,6 @@ def test_paths_between_the_ends(layer, options, length, expected):
     found = layer_cost.path_lengths(None, layer, [length], 16, options)
     assert found["paths"] == [expected]
     assert found["longest"] == expected
-
-
-def test_layers_that_do_not_connect_the_ends_are_refused():
-    with pytest.raises(UserError, match="no stack of layer='convolution'"):
-        layer_cost.path_lengths(None, "convolution", [4], 16, {"conv_kernel": 1})
-    with pytest.raises(UserError, match="layer='atention'.*attention"):
-        layer_cost.path_lengths(None, "atention", [4])
 
 
 def test_one_layer_is_measured():

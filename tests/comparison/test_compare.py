@@ -16,17 +16,16 @@ from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import chrf_statistics
 from t2t_jax.text.word_alignment import TranslationTable
 from t2t_jax.tools.compare import aspects
-from t2t_jax.tools.compare.aspects import ASPECTS, Aspect, LineBuckets, WordBuckets
+from t2t_jax.tools.compare.aspects import ASPECTS
 from t2t_jax.tools.compare.compare import (
     System,
     compare,
-    histogram,
     marks,
     parts,
     word_changes,
 )
 from t2t_jax.tools.compare.scores import compare_totals, total_measures
-from t2t_jax.tools.compare.signs import SIGNS, compare_signs
+from t2t_jax.tools.compare.signs import SIGNS
 from t2t_jax.tools.compare.summary import summary
 from t2t_jax.tools.compare.texts import Texts, bleu_words, count_training
 from tests.comparison.made_up_systems import Pairs, made_up
@@ -50,10 +49,6 @@ def compared(example):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "SAMPLES", 100)
         return compare(*example)
-
-
-def outputs_of(systems):
-    return [bleu_words(system.lines, "de") for system in systems]
 
 
 # ------------------------------------------------------------------------------ totals
@@ -159,23 +154,6 @@ def test_exchanged_systems_have_opposite_differences(example, compared):
     assert back["histograms"][0]["counts"] == counts[::-1]
 
 
-def test_the_order_of_lines_changes_no_total(example, compared):
-    texts, systems = example
-    order = np.random.default_rng(0).permutation(len(texts.sources))
-    sides = [[side[n] for n in order] for side in (texts.sources, texts.references)]
-    moved = Texts(texts.name, texts.source, texts.target, *sides, texts.training)
-    found = compare(
-        moved, [s._replace(lines=[s.lines[n] for n in order]) for s in systems]
-    )
-    assert differences_of(found, 1) == pytest.approx(differences_of(compared, 1))
-    for name, sign in compared["signs"].items():
-        assert found["signs"][name]["systems"] == sign["systems"]
-    for one, other in zip(compared["changes"], found["changes"], strict=True):
-        for side in ("right", "wrong"):
-            counts = [[(w["word"], w["count"]) for w in c[side]] for c in (one, other)]
-            assert counts[0] == counts[1]
-
-
 # ----------------------------------------------------------------------------- buckets
 
 
@@ -189,46 +167,31 @@ def matched(words, other):
     return found
 
 
-KEPT = {
-    "frequency": lambda words, n: True,
-    "numbers": lambda words, n: any(c in "0123456789" for c in words[n]),
-    "names": lambda words, n: (
-        words[n][0].isupper() and n and words[n - 1] not in [*".!?"]
-    ),
-    "copied": lambda words, n: any(c.isalnum() for c in words[n]),
-}
-
-
-def twin(name, texts, outputs):
-    """The counts of words, {bucket: [in references, got, output, right]}."""
-    trained = texts.training.target_count
+def copied(texts, outputs):
+    """The counts of words that a twin finds, {bucket: [in references, got, ...]}."""
     found = defaultdict(lambda: [0, 0, 0, 0])
     sides = texts.source_words, texts.reference_words, outputs
     for source, reference, output in zip(*sides, strict=True):
         for words, other, first in ((reference, output, 0), (output, reference, 2)):
             held = defaultdict(list)
-            for place, word in enumerate(words):
+            for word in words:
                 here = "in the source" if word in source else "not in the source"
-                if not KEPT[name](words, place):
-                    continue
-                if name == "frequency":
-                    lows = {2: "2–4", 5: "5–9", 10: "10–99", 100: "100–999"}
-                    below = [name for low, name in lows.items() if low <= trained[word]]
-                    here = f"{below[-1] if below else trained[word]} times"
-                held[here].append(word)
+                if any(c.isalnum() for c in word):
+                    held[here].append(word)
             for bucket, of_bucket in held.items():
                 found[bucket][first] += len(of_bucket)
                 found[bucket][first + 1] += len(matched(of_bucket, other))
     return dict(found)
 
 
-@pytest.mark.parametrize("name", ["frequency", "numbers", "names", "copied"])
-def test_words_in_buckets_are_counted_as_by_a_twin(example, compared, name):
+def test_words_in_buckets_are_counted_as_by_a_twin(example, compared):
     texts, systems = example
-    division = ASPECTS[name].divide(texts)
-    shown = {bucket["name"]: bucket for bucket in compared["aspects"][name]["buckets"]}
-    for s, words in enumerate(outputs_of(systems)):
-        wanted = twin(name, texts, words)
+    division = ASPECTS["copied"].divide(texts)
+    rows = compared["aspects"]["copied"]["buckets"]
+    shown = {bucket["name"]: bucket for bucket in rows}
+    for s, system in enumerate(systems):
+        words = bleu_words(system.lines, "de")
+        wanted = copied(texts, words)
         assert len(wanted) > 1
         counted = aspects.count_words(division, texts, words).sum(0)
         for bucket, counts in zip(division.names, counted, strict=True):
@@ -259,40 +222,15 @@ def test_lines_by_length_are_scored_as_sets_of_their_own(example, compared):
             assert row["systems"][s]["chrf"] == pytest.approx(wanted)
 
 
-def test_a_new_aspect_is_a_function_and_a_line(example, monkeypatch):
-    texts, systems = example
-
-    def by_parity(texts):
-        return LineBuckets(("even", "odd"), np.arange(len(texts.sources)) % 2)
-
-    def vowels(texts):
-        return WordBuckets(("a",), lambda words, n: [-("a" not in w) for w in words])
-
-    monkeypatch.setitem(ASPECTS, "parity", Aspect("Parity", "Of the line.", by_parity))
-    monkeypatch.setitem(ASPECTS, "vowels", Aspect("Vowels", "With an a.", vowels))
-    found = compare(texts, systems)
-    rows = found["aspects"]["parity"]["buckets"]
-    assert [row["count"] for row in rows] == [20, 20]
-    assert any("Parity" in line for line in summary(found))
-    (row,) = found["aspects"]["vowels"]["buckets"]
-    everything = [w for words in texts.reference_words for w in words]
-    assert row["count"] == sum("a" in word for word in everything)
-
-
 def test_the_aspect_of_the_documentation_is_one(example):
     (block,) = [b for b in PYTHON if b.page == "docs/compare.md"]
     with mock.patch.dict(ASPECTS):
         exec(compile(block.code, str(block), "exec"), {})
-        aspect = ASPECTS["endings"]
-        division = aspect.divide(example[0])
+        division = ASPECTS["endings"].divide(example[0])
+        found = compare(*example)
     assert division.label(["Achtung", "Hund"], 0) == [0, -1]
-
-
-def test_capitals_count_within_sentences():
-    line = '" Der Hund bellt . Die Katze sieht Émile : Ja , Ōta'
-    words = line.split()
-    marked = np.array(words)[aspects.capitalised(words)]
-    assert [*marked] == ["Hund", "Katze", "Émile", "Ōta"]
+    assert found["aspects"]["endings"]["buckets"][0]["name"] == "-ung"
+    assert any("Endings" in line for line in summary(found))
 
 
 def test_without_training_text_the_reason_is_said():
@@ -361,18 +299,13 @@ def counts_of(name, source, reference, output, training=None):
     ("name", "output", "found"),
     [
         ("empty", "", 1),
-        ("empty", "Ein", 0),
-        ("short", "Ein Hund", 0),
         ("short", "Ein", 1),
-        ("long", "Ein Hund und noch ein kleiner Hund .", 0),
         ("long", "Ein Hund und noch ein ganz kleiner Hund .", 1),
         ("loops", "Ein Ein Hund bellt", 0),
         ("loops", "Ein Ein Ein Hund", 1),
-        ("loops", "Ein Hund ein Hund", 0),
         ("loops", "Ein Hund Ein Hund", 1),
         ("loops", "Hund . . . !", 0),
         ("untranslated", "Ein dog barks", 2),
-        ("untranslated", "Ein Hund", 0),
     ],
 )
 def test_signs_of_a_line(name, output, found):
@@ -400,14 +333,6 @@ def test_words_without_support_are_found_in_both_directions():
     assert counts_of("unsupported", *sides, "eins one neu", training) == (0, 1)
 
 
-def test_a_line_shows_a_sign_if_its_reference_does_not():
-    texts = Texts("one", "en", "de", ["a b", "a b"], ["c c c", "c d"])
-    found, shown = compare_signs(texts, [[["c", "c", "c"]] * 2])
-    assert found["loops"]["reference"]["found"] == 1
-    assert found["loops"]["systems"][0] == {"found": 2, "total": 2, "share": 1.0}
-    assert [*shown[[*SIGNS].index("loops"), 0]] == [False, True]
-
-
 def test_the_lexicon_is_model_1():
     pairs = [("a b", "x y"), ("a", "x"), ("b c", "y z z"), ("c", "z"), ("a a", "x")]
     pairs = [(s.split(), t.split()) for s, t in pairs]
@@ -430,9 +355,6 @@ def test_the_lexicon_is_model_1():
     wanted = [max(table[s, t] for s in "ac") for t in "xyz"]
     assert [*found[:3]] == pytest.approx(wanted)
     assert math.isnan(found[3])
-    assert not lexicon.support([], ["x"]).any()
-    assert math.isnan(TranslationTable(pairs, least=3).support(["b"], ["y"])[0])
-    assert math.isnan(TranslationTable([]).support(["b"], ["y"])[0])
 
 
 # ----------------------------------------------------------- what is written of it
@@ -442,43 +364,7 @@ def test_a_comparison_is_json_and_its_summary_names_what_differs(compared):
     assert json.loads(json.dumps(compared, allow_nan=False))["lines"] == 40
     text = "\n".join(summary(compared))
     for total in compared["totals"]:
-        for of_system in total["systems"]:
-            assert f"{of_system['score']:.2f} ± " in text
         for each in total["differences"]:
             assert f"{each['difference']:+.2f}" in text
-    assert "system 2 against system 0" in text
     best = max(compared["sentences"], key=lambda s: s["chrf"][1] - s["chrf"][0])
     assert f"best: {best['source']}" in text
-
-
-def test_histograms_hold_each_line_once():
-    found = histogram(np.array([0.0, 0.0, -1.0, 1.0, 55.5, -100.0, 100.0, 100.0]))
-    assert sum(found["counts"]) + found["equal"] == 8
-    assert (found["better"], found["worse"], found["equal"]) == (4, 2, 2)
-    counts = found["counts"]
-    assert (counts[0], counts[len(counts) // 2], counts[-1]) == (1, 2, 2)
-
-
-def test_lines_too_short_for_an_order_are_scored_as_by_sacrebleu():
-    short, long = ["Ja", "", "Hund", "x y"], ["Ja, der Hund", "nie", "H", ""]
-    for answers, references in ((short, long), (long, short), (short, short)):
-        pairs = [("", reference) for reference in references]
-        for name, theirs in (
-            ("bleu", sacrebleu.corpus_bleu),
-            ("chrf", sacrebleu.corpus_chrf),
-            ("ter", sacrebleu.corpus_ter),
-        ):
-            measure = total_measures("de")[name]
-            statistics = measure.statistics(answers, pairs)
-            for n in (1, 2, 3, 4):
-                wanted = theirs(answers[:n], [references[:n]]).score
-                found = measures.measured(measure, statistics[:n])
-                assert found == pytest.approx(wanted, abs=1e-9), (name, answers[:n])
-
-
-def test_wrong_numbers_of_lines_and_systems_are_refused(example):
-    texts, systems = example
-    with pytest.raises(ValueError, match="want two"):
-        compare(texts, systems[:1])
-    with pytest.raises(ValueError, match="short has 1 lines; want 40"):
-        compare(texts, [systems[0], System("short", ["x"])])

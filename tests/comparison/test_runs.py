@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax import UserError
 from t2t_jax.data.feeding import Position
 from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.run.rerun import batch_of_step
@@ -126,15 +125,3 @@ def test_what_cannot_be_compared_says_why(trained, copy, monkeypatch, tmp_path):
     }.items():
         assert found[name].differs is None
         assert why in found[name].lines[0]
-
-
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_two_workdirs_are_wanted(count):
-    with pytest.raises(UserError, match=f"two workdirs, and {count} are given"):
-        compare_runs(["DIR"] * count)
-
-
-def test_a_table_has_the_first_and_the_last_step():
-    shown = runs.thinned([*range(1, 101)])
-    assert (len(shown), shown[0], shown[-1]) == (12, 1, 100)
-    assert runs.thinned([1, 2, 5]) == [1, 2, 5]

@@ -6,7 +6,6 @@ import sys
 import types
 from unittest import mock
 
-import numpy as np
 import pytest
 
 from t2t_jax.commands.flags import SEARCH
@@ -77,11 +76,9 @@ def test_systems_that_cannot_be_read_are_refused(tmp_path):
     (tmp_path / "file").write_text("x\n")
     for written, message in (
         ([], "0 systems given; want two"),
-        ([f"{tmp_path}"], "1 system given"),
         ([f"{tmp_path}", "nothing"], "nothing is neither a folder nor a file"),
         ([f"{tmp_path}", "x="], "names no system"),
         ([f"a={tmp_path}", f"a={tmp_path}/file"], "two systems are called 'a'"),
-        ([f"{tmp_path}", f"{tmp_path}/file@best"], "neither a folder nor a file"),
     ):
         with pytest.raises(UserError, match=message):
             parse_systems(written)
@@ -104,13 +101,8 @@ def test_files_are_compared_in_a_direction(run, text, files):
     assert "no training text is given; want --train=PREFIX" in printed
     for flags, message in (
         ({}, "want --direction=en-de"),
-        ({"direction": "en"}, "want --direction=en-de"),
-        ({"direction": "en-de", "test": " "}, "names no test set"),
         ({"direction": "en-de", "test": None}, "want --test=PREFIX"),
         ({"direction": "en-de", "test": f"{text}/dev"}, "has 10 lines, but .* has 20"),
-        ({"direction": "en-de", "test": f"{text}/test,{text}/dev"}, "1 files for 2"),
-        ({"direction": "en-de", "html": "page.txt"}, "ends in .html"),
-        ({"direction": "en-de", "comet": "nowhere.ckpt"}, "does not exist"),
     ):
         with pytest.raises(UserError, match=message):
             run(*systems, **flags)
@@ -148,38 +140,25 @@ def test_workdirs_reuse_what_is_scored_and_store_what_is_not(
 
 
 def test_comet_scores_with_a_local_model_where_it_is_installed(tmp_path, monkeypatch):
-    model = tmp_path / "model.ckpt"
-    model.touch()
+    (tmp_path / "model.ckpt").touch()
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(UserError, match="not installed: pip install unbabel-comet"):
         Comet(str(tmp_path))
 
     def predict(rows, batch_size):
-        lengths = [len(r["mt"]) / (1 + len(r["src"] + r["ref"])) for r in rows]
-        return types.SimpleNamespace(scores=lengths)
+        return types.SimpleNamespace(scores=[len(r["mt"] + r["src"]) for r in rows])
 
-    loaded = []
-    module = types.ModuleType("comet")
-    module.load_from_checkpoint = lambda file: (
-        loaded.append(file) or types.SimpleNamespace(predict=predict)
-    )
+    comet = types.SimpleNamespace(predict=predict)
+    module = types.SimpleNamespace(load_from_checkpoint=lambda file: comet)
     monkeypatch.setitem(sys.modules, "comet", module)
-    comet = Comet(str(tmp_path))
-    assert loaded == [str(model)]
     texts, systems = made_up(lines=6)
-    (total,) = [t for t in compare(texts, systems, comet)["totals"] if t["digits"] == 4]
-    rows = [
-        {"src": source, "mt": line, "ref": reference}
-        for source, line, reference in zip(
-            texts.sources, systems[1].lines, texts.references, strict=True
-        )
-    ]
-    wanted = np.mean(predict(rows, 1).scores)
-    assert total["title"] == "COMET"
-    assert total["systems"][1]["score"] == pytest.approx(wanted)
-    (tmp_path / "other.ckpt").touch()
-    with pytest.raises(UserError, match="has 2 files"):
-        Comet(str(tmp_path))
+    (total,) = (
+        total
+        for total in compare(texts, systems, Comet(str(tmp_path)))["totals"]
+        if total["title"] == "COMET"
+    )
+    lengths = map(len, systems[1].lines + texts.sources)
+    assert total["systems"][1]["score"] == pytest.approx(sum(lengths) / 6)
 
 
 # -------------------------------------------------------------------------------- page

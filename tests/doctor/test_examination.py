@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks import doctor
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.examination import Examination, Options, find_stretches
 from t2t_jax.tools.doctor.findings import findings, page, report, shown
@@ -142,14 +143,6 @@ def test_findings_are_json_and_are_shown(examination):
     (example,) = rules["swapped"]["examples"]
     assert (example["corpus"], example["line"]) == ("one", 11)
     assert [line for line, *_ in example["lines"]] == [9, 10, 11, 12, 13]
-    # Neighbours are of the same corpus.
-    first = [e for e in rules["duplicate"]["examples"] if e["line"] == 51]
-    assert first
-    assert all(e["corpus"] == "two" for e in first)
-    assert "cross_entropy" not in rules
-    assert sum(h["name"] == "ratio" for h in content["histograms"]) == 1
-    for histogram in content["histograms"][:2]:
-        assert sum(histogram["counts"]) == len(examination)
     told = "\n".join(report(content, 1))
     assert "swapped: one, line 11" in told
     assert "<U+0002>" in told
@@ -177,3 +170,18 @@ def test_a_text_of_one_pair_is_examined():
 def test_text_cannot_steer_a_terminal():
     assert shown("a\x1b[31m\u202eb") == "a<U+001B>[31m<U+202E>b"
     assert shown("schön 👍") == "schön 👍"
+
+
+def test_each_damage_changes_its_share_and_nothing_else(text):
+    dev = text[700:760]
+    pairs, done = doctor.damage(doctor.Text(text, dev, random.Random(0)), 0.02)
+    changed = {p for p, pair in enumerate(pairs) if pair != text[p]}
+    places = [p for of in done.values() for p in of]
+    assert len(places) == len({*places})
+    assert changed <= {*places}
+    assert len(changed) >= 0.98 * len(places)  # neighbours may be equal
+    for name, (_, rules) in doctor.DAMAGES.items():
+        assert rules <= {*RULES}
+        if name != "number changed":  # this text has no digits
+            assert len(done[name]) == 16, name
+    assert pairs[done["swapped sides"][0]] == text[done["swapped sides"][0]][::-1]

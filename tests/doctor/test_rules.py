@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.characters import class_name
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import relatedness
-from t2t_jax.tools.doctor.checks import missing_numbers
 from t2t_jax.tools.doctor.rules import RULES, dropping, with_limits
 
 GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fahren.")
@@ -124,39 +122,6 @@ def test_related_pairs_have_higher_odds_than_crossed_ones(text, known):
     wrong = known.relatedness.log_odds_p(View(crossed))
     assert np.mean(odds > 0) > 0.95
     assert np.mean(wrong < 0) > 0.85
-
-
-def test_classes_of_characters():
-    classes = {
-        "Latin": "aß",
-        "Cyrillic": "ж",
-        "Greek": "β",
-        "any language": "µ",
-        "digit": "7",
-        "symbol": "½€",
-        "Han and kana": "か",
-        "replacement": "\ufffd",
-        "control": "\x85",
-        "invisible": "\u200b",
-        "mark": "\u200d",
-        "private": "\ue000\u0378",
-        "punctuation": "»",
-        "space": "\t\xa0",
-    }
-    for name, characters in classes.items():
-        assert {class_name(character) for character in characters} == {name}
-        count_p = View([(characters, "")]).source.count_p(name)
-        assert count_p.tolist() == [len(characters)]
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "only"),
-    [("5", "", ""), ("13", "", "13"), ("5", "6", "5 6")]
-    + [("100 000", "100000", ""), ("7 99", "99", "")],
-)
-def test_missing_numbers(source, target, only):
-    found = missing_numbers(source.split(), target.split(), small=12)
-    assert found == only.split()
 
 
 def test_limits_and_drops_are_changed_by_name():
