@@ -259,7 +259,7 @@ damaged_added_tokens t2t_jax/tools/bridges/vocabularies/huggingface.py 44d292d
 a_silenced_token_hides_differences t2t_jax/tools/bridges/checks/agreement.py c28896e
   - ~(silent[0] & silent[1])
   + ~(silent[0] | silent[1])
-    bridges/test_agreement.py test_silenced_tokens_hide_no_difference
+    bridges/test_import_export.py test_silenced_tokens_hide_no_difference
 an_error_that_is_nan_is_held t2t_jax/tools/verify/check.py 4db2b35
   - float(np.max([*errors], initial=0.0))
   + float(max([0.0, *errors]))

@@ -1,4 +1,4 @@
-"""Scaling laws: constants, frontier and prediction, from made-up runs."""
+"""Power laws, and scaling laws of made-up runs: constants, frontier, prediction."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.experiment import scaling
+from t2t_jax.tools.experiment import fits, scaling
 from t2t_jax.tools.experiment.results import Context
 from t2t_jax.tools.experiment.scaling import Law, Runs, predict_loss
 
@@ -29,6 +29,8 @@ def test_exact_losses_give_the_constants_back():
     found = scaling.fit(made_up(), resamples=1)
     np.testing.assert_allclose(found.law, LAW, rtol=1e-4)
     assert not found.at_bound
+    with pytest.raises(UserError, match="8 runs with 4 .* and 2 of tokens; want at"):
+        scaling.fit(made_up(data=DATA[:2]))
 
 
 def test_intervals_hold_the_constants_and_a_new_run(noisy):
@@ -60,18 +62,6 @@ def test_the_optimum_is_the_best_split_of_the_compute():
     more_n, more_d = LAW.optimum(1e14, 3.0)
     assert np.log(more_n / n) / np.log(100) == pytest.approx(0.6 / 1.1)
     assert np.log(more_d / d) / np.log(100) == pytest.approx(0.5 / 1.1)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "data", "problem"),
-    [
-        (SIZES[:2], DATA, "6 runs with 2 numbers of parameters and 3 of tokens"),
-        (SIZES, DATA[:2], "8 runs with 4 numbers of parameters and 2 of tokens"),
-    ],
-)
-def test_too_few_runs_are_refused(sizes, data, problem):
-    with pytest.raises(UserError, match=f"{problem}; want at least 8 runs"):
-        scaling.fit(made_up(sizes=sizes, data=data))
 
 
 def grid_on_disk(folder, runs):
@@ -106,3 +96,51 @@ def test_the_prediction_is_made_of_the_grid_alone(tmp_path, monkeypatch):
     (tmp_path / "run3" / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match=r"run3 has no dev\.loss"):
         predict_loss(context, parameters=10**6, steps=100)
+
+
+# -------------------------------------------------------------------------- power laws
+
+
+def test_exact_exponents_are_found():
+    x = [1, 2, 5, 10]
+    law = fits.power_law(x, [3 * v**2 for v in x])
+    np.testing.assert_allclose(law, (3, 2, 2, 2), rtol=1e-9)
+
+
+def test_each_factor_has_its_exponent():
+    n, d = np.array([1, 2, 4, 8, 4, 4]), np.array([3, 3, 3, 3, 9, 27])
+    laws = fits.power_laws({"n": n, "d": d}, 5 * n**2.0 * d**0.5)
+    np.testing.assert_allclose(laws["n"], (5, 2, 2, 2), rtol=1e-9)
+    np.testing.assert_allclose(laws["d"], (5, 0.5, 0.5, 0.5), rtol=1e-9)
+
+
+def test_intervals_cover_the_exponent_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    x = np.array([1.0, 2, 4, 8])  # of 4 points: 2 degrees of freedom, where t matters
+    draws = 1000
+    covered = 0
+    for _ in range(draws):
+        law = fits.power_law(x, x**1.5 * np.exp(0.1 * rng.normal(size=len(x))))
+        covered += law.low <= 1.5 <= law.high
+    assert abs(covered / draws - 0.95) < 3 * (0.95 * 0.05 / draws) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([1, 2], [1, 2], "2 points; want 3"),
+        ([1, 2, 3], [1, 0, 2], "y has a value that is not positive"),
+        ([2, 2, 2], [1, 1, 2], "do not determine"),
+    ],
+)
+def test_points_that_give_no_law_are_refused(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        fits.power_law(x, y)
+
+
+def test_curves_cross_where_the_first_exceeds_the_second():
+    x = [1, 2, 8, 16]
+    constant, square = [10] * 4, [v**2 for v in x]
+    assert fits.crossing(x, square, constant) == pytest.approx(10**0.5)
+    assert fits.crossing(x, constant, square) is None  # above before, not after
+    assert fits.crossing(x, constant, [20] * 4) is None

@@ -1,7 +1,6 @@
 """Exports for ONNX, StableHLO and our own format compute what ours computes."""
 
 import copy
-import dataclasses
 import importlib.util
 import json
 import re
@@ -12,12 +11,7 @@ import jax.export
 import numpy as np
 import pytest
 
-from t2t_jax.config import TaskConfig
-from t2t_jax.data.tokenizers.table import pack
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports import to_onnx, to_safetensors, to_stablehlo
@@ -25,7 +19,7 @@ from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.importing import chosen_format
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from tests.bridges.exported import needs, run_peer, translator
-from tests.decoding.small_translator import CONFIG, vocabulary
+from tests.decoding.small_translator import vocabulary
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -71,23 +65,9 @@ def bits(parameters):
     ]
 
 
-def classifier() -> Translator:
-    """A classifier with two labels; all its weights are 1."""
-    ours = Vocabulary(pack("labels", labels=["bad", "good"]), "labels", vocabulary())
-    config = dataclasses.replace(
-        CONFIG,
-        data=dataclasses.replace(CONFIG.data, joint_vocabulary=False),
-        model=dataclasses.replace(CONFIG.model, kind="classifier"),
-        task=TaskConfig(kind="classification"),
-    )
-    built = build(config.model, *ours.sizes)
-    parameters = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), built.shapes)
-    return Translator(config, ours, built, parameters)
-
-
-@pytest.mark.parametrize("model", [{}, {"own_source": True}, None])
+@pytest.mark.parametrize("model", [{}, {"own_source": True}])
 def test_import_undoes_export(model, tmp_path):
-    one = classifier() if model is None else translator(**model)
+    one = translator(**model)
     to_safetensors.write(one, tmp_path, {})
     name, form = chosen_format(tmp_path, "")
     assert name == "t2t_jax-safetensors"

@@ -146,19 +146,6 @@ def test_tied_copies_may_be_stored_but_must_be_equal(tmp_path):
     refused(f"{shared} and {copies[0]} differ", "opus-mt", tmp_path)
 
 
-def test_an_output_layer_of_its_own_may_have_shared_inputs(tmp_path):
-    write("untied", tmp_path)
-
-    def version_4(tensors):
-        tensors[huggingface.SHARED] = tensors.pop(huggingface.SOURCE)
-        del tensors[huggingface.TARGET]
-
-    change(tmp_path, version_4)
-    embedding = read("untied", tmp_path).parameters["embedding"]
-    assert np.array_equal(embedding["source_tokens"], embedding["tokens"])
-    assert not np.array_equal(embedding["output"], embedding["tokens"])
-
-
 def test_stored_positions_are_compared_with_ours(tmp_path):
     write("fsmt", tmp_path)
     name = "model.decoder.embed_positions.weight"

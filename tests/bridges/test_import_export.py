@@ -132,23 +132,17 @@ def test_an_interrupted_import_starts_again(original, request_, tmp_path, monkey
     assert workdir.has_run()
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "message"),
-    [
-        ("model", "soem", "no such format; did you mean 'some'"),
-        ("run", "", "is a workdir already, .* use it as --workdir="),
-        ("model.bin", "", "has model.bin, as exports for CTranslate2 .*=safetensors"),
-    ],
-)
-def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, message):
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
-    (tmp_path / "run/config.json").touch()
-    if path in importing.ONE_WAY:
-        (tmp_path / path).mkdir()
-        (tmp_path / path / path).touch()
-        (tmp_path / path / "config.json").touch()
-    with pytest.raises(UserError, match=message):
-        importing.chosen_format(tmp_path / path, name)
+def test_what_cannot_be_imported_is_refused(original, request_, tmp_path):
+    with pytest.raises(UserError, match="no such format; did you mean 'some'"):
+        importing.chosen_format(request_.path, "soem")
+    workdir = Workdir(tmp_path / "run")
+    (workdir / "checkpoints").mkdir(parents=True)
+    (workdir / "config.json").touch()
+    with pytest.raises(UserError, match="is a workdir already, .* as --workdir="):
+        importing.chosen_format(tmp_path / "run", "")
+    (request_.path / "model.bin").touch()
+    with pytest.raises(UserError, match="has model.bin, as exports for CTranslate2"):
+        importing.chosen_format(request_.path.rename(tmp_path / "exported"), "")
 
 
 @pytest.mark.parametrize(
@@ -158,13 +152,10 @@ def test_an_unknown_model_is_refused(original, request_, tmp_path, path, name, m
         ("t2t_jax-safetensors", {"model": {"heads": 2}}, "config.model.heads"),
     ],
 )
-def test_flags_that_a_format_does_not_read_are_refused(
-    request_, tmp_path, name, given, flag
-):
-    with pytest.raises(UserError, match=f"--{flag} has no effect with --format={name}"):
-        importing.import_model(
-            request_._replace(**given), Workdir(tmp_path / "run"), name
-        )
+def test_flags_that_a_format_does_not_read_are_refused(request_, name, given, flag):
+    message = f"--{flag} has no effect with --format={name}"
+    with pytest.raises(UserError, match=message):
+        importing.import_model(request_._replace(**given), Workdir("none"), name)
 
 
 @pytest.fixture
@@ -234,9 +225,8 @@ def test_a_quantized_export_that_lost_bleu_fails(
     ],
 )
 def test_what_cannot_be_exported_is_refused(original, tmp_path, arguments, message):
-    ours = original.ours
     with pytest.raises(UserError, match=message):
-        exporting.export(ours, **{"name": "some", "output": tmp_path / "x"} | arguments)
+        exporting.export(original.ours, "some", tmp_path / "x", **arguments)
     assert not any(tmp_path.iterdir())
 
 
@@ -278,3 +268,61 @@ def test_an_import_can_be_trained_further(original, request_, tmp_path, monkeypa
     ours = original.ours
     read = initialization.hook(config, ours.model, ours.vocabulary)
     jax.tree.map(np.testing.assert_array_equal, read(), ours.parameters)
+
+
+# --------------------------------------------------------------------------- agreement
+
+LINES = ["the cat sees the dog", "a dog sleeps"]
+
+
+@pytest.fixture(scope="module")
+def greedy(quick_compiler):
+    ours = translator()
+    sources = ours.vocabulary.source.encode(LINES, end=True)
+    found = [h.tokens for h in ours.translate_ids(sources, beam=1)]
+    limits = [len(ids) + ours.config.decode.extra_length for ids in sources]
+    return ours, sources, found, limits
+
+
+def test_another_token_disagrees_unless_it_is_as_probable(greedy, monkeypatch):
+    ours, sources, found, limits = greedy
+    result = agreement.compare_greedy(ours, sources, found, found, limits)
+    assert (result.equal, result.ties, result.agrees) == (2, 0, True)
+    other = [list(row) for row in found]
+    other[1][1] = other[1][1] - 1
+    result = agreement.compare_greedy(ours, sources, found, other, limits)
+    ((line, at, mine, theirs, gap),) = result.different
+    assert (line, at, mine, theirs) == (1, 1, found[1][1], other[1][1])
+    # The gap is that of the teacher-forced logits after the common prefix.
+    inputs = [[ours.vocabulary.bos, found[1][0]]]
+    logits = agreement.logits(ours, [sources[1]], inputs)[0][-1]
+    assert gap == pytest.approx(float(logits[mine] - logits[theirs]), abs=1e-4)
+    assert not result.agrees
+    monkeypatch.setattr(agreement, "TIE", abs(gap) + 1e-3)
+    assert agreement.compare_greedy(ours, sources, found, other, limits).agrees
+
+
+def test_an_end_without_eos_is_a_difference_except_at_the_limit(greedy):
+    ours, sources, found, limits = greedy
+    short = [found[0], found[1][:1]]
+    assert not agreement.compare_greedy(ours, sources, found, short, limits).agrees
+    # There, some systems force EOS.
+    full = [list(range(4, 4 + limit)) for limit in limits]
+    forced = [[*row[:-1], ours.vocabulary.eos] for row in full]
+    assert agreement.compare_greedy(ours, sources, full, forced, limits).agrees
+
+
+@pytest.mark.parametrize("silenced", ["both", "theirs"])
+def test_silenced_tokens_hide_no_difference(silenced):
+    """A logit of -1e9 must not stretch the tolerance of the others."""
+    ours = translator()
+    mine = np.full((2, len(ours.vocabulary)), 0.5, np.float32)
+    theirs = mine.copy()
+    theirs[:, 5] = -1e9
+    if silenced == "both":
+        mine[:, 5] = -100
+    result = agreement.compare_logits(ours, [mine], {"logits_0": theirs})
+    assert result.agrees == (silenced == "both")
+    for wrong in (0.501, np.nan):
+        theirs[0, 7] = wrong
+        assert not agreement.compare_logits(ours, [mine], {"logits_0": theirs}).agrees

@@ -15,7 +15,6 @@ import sentencepiece
 
 from t2t_jax.config import Config, DecodeConfig, ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
@@ -130,23 +129,6 @@ def test_all_ids_have_a_text_and_what_they_spell_is_it(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.update(more=len(t)), "pieces, and config.json says vocab_size="),
-        (lambda t: t.popitem(), "lacks <pad>"),
-        (lambda t: t.update({">>fra<<": 1000}), "fra<<' has the id 1000; want 0 to"),
-    ],
-)
-def test_a_damaged_table_is_refused(tmp_path, change, message):
-    config = published.marian(tmp_path)
-    table = json.loads((tmp_path / "vocab.json").read_text())
-    change(table)
-    (tmp_path / "vocab.json").write_text(json.dumps(table))
-    with pytest.raises(UserError, match=message):
-        read("marian", tmp_path, config)
-
-
-@pytest.mark.parametrize(
     ("kind", "name", "content", "message"),
     [
         ("marian", "source.spm", b"no model", "source.spm is not a Sentence"),
@@ -217,17 +199,6 @@ def test_searches_begin_with_the_language(translator):
     for score, translation in zip(scores, found[::2], strict=True):
         np.testing.assert_allclose(score.log_prob, translation.log_prob, atol=1e-3)
         assert score.pieces[0] == "__de__"
-
-
-def test_languages_are_no_words_and_unknown_words_are(tmp_path):
-    vocabulary = made("m2m100", tmp_path)
-    for side in (vocabulary.source, vocabulary):
-        pieces = side.pieces("the 日本 cat")
-        words = alignment.words_of_pieces(side, side.encode(["the 日本 cat"])[0])
-        begins = [i for i, piece in enumerate(pieces) if piece.startswith("▁")]
-        assert words[0] == -1
-        assert [words[i] for i in begins] == [0, 1, 2]
-        assert words[1:] == sorted(words[1:])
 
 
 def drops_a_mark(line):

@@ -1,6 +1,5 @@
 """Export to CTranslate2: its names of our arrays, refusals; with it, its numbers."""
 
-import shutil
 import sys
 import types
 
@@ -22,7 +21,6 @@ from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports import to_ctranslate2
 from t2t_jax.tools.bridges.exports.to_ctranslate2 import _tokenizer_code
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
-    fairseq_vocabulary,
     fsmt_vocabulary,
 )
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
@@ -163,24 +161,11 @@ def test_the_readme_tokenizes_as_we_do(vocabularies, stored, separate):
         assert decode(vocabulary.pieces(line)) == line
 
 
-def fairseq(folder):
-    model = published.spm(None, "unigram")
-    (folder / "spm.model").write_bytes(model)
-    text = "".join(f"{piece} 1\n" for piece in published.pieces(model)[3:])
-    for language in ("en", "de"):
-        (folder / f"dict.{language}.txt").write_text(text)
-    options = {"source_lang": "en", "target_lang": "de", "bpe": "sentencepiece"}
-    return fairseq_vocabulary(folder, options | {"share_all_embeddings": True})[0]
-
-
-@pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "pegasus", "fairseq"])
+@pytest.mark.parametrize("kind", published.FOLDERS)
 def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind):
-    if kind == "fairseq":
-        vocabulary = fairseq(tmp_path)
-    else:
-        config = published.FOLDERS[kind](tmp_path)
-        languages = published.LANGUAGES.get(kind, ())
-        vocabulary = published.reader(kind)(tmp_path, config, *languages)
+    config = published.FOLDERS[kind](tmp_path)
+    languages = published.LANGUAGES.get(kind, ())
+    vocabulary = published.reader(kind)(tmp_path, config, *languages)
     (_, encode, decode), source = stored(vocabulary), vocabulary.source
     ids = {source.piece(i): i for i in range(len(source))}
     lines = [*published.nasty_lines(60), ">>deu<< a dog </s> the ", *NASTY, *TEXT]
@@ -195,21 +180,14 @@ def test_the_readme_tokenizes_as_published_tokenizers_do(tmp_path, stored, kind)
         assert decode([vocabulary.piece(i) for i in row]) == text
 
 
-@pytest.mark.parametrize("separate", [False, True])
-def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored, separate):
-    if separate:
-        vocabulary = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
-    else:
-        options = bpe_folders.fairseq(tmp_path)
-        shutil.copy(tmp_path / "dict.en.txt", tmp_path / "dict.de.txt")
-        options["share_all_embeddings"] = True
-        vocabulary, _ = fairseq_vocabulary(tmp_path, options)
+def test_byte_pairs_come_with_the_tables_of_both_sides(tmp_path, stored):
+    vocabulary = fsmt_vocabulary(tmp_path, bpe_folders.fsmt(tmp_path))
     names, encode, decode = stored(vocabulary)
-    assert names == ["tokenizer.model", "source_tokenizer.model"][: 1 + separate]
+    assert names == ["tokenizer.model", "source_tokenizer.model"]
     for line in ["don't see the cat", *TEXT]:
         assert encode(line) == vocabulary.source.pieces(line)
-        pieces = vocabulary.pieces(line)
-        assert decode(pieces) == vocabulary.decode(vocabulary.encode([line]))[0]
+        (text,) = vocabulary.decode(vocabulary.encode([line]))
+        assert decode(vocabulary.pieces(line)) == text
 
 
 @needs("ctranslate2")
@@ -243,35 +221,3 @@ def test_it_gives_our_probabilities_and_tokens(vocabularies, variant, tmp_path):
     )
     assert compared.equal == 5
     assert len({tuple(tokens) for tokens in ours}) > 3
-
-
-# The type of the weights -> least and most size, that of float32 being 1.
-STORED = {
-    "float32": (1, 1),
-    "int8": (0.25, 0.48),
-    "int16": (0.5, 0.65),
-    "float16": (0.5, 0.6),
-}
-
-
-@needs("ctranslate2")
-def test_weights_are_stored_in_the_type_that_is_asked_for(vocabularies, tmp_path):
-    translator = translator_of(vocabularies)
-    sizes = {}
-    for quantization, (least, most) in STORED.items():
-        folder = tmp_path / quantization
-        folder.mkdir()
-        peer = to_ctranslate2.write(translator, folder, {"quantization": quantization})
-        sizes[quantization] = (folder / "model.bin").stat().st_size
-        assert least <= sizes[quantization] / sizes["float32"] <= most, quantization
-        result = peer_process.run(
-            "ctranslate2_peer",
-            "beam",
-            **{"model": str(folder), "threads": 1},
-            **{"lines": ["", *TEXT], "limits": [30] * 5, "beam": 4, "alpha": 0.6},
-            sources=translator.vocabulary.encode(["", *TEXT], end=True),
-            **peer,
-        )
-        assert result["texts"][0] == ""
-        assert all(result["texts"][1:])
-        assert not {0, 1} & {token for row in result["tokens"] for token in row}

@@ -174,15 +174,3 @@ def test_only_what_is_in_sight_of_a_long_search_is_drawn(open_page, quick_compil
         assert focused(opened) == node
         drawn = view.locator("[data-part=tree] [data-node]").count()
         assert 0 < drawn < len(search["nodes"]) / 4
-
-
-def test_the_lens_moves_the_tree(opened, search):
-    opened.view("beam")
-    view = opened.view("layers")
-    view.locator("td[data-layer='1'][data-position='0']").click()
-    opened.page.keyboard.press("ArrowRight")
-    opened.page.keyboard.press("ArrowDown")
-    where = view.locator("[data-part=lens-detail] [data-layer]")
-    assert where.get_attribute("data-layer") == "0"
-    assert where.get_attribute("data-position") == "1"
-    assert focused(opened) == search["best"][2]

@@ -100,6 +100,9 @@ def test_sets_of_heads_are_those_of_numpy(opened, payload):
     press(view, "map", "Maximum of checked")
     view.locator("th input[data-layer='0']").check()  # all of a layer
     check("Maximum of 3 heads", np.stack([*weights[0], weights[1, 0]]).max(0))
+    press(view, "map", "Rollout (approximate)")
+    rollout = reading_of(payload)["rollout"]["cross"]
+    check("Rollout (approximate)", values_of(payload, rollout))
 
 
 def by_words(weights, rows, columns):
@@ -133,51 +136,6 @@ def test_words_are_sums_of_keys_and_means_of_queries(opened, payload):
         wanted = by_words(mean, rows, columns)
         title = f"Mean of 4 heads of the {KINDS[name.lower()]}"
         agree(shown_map(opened, view, title, *wanted.shape), wanted)
-
-
-def test_rollout_and_its_warning(opened, payload):
-    view = opened.view("attention")
-    press(view, "map", "Rollout (approximate)")
-    rollout = values_of(payload, reading_of(payload)["rollout"]["cross"])
-    title = f"Rollout (approximate) of the {KINDS['cross']}"
-    agree(shown_map(opened, view, title, *rollout.shape), rollout)
-    assert "It is approximate" in view.locator(".attention-map").inner_text()
-
-
-def test_small_maps_are_drawn_from_their_heads(opened, payload):
-    weights = values_of(payload, reading_of(payload)["attention"]["cross"]["weights"])
-    view = opened.view("attention")
-    view.locator(".head-map").nth(3).scroll_into_view_if_needed()
-    view.locator(".head-map img").nth(3).wait_for()
-    reds = view.locator(".head-map img").evaluate_all(
-        """images => images.map((image) => {
-             const { naturalWidth: width, naturalHeight: height } = image;
-             const canvas = new OffscreenCanvas(width, height);
-             const context = canvas.getContext("2d");
-             context.drawImage(image, 0, 0);
-             const { data } = context.getImageData(0, 0, width, height);
-             return [...data].filter((_, i) => i % 4 === 0);
-           })"""
-    )
-    for head, red in zip(weights.reshape(4, -1), reds, strict=True):
-        # On white, the stronger the darker; equal weights have equal colours.
-        assert np.all(np.diff(np.array(red)[np.argsort(head)]) <= 0)
-        assert red[head.argmax()] == min(red) < red[head.argmin()]
-
-
-def test_arcs_say_what_a_piece_attends_to(opened, payload):
-    reading = reading_of(payload)
-    weights = values_of(payload, reading["attention"]["cross"]["weights"]).mean((0, 1))
-    view = opened.view("attention")
-    tokens = view.locator(".arcs [data-line=queries] .token")
-    for t, piece in enumerate(reading["pieces"]):
-        tokens.nth(t).hover()
-        note = plain(view.locator(".arcs-note").inner_text())
-        assert note.startswith(f"{piece} attends to ")
-        shown = [value(part) for part in note.partition(" attends to ")[2].split(", ")]
-        wanted = np.sort(weights[t][weights[t] > 0.01])[::-1][:8]
-        agree(shown, wanted)
-        assert view.locator(".arcs svg path").count() == len(wanted)
 
 
 def test_the_alignment_and_its_coverage(opened, payload):

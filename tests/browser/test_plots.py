@@ -78,17 +78,6 @@ def test_the_cursor_is_moved_by_keys_and_read_out(opened):
     assert drawing.get_attribute("aria-valuetext").startswith("Last values")
 
 
-def test_a_run_is_hidden_and_shown(opened):
-    loss = panel(opened, "Loss per token")
-    curves = loss.locator(".curve").count()
-    button = opened.page.locator(".legend button").first
-    button.click()
-    assert {*values(loss)} == {"steady <b>"}
-    assert 0 < loss.locator(".curve").count() < curves
-    button.press("Enter")
-    assert loss.locator(".curve").count() == curves
-
-
 def test_a_drag_zooms_all_panels_and_escape_ends_it(opened):
     loss, bleu = panel(opened, "Loss per token"), panel(opened, "BLEU, dev set")
 

@@ -106,29 +106,6 @@ def test_a_word_and_a_sign_show_their_lines(opened, compared):
     assert shown_lines(opened) == [found["lines"][0]]
 
 
-def test_marks_say_who_has_a_word(opened, compared):
-    first = opened.page.locator(".sentence").first
-    sentence = compared["sentences"][shown_lines(opened)[0]]
-
-    def marked(row, kind):
-        return first.locator("dd").nth(row).locator(f".{kind}").all_inner_texts()
-
-    words = sentence["outputs"][0]
-    assert marked(2, "wrong") == [p.strip() for p, mark in words if not mark & 1]
-    words = sentence["outputs"][1]
-    assert marked(3, "only") == [p.strip() for p, m in words if m & 2 and not m & 1]
-    words = sentence["reference"]
-    assert marked(1, "missed") == [p.strip() for p, mark in words if not mark & 3]
-
-
-def test_another_system_is_chosen_by_a_key(opened, compared):
-    opened.page.keyboard.press("c")
-    assert shown_lines(opened) == ordered(gains_of(compared, 2))[:20]
-    assert "system 2 against system 0" in opened.announced()
-    better = opened.page.locator("#histogram .legend .gained").inner_text()
-    assert value(better) == compared["histograms"][1]["better"]
-
-
 def test_text_is_never_read_as_html_and_fits_a_phone(open_page):
     texts, systems = made_up(lines=4)
     texts.references[1] = HOSTILE

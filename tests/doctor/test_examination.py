@@ -3,18 +3,22 @@
 import itertools
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import doctor
+from t2t_jax.io.errors import UserError
 from t2t_jax.text.view import View
+from t2t_jax.tools.doctor import model_scores
 from t2t_jax.tools.doctor.examination import Examination, Options, find_stretches
 from t2t_jax.tools.doctor.findings import findings, page, report, shown
+from t2t_jax.tools.doctor.model_scores import ModelScores
 from t2t_jax.tools.doctor.overlap import Overlap, Reference
 from t2t_jax.tools.doctor.rules import BIT, RULES
 from tests.doctor.made_up import MadeUp
 
+LANGUAGES = "en", "de"
 SHIFT = range(300, 330)
 
 
@@ -78,8 +82,7 @@ def test_results_do_not_depend_on_the_size_of_chunks(text, examination):
     reasons = [*examination.reasons()]
     assert [*other.reasons()] == reasons
     assert [p for p, _ in reasons] == np.flatnonzero(examination.dropped_p).tolist()
-    languages = "en", "de"
-    assert findings(other, languages) == findings(examination, languages)
+    assert findings(other, LANGUAGES) == findings(examination, LANGUAGES)
 
 
 def test_stretches_do_not_cross_corpora_and_need_evidence():
@@ -126,18 +129,8 @@ def test_overlaps_are_those_of_a_comparison_of_all_pairs(text):
         assert index <= wanted[place] + 1e-9
 
 
-def test_coverage_counts_words_that_training_lacks(text):
-    reference = Reference("dev", [("The zebra sleeps", "Das Zebra schläft")])
-    examination = Examination([MadeUp([*text, ("the a", "das")])], [reference])
-    (row,) = findings(examination, ("en", "de"))["references"]
-    english = {w for line in View(text).source.words for w in line} | {"the", "a"}
-    unseen = [w for w in ("the", "zebra", "sleeps") if w not in english]
-    assert row["sides"][0]["examples"] == unseen
-    assert row["sides"][0]["unseen"] == pytest.approx(len(unseen) / 3)
-
-
 def test_findings_are_json_and_are_shown(examination):
-    content = findings(examination, ("en", "de"))
+    content = findings(examination, LANGUAGES)
     assert json.loads(json.dumps(content)) == content
     rules = {rule["name"]: rule for rule in content["rules"]}
     (example,) = rules["swapped"]["examples"]
@@ -157,13 +150,13 @@ def test_the_verdict_counts_a_pair_once(text):
     examination = Examination([MadeUp([*text])], [Reference("dev", [*text[:3]])])
     examination.mask_p[:] = 0
     examination.mask_p[:3] = BIT["overlap"] | BIT["near_overlap"]
-    said = findings(examination, ("en", "de"))["verdict"]
+    said = findings(examination, LANGUAGES)["verdict"]
     assert any(line.startswith("3 pairs are lines of dev or test") for line in said)
 
 
 def test_a_text_of_one_pair_is_examined():
     examination = Examination([MadeUp([("a", "b")])])
-    assert findings(examination, ("en", "de"))["pairs"] == 1
+    assert findings(examination, LANGUAGES)["pairs"] == 1
     assert {*examination.counts} == {*RULES}
 
 
@@ -172,16 +165,61 @@ def test_text_cannot_steer_a_terminal():
     assert shown("schön 👍") == "schön 👍"
 
 
-def test_each_damage_changes_its_share_and_nothing_else(text):
-    dev = text[700:760]
-    pairs, done = doctor.damage(doctor.Text(text, dev, random.Random(0)), 0.02)
-    changed = {p for p, pair in enumerate(pairs) if pair != text[p]}
-    places = [p for of in done.values() for p in of]
-    assert len(places) == len({*places})
-    assert changed <= {*places}
-    assert len(changed) >= 0.98 * len(places)  # neighbours may be equal
-    for name, (_, rules) in doctor.DAMAGES.items():
-        assert rules <= {*RULES}
-        if name != "number changed":  # this text has no digits
-            assert len(done[name]) == 16, name
-    assert pairs[done["swapped sides"][0]] == text[done["swapped sides"][0]][::-1]
+# ------------------------------------------------------------------ scores of models
+
+
+class Model:
+    """A model with a given cost of each pair."""
+
+    def __init__(self, cost, languages=LANGUAGES):
+        data = SimpleNamespace(source=languages[0], target=languages[1])
+        task = SimpleNamespace(kind="translation")
+        self.config = SimpleNamespace(data=data, task=task)
+        self._cost = cost
+
+    def score(self, pairs, warn):
+        # Two pieces each, so that a cost a piece is asked for.
+        return [
+            SimpleNamespace(log_prob=-2 * self._cost(s, t), log_probs=(0, 0))
+            for s, t in pairs
+        ]
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """Three models by the names of their workdirs."""
+    known = {
+        "forth": Model(lambda s, t: len(s) / 10),
+        "back": Model(lambda s, t: len(s) / 5, LANGUAGES[::-1]),
+        "other": Model(lambda s, t: 1.0),
+    }
+    monkeypatch.setattr(
+        model_scores, "Translator", SimpleNamespace(load=known.__getitem__)
+    )
+
+
+def test_scores_are_those_of_the_papers(models):
+    pairs = [("a" * 10, "b" * 20), ("a" * 30, "b" * 5)]
+    found = ModelScores("forth", "back", "other", LANGUAGES).score(pairs)
+    own, back = np.array([1.0, 3.0]), np.array([4.0, 1.0])
+    np.testing.assert_allclose(found["cross_entropy"], own)
+    np.testing.assert_allclose(found["dual"], abs(own - back) + (own + back) / 2)
+    np.testing.assert_allclose(found["contrast"], own - 1)
+    assert ModelScores("forth", None, None, LANGUAGES).names == ["cross_entropy"]
+
+
+def test_models_of_another_direction_are_refused(models):
+    with pytest.raises(UserError, match=r"--reverse=forth.*from 'en' to 'de'"):
+        ModelScores("forth", "forth", None, LANGUAGES)
+
+
+def test_improbable_pairs_are_accused(models, text):
+    pairs = [*text[:200]]
+    pairs[20] = "x" * 2_000, pairs[20][1]
+    options = Options(scores=ModelScores("forth", None, None, LANGUAGES))
+    examination = Examination([MadeUp(pairs)], options=options)
+    found = np.flatnonzero(examination.mask_p & np.uint32(BIT["cross_entropy"]))
+    assert found.tolist() == [20]
+    rules = {r["name"]: r for r in findings(examination, LANGUAGES)["rules"]}
+    assert "200.00 nats a token" in rules["cross_entropy"]["examples"][0]["note"]
+    assert not {"dual", "contrast"} & {*rules}
