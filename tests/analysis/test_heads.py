@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.word_alignment import align_words
 from t2t_jax.tools.experiment import attention_patterns as patterns
 from t2t_jax.tools.experiment.heads import (
     Ablation,
@@ -187,23 +186,3 @@ def test_heads_without_a_large_share_are_broad_or_mixed():
     assert patterns.kind_of({"next": 0.29, "end": 0.1}, 0.8) == "broad"
     assert patterns.kind_of({"next": 0.29, "end": 0.1}, 0.7) == "mixed"
     assert patterns.kind_of({"next": 0.31, "end": 0.1}, 0.8) == "next"
-
-
-def test_words_are_aligned_by_what_occurs_with_them():
-    lines = [
-        ("a red house", "ein rotes Haus"),
-        ("a small dog sleeps today", "heute schläft ein kleiner Hund"),
-        ("a dog", "ein Hund"),
-        ("a house", "ein Haus"),
-        ("a small red house", "ein kleines rotes Haus"),
-        ("he sleeps today", "er schläft heute"),
-        ("today it rains", "heute regnet es"),
-        ("the dog sees the house", "der Hund sieht das Haus"),
-    ]
-    pairs = [(source.split(), target.split()) for source, target in lines]
-    links = align_words([*pairs, ([], ["so"])], len(pairs) + 1)
-    assert links[0] == [0, 1, 2]
-    assert links[1] == [4, 3, 0, 1, 2]  # in another order than the source
-    assert links[5] == [0, 1, 2]
-    assert (links[7][0], links[7][3]) == (0, 3)  # "the", twice: the nearer one
-    assert links[-1] == [-1]

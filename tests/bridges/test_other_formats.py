@@ -376,25 +376,6 @@ def test_torch_transformer(norm, tmp_path, models):
         torch_transformer.read(request._replace(model=request.model | {"norm": wrong}))
 
 
-def test_torch_transformer_with_one_table_and_learned_positions(tmp_path, models):
-    names = dict.fromkeys(("encoder", "decoder"), "pos_embedding")
-    tables = torch_transformer.Tables(
-        "embedding.weight", "embedding.weight", "", "", names
-    )
-    fields = {"norm": "pre", "positions": "learned", "max_positions": 30}
-    config, parameters = random_parameters(COMMON | fields, 150)
-    parameters["decoder_positions"] = parameters["encoder_positions"]
-    path = tmp_path / "model.pt"
-    *_, request = torch_file(path, models, fields, tables)
-    arrays = weights.write(
-        [*torch_transformer.weight_rules(config, "", tables)], parameters
-    )
-    saved(path, {**arrays, "out.weight": arrays["embedding.weight"]})
-    imported = torch_transformer.read(request)
-    check_same(imported, config, parameters)
-    assert imported.config.model.tied == "all"
-
-
 def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
     path = tmp_path / "model.pt"
     *_, arrays, request = torch_file(path, models, {"tied": "none"}, SEPARATE)

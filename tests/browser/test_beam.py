@@ -84,20 +84,6 @@ def test_every_hypothesis_has_its_numbers_and_its_fate(opened, view, search):
     assert shown == sorted((str(n["step"]), n["piece"], n["why"]) for n in nodes)
 
 
-def test_fates_are_counted_and_faded(view, search):
-    nodes = search["nodes"]
-    fates = [node["fate"] for node in nodes]
-    buttons = view.locator(".beam-filter button")
-    assert buttons.count() == len({*fates})
-    for button in buttons.all():
-        fate = button.get_attribute("data-fate")
-        assert button.locator(".count").inner_text() == str(fates.count(fate))
-    view.locator(".beam-filter [data-fate=outranked]").click()
-    faded = view.locator("[data-node].faded")
-    shown = {int(node.get_attribute("data-node")) for node in faded.all()}
-    assert {nodes[n]["fate"] for n in shown} == {"outranked"}
-
-
 def test_the_tree_is_walked_by_keys_and_to_what_took_a_place(view, search):
     nodes, best, tree = (
         search["nodes"],

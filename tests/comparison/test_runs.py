@@ -111,17 +111,3 @@ def test_the_first_array_is_found(trained, copy, monkeypatch):
     assert (first["step"], first["kind"], first["differing"]) == (8, "parameters", 1)
     assert first["array"]["count"] == 1
     assert f"{first['array']['name']} [" in found.lines[-1]
-
-
-def test_what_cannot_be_compared_says_why(trained, copy, monkeypatch, tmp_path):
-    shutil.rmtree(copy / "checkpoints")
-    (copy / "starts.jsonl").unlink()
-    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "elsewhere"))
-    found = compare_runs([trained[0], copy])
-    for name, why in {
-        "batches": "is not in",
-        "arrays": "no checkpoint of the same step",
-        "machines": "no readable starts",
-    }.items():
-        assert found[name].differs is None
-        assert why in found[name].lines[0]

@@ -111,16 +111,6 @@ def test_text_of_other_languages_is_not_compared_with_the_built_in_sets(
     assert content["pairs"] == 2
 
 
-def test_mistakes_are_reported_before_anything_is_read(run_doctor):
-    for flags, message in (
-        ({"html": "page.txt"}, "ends in .html"),
-        ({"reverse": "x"}, "--workdir"),
-        ({"config": {"task": {"kind": "language_model"}}}, "pairs of two languages"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run_doctor(**flags)
-
-
 @pytest.fixture
 def run_doctor(capsys):
     """Runs the command with some flags; returns what it prints."""

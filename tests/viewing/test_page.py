@@ -130,12 +130,6 @@ def test_every_import_names_an_export():
             assert names <= used, f"{name} imports what it does not use"
 
 
-def test_text_of_users_is_marked_with_its_language():
-    for name, source in modules().items():
-        # `written` gives both; a language of the page alone would draw wrong glyphs.
-        assert ('dir: "auto"' in source) == (name == "common/text.js"), name
-
-
 def test_modules_come_once_after_what_they_import():
     mains = [name for name in modules() if name.endswith("main.js")]
     mains.append("loader.js")

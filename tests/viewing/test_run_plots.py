@@ -15,7 +15,7 @@ from t2t_jax.tools.pages import command, run_plots
 from t2t_jax.tools.pages.run_log import find_runs, read_run
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.workdir import short_names
-from tests.viewing.logs import dev, eventful_run, train, write_run
+from tests.viewing.logs import eventful_run, train, write_run
 
 
 @pytest.fixture
@@ -124,21 +124,6 @@ def test_smoothing_is_a_centred_mean():
     )
     # As many values each side, so that a straight line stays one, ends included.
     np.testing.assert_allclose(run_plots.smoothed([*range(9)], 5), range(9))
-
-
-def test_panels_show_what_is_logged(eventful, tmp_path):
-    def panels(*workdirs):
-        found = run_plots.plot_data(workdirs)["panels"]
-        return {panel["metric"]: panel["log"] for panel in found}
-
-    quiet = [train(n, 3.0, n / 10, margin=0.5) for n in (10, 20)]
-    quiet = write_run(tmp_path / "quiet", [*quiet, dev(20, 3.0, 5.0)])
-    metrics = ["loss", "bleu", "chrf", "perplexity", "learning_rate", "gradient_norm"]
-    # A metric of the user's own comes last; nothing was skipped.
-    assert [*panels(quiet)] == [*metrics, "tokens_per_second", "margin"]
-    assert "skipped" in panels(quiet, eventful)
-    assert not panels(quiet)["gradient_norm"]  # spans 1 to 2
-    assert panels(eventful)["gradient_norm"]  # spans 1 to 80
 
 
 def test_the_page_carries_the_numbers(eventful, tmp_path):
