@@ -331,39 +331,30 @@ def test_marian_files_that_are_refused(tmp_path, models):
 
 # ---------------------------------------------------------------- torch.nn.Transformer
 
-TORCH = {"heads": 2, "feed_forward": "relu", "embedding_scale": True}
-
-
-def torch_file(path, models, fields, tables):
-    """Writes a state dict; returns our parameters and the request to read it."""
-    (path.parent / "trg.model").write_bytes(models[0])
-    (path.parent / "src.model").write_bytes(models[1])
-    joint = tables.source == tables.target
-    config, parameters = random_parameters(
-        COMMON | fields | {"output_bias": bool(tables.bias)},
-        *((150,) if joint else (150, 154)),
-    )
-    arrays = weights.write(
-        [*torch_transformer.weight_rules(config, "net.", tables)], parameters
-    )
-    saved(path, arrays)
-    source = None if joint else path.parent / "src.model"
-    target = path.parent / "trg.model"
-    asked = TORCH | {"norm": config.norm}
-    return config, parameters, arrays, Request(path, "en", "de", target, source, asked)
-
-
-SEPARATE = torch_transformer.Tables(
+TABLES = torch_transformer.Tables(
     *("src_tok_emb.embedding.weight", "tgt_tok_emb.embedding.weight"),
     *("generator.weight", "generator.bias", {}),
 )
 
 
+def torch_file(path, models, norm="post"):
+    """Writes a state dict; returns our parameters and the request to read it."""
+    source, target = path.with_name("src.model"), path.with_name("trg.model")
+    target.write_bytes(models[0])
+    source.write_bytes(models[1])
+    fields = {"norm": norm, "tied": "none", "options": HALF, "output_bias": True}
+    config, parameters = random_parameters(COMMON | fields, 150, 154)
+    rules = torch_transformer.weight_rules(config, "net.", TABLES)
+    arrays = weights.write([*rules], parameters)
+    saved(path, arrays)
+    asked = {"heads": 2, "feed_forward": "relu", "embedding_scale": True, "norm": norm}
+    return config, parameters, arrays, Request(path, "en", "de", target, source, asked)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre", "post_final"])
 def test_torch_transformer(norm, tmp_path, models):
     path = tmp_path / "model.pt"
-    fields = {"norm": norm, "tied": "none", "options": HALF}
-    *ours, arrays, request = torch_file(path, models, fields, SEPARATE)
+    *ours, arrays, request = torch_file(path, models, norm)
     assert IMPORTS["torch"].recognize(path)
     arrays["positional_encoding.pe"] = sinusoids(50, 16, *HALF.values())[:, None]
     saved(path, arrays)
@@ -378,10 +369,9 @@ def test_torch_transformer(norm, tmp_path, models):
 
 def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
     path = tmp_path / "model.pt"
-    *_, arrays, request = torch_file(path, models, {"tied": "none"}, SEPARATE)
+    *_, arrays, request = torch_file(path, models)
     whole = request._replace(model=request.model | {"positions": "sinusoid"})
-    imported = torch_transformer.read(whole)
-    assert imported.config.model.positions == "sinusoid"
+    assert torch_transformer.read(whole).config.model.positions == "sinusoid"
     learned = request.model | {"positions": "learned"}
     for refused, message in (
         (request, r"add --config.model.positions= \(sinusoid"),
@@ -400,8 +390,7 @@ def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
 @needs("torch")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_torch_itself_computes_the_same(norm, tmp_path, models):
-    fields = {"norm": norm, "tied": "none", "options": HALF}
-    *_, request = torch_file(tmp_path / "model.pt", models, fields, SEPARATE)
+    *_, request = torch_file(tmp_path / "model.pt", models, norm)
     request = request._replace(model=request.model | {"positions": "sinusoid"})
     workdir = Workdir(tmp_path / "workdir")
     importing.import_model(request, workdir)
