@@ -24,7 +24,8 @@ from t2t_jax.tools.compare.compare import (
 from t2t_jax.tools.compare.signs import SIGNS
 from t2t_jax.tools.compare.summary import summary
 from t2t_jax.tools.compare.texts import Texts, bleu_words, count_training
-from tests.comparison.made_up_systems import Pairs, made_up
+from tests.comparison.made_up_systems import made_up
+from tests.doctor.made_up import MadeUp
 from tests.documents import PYTHON
 
 WORDS = st.lists(st.sampled_from(["a", "b", "B", "7", "."]), max_size=8)
@@ -291,7 +292,7 @@ def test_words_without_support_are_found_in_both_directions():
         (" ".join(some), " ".join(words[w] for w in some))
         for some in (rng.choice(english, 2, replace=False) for _ in range(80))
     ]
-    training = count_training([Pairs(pairs)], "en", "de")
+    training = count_training([MadeUp(pairs)], "en", "de")
     assert training.pairs == training.counted == 80
     sides = "one two", "eins zwei"
     assert counts_of("unsupported", *sides, "eins zwei", training) == (0, 2)
