@@ -117,11 +117,9 @@ def test_vocabularies_with_other_special_ids_are_refused(tmp_path):
 
 def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path):
     ours = translator()
-    ours = Translator(
-        # Without quotes, YAML reads Norwegian as false.
-        changed(ours.config, "data", target="no"),
-        *(ours.vocabulary, ours.model, ours.parameters, [7]),
-    )
+    # Without quotes, YAML reads Norwegian as false.
+    config = changed(ours.config, "data", target="no")
+    ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
     mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
     shared = {"bleu": 12.5, "signature": "nrefs:1|eff:no"}
     folder = tmp_path / "scores"
