@@ -179,7 +179,7 @@ def test_the_lens_at_every_layer(opened, payload):
 
 @pytest.mark.parametrize(
     ("question", "suffix"),
-    [("Why this piece", ""), ("Why this and not its rival", "_contrast")],
+    [("Why this token", ""), ("Why this and not its rival", "_contrast")],
 )
 def test_attribution_and_its_contrast(opened, payload, question, suffix):
     reading = reading_of(payload)
