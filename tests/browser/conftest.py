@@ -6,13 +6,15 @@ python -m pytest -m browser
 import os
 import shutil
 
+import numpy as np
 import pytest
 
+from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import to_payload
+from tests.bridges.exported import translator
 from tests.browser.looking import Opened
 from tests.compiler import optimizations
-from tests.decoding.small_translator import translator
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
@@ -27,10 +29,19 @@ TARGETS = ["die Katze sieht den Hund", "ein Hund", "ein Hund"]
 @pytest.fixture(scope="session")
 def explained():
     """What a small model with two layers of two heads makes of three sentences."""
+    one = translator(layers=2, output_bias=True)
+    pieces = map(one.vocabulary.piece, range(len(one.vocabulary)))
+    bias_v = [-20.0 * piece.startswith(("<0x", "<unk>")) for piece in pieces]
+    bias = {"output_bias": np.array(bias_v, np.float32)}  # it says letters, not bytes
+    parameters = one.parameters | {"embedding": one.parameters["embedding"] | bias}
+    one = Translator(one.config, one.vocabulary, one.model, parameters, [7])
+    options = {
+        "prefix": ["die Katze ", "ein", "ein"],
+        "must_not": "Hund",
+        "warn": False,
+    }
     with optimizations(False):
-        one = translator(layers=2)
-        options = {"beam": 4, "nbest": 2, "must_not": "the"}
-        return explain(one, LINES, TARGETS, **options, warn=False, name="runs/tiny")
+        return explain(one, LINES, TARGETS, beam=4, nbest=2, alpha=1.0, **options)
 
 
 @pytest.fixture(scope="session")

@@ -42,8 +42,7 @@ class Opened:
         self.page.locator(f"#{name}").scroll_into_view_if_needed()
         found = self.page.locator(f"#{name} .column").nth(column)
         found.scroll_into_view_if_needed()
-        waiting = f"#{name} .column.waiting"
-        self.page.wait_for_function(f"!document.querySelector({waiting!r})")
+        found.and_(self.page.locator(":not(.waiting)")).wait_for()
         return found.locator(".view")
 
     def announced(self):

@@ -189,7 +189,7 @@ def test_attribution_and_its_contrast(opened, payload, question, suffix):
     sides = "source", "target"
     parts = [values_of(payload, attribution[f"{side}{suffix}"]) for side in sides]
     for n, t in enumerate(attribution["positions"]):
-        view.locator("[data-choice=position] select").select_option(index=t)
+        view.locator("[data-choice=position] select").select_option(index=int(t))
         title = plain(view.locator("[data-attribution]").inner_text())
         rival = f" and not {attribution['rivals'][n]}" if suffix else ""
         assert title == f"Why {reading['pieces'][t]}{rival}?"
