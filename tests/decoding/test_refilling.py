@@ -12,7 +12,7 @@ from hypothesis import strategies
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import batch_decoding, programs
-from t2t_jax.decoding.batch_decoding import room_for, search_lines
+from t2t_jax.decoding.batch_decoding import search_lines
 from t2t_jax.decoding.batches import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
@@ -133,10 +133,9 @@ def test_every_line_is_found_once_where_it_began(seed, count, blocks, some_ruled
         assert [home[line] for line in lines] == device_b.tolist()
 
 
-@pytest.mark.parametrize("blocks", [1, 4])
-def test_finished_lines_stop_costing(blocks):
+def test_finished_lines_stop_costing():
     """One line in eight is long: in one piece all others would wait for it."""
-    lengths = [20] * 800
+    lengths, blocks = [20] * 800, 4
     ends = [25 if n % 8 == 0 else 1 + n % 7 for n in range(800)]
     counted = Counted(lengths, ends, blocks)
     counted.run()
@@ -145,10 +144,6 @@ def test_finished_lines_stop_costing(blocks):
     ideal = 8 * (100 + 3 * 13) / blocks
     assert counted.in_one_piece() == 25 * 100 / blocks
     assert counted.steps <= 1.15 * ideal
-    # Where all go the whole way there is nothing to exchange, and nothing is copied.
-    counted = Counted(lengths, [25] * 800, blocks)
-    counted.run()
-    assert not counted.merges
 
 
 def test_few_batches_wait_at_a_time(monkeypatch):
@@ -167,13 +162,6 @@ def test_few_batches_wait_at_a_time(monkeypatch):
     found = [line for lines, _ in counted.run() for line in lines]
     assert sorted(found) == [*range(400)]
     assert most == 4  # the last one has just come
-
-
-def test_rooms():
-    rooms = [room_for(p, 82) for p in (1, 16, 17, 32, 40, 82)]
-    assert rooms == [16, 16, 32, 32, 82, 82]
-    assert room_for(40, 114) == 64
-    assert room_for(8, 5) == 5
 
 
 # A search in pieces is the search in one piece, bit by bit.

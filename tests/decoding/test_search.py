@@ -17,10 +17,8 @@ from t2t_jax.search.algorithm import PENALTIES, top_k
 from t2t_jax.tools.verify.references.search import (
     EOS,
     MAX_LENGTH,
-    PAD,
     SPECIAL,
     STATES,
-    A,
     Options,
     as_hypotheses,
     exact_table,
@@ -40,11 +38,9 @@ OPTIONS = [
     Options(5, 1, 1, 0.6),
     Options(6, 3, 3, 0.6),
     Options(8, 4, 2, 3.0),
-    Options(5, 8, 4, 1.0),
     Options(6, 3, 2, 1.0, "length"),
     Options(6, 4, 4, 1.0, "none"),
     Options(6, 4, 1, 0.6, "gnmt", "first"),
-    Options(6, 4, 3, 1.0, "length", "first"),
 ]
 
 
@@ -90,11 +86,6 @@ def search_one(step, limit, max_length=MAX_LENGTH, **options):
     )
 
 
-def outputs(found):
-    pairs = zip(found.tokens_bnt, found.length_bn, strict=True)
-    return [tokens_t[:length].tolist() for tokens_t, length in pairs]
-
-
 def assert_same(found, expected, tolerance=0.0):
     for name, got, wanted in zip(found._fields, found, expected, strict=True):
         got, wanted = np.asarray(got), np.asarray(wanted)
@@ -127,48 +118,27 @@ def examples(count):
 # Against the twin
 
 
-def by_twin(table, seed_b, limit_b, options, dtype):
-    """What the twin finds, and the smallest difference that decided anything.
-
-    It never stops early here, so tests also say that stopping early is sound.
-    """
-    twin = [
-        slow_search(table_log_probs(table, s, dtype), limit, options, dtype, False)
-        for s, limit in zip(seed_b, limit_b, strict=True)
-    ]
-    found = as_hypotheses([result for result, _, _ in twin], options.nbest)
-    return found, min(margin for _, _, margin in twin)
-
-
-@examples(80)
+@examples(60)
 @hypothesis.given(seeds, grids, strategies.sampled_from(OPTIONS))
 def test_search_is_its_twin_bit_by_bit_where_ties_abound(seed, grid, options):
     check_against_the_twin(seed, grid, options)
 
 
 def check_against_the_twin(seed, grid, options):
-    table, rows = exact_table(seed, options.vocabulary, grid), draw_rows(seed)
+    """The twin never stops early here: stopping early changes nothing."""
+    real, rows = np.float32, draw_rows(seed)
+    table = exact_table(seed, options.vocabulary, grid)
     np.testing.assert_array_equal(jax.nn.log_softmax(table), table)
-    expected, _ = by_twin(table, *rows, options, np.float32)
+    twin = [
+        slow_search(table_log_probs(table, s, real), limit, options, real, False)[0]
+        for s, limit in zip(*rows, strict=True)
+    ]
+    expected = as_hypotheses(twin, options.nbest)
     assert_same(table_search(table, *rows, options), expected)
 
 
-@examples(40)
-@hypothesis.given(seeds, strategies.sampled_from(OPTIONS))
-def test_search_is_its_float64_twin_on_smooth_models(seed, options):
-    table, rows = smooth_table(seed, options.vocabulary), draw_rows(seed)
-    expected, margin = by_twin(table, *rows, options, np.float64)
-    hypothesis.assume(margin > 1e-4)
-    assert_same(table_search(table, *rows, options), expected, 1e-5)
-
-
 @pytest.mark.parametrize(
-    "options",
-    [
-        Options(6, 3, 1, 3.0),
-        Options(6, 3, 3, 1.0, "none"),
-        Options(6, 2, 2, 3.0, "gnmt", "first"),
-    ],
+    "options", [Options(6, 3, 1, 3.0), Options(6, 2, 2, 3.0, "gnmt", "first")]
 )
 def test_search_stops_as_soon_as_its_rules_allow(options):
     positions, early = [], 0
@@ -224,26 +194,12 @@ def test_a_wide_beam_is_exhaustive_search(nbest, alpha, penalty):
 # Laws
 
 
-def test_beam_1_is_greedy():
-    for seed in range(8):
-        table = smooth_table(seed, 5)
-        seed_b, limit_b = draw_rows(seed)
-        greedy = rows_of(table_search(table, seed_b, limit_b, OPTIONS[0]), np.s_[:, 0])
-        for b in range(BATCH):
-            log_probs, tokens = table_log_probs(table, seed_b[b], np.float64), ()
-            while len(tokens) < limit_b[b] and EOS not in tokens:
-                tokens += (2 + int(np.argmax(log_probs(tokens)[2:])),)  # Not PAD, BOS.
-            assert tuple(greedy.tokens_bnt[b, : greedy.length_bn[b]]) == tokens
-            assert greedy.ended_bn[b] == (tokens[-1] == EOS)
-
-
 def test_penalties():
     assert set(PENALTIES) == {"gnmt", "length", "none"}
     length_t = np.array([1, 2, 7, 19], np.float64)
     np.testing.assert_allclose(PENALTIES["length"](length_t, 0.5), length_t**0.5)
     gnmt_t = PENALTIES["gnmt"](length_t, 0.5)
     np.testing.assert_allclose(gnmt_t, [1, (7 / 6) ** 0.5, 2**0.5, 2])
-    assert isinstance(PENALTIES["gnmt"](jnp.array([1, 7]), 0.5), jax.Array)
     for penalty in PENALTIES.values():
         np.testing.assert_array_equal(penalty(length_t, 0.0), 1)
         for alpha in (0.6, 5.0):  # What early stopping relies on.
@@ -264,46 +220,6 @@ def test_a_sentence_does_not_depend_on_its_neighbours():
         for same in ([1] * BATCH, [2]):  # Among copies of itself, and alone.
             copies = table_search(table, seed_b[same], limit_b[same], options)
             assert_same(copies, rows_of(together, same))
-
-
-# Ties, ends and limits
-
-
-def test_equal_extensions_rank_by_beam_row_then_by_token():
-    # Eight equal tokens. First EOS, 3, 4, 5 survive; from then on only the first row's
-    # EOS, 3, 4, 5 do. alpha 0: shorter is better.
-    step = constant_step(np.zeros(8))
-    found = search_one(step, 8, 8, beam=4, nbest=4, alpha=0.0)
-    assert outputs(found) == [[EOS], [3, EOS], [3, 3, EOS], [3, 3, 3, EOS]]
-    # alpha 3: longer is better (up to the 8 tokens that the limit allows).
-    found = search_one(step, 8, 8, beam=4, nbest=2, alpha=3.0)
-    assert outputs(found) == [[3] * 7 + [EOS], [3] * 6 + [EOS]]
-
-
-def test_limits_are_clipped_to_what_fits():
-    step = constant_step([0.0, 0, -np.inf, 1])
-    found = beam_search(step, None, jnp.array([0, -3, 99]), max_length=3, **SPECIAL)
-    assert found.length_bn[:, 0].tolist() == [1, 1, 3]
-
-
-def test_bos_may_be_pad():
-    step, same = constant_step([9.0, -np.inf, 0, 1]), SPECIAL | {"bos": PAD}
-    found = beam_search(step, None, jnp.array([2]), max_length=2, beam=1, **same)
-    assert outputs(rows_of(found, 0)) == [[A, A]]
-
-
-def test_log_probabilities_are_over_the_whole_vocabulary_in_float32():
-    logits_v = jnp.array([3, 2, -1, 1.5, 0.25], jnp.bfloat16)
-
-    def step(cache, token_bn, position):
-        return jnp.broadcast_to(logits_v, (*token_bn.shape, 5)), cache
-
-    expected = jax.nn.log_softmax(logits_v.astype(jnp.float32))[A]
-    found = search_one(step, 1, beam=1)
-    np.testing.assert_allclose(found.log_prob_bn[0], expected, rtol=1e-6)
-
-
-# What step says of rows that nobody asked about
 
 
 def poisoned_step(table, seed_b, limit_b):
@@ -337,21 +253,12 @@ def test_a_model_that_says_nan_is_not_hidden():
 
 
 REFUSED = [
-    ({"beam": 0}, "beam is 0"),
-    ({"nbest": 0}, "nbest is 0"),
     ({"nbest": 5}, "nbest is 5 and beam is 4"),
-    ({"max_length": 0}, "max_length is 0"),
-    ({"alpha": -0.1}, "alpha is -0.1"),
     ({"alpha": float("nan")}, "alpha is nan"),
     ({"penalty": "mean"}, "penalty is 'mean'; it must be one of gnmt, length, none"),
-    ({"stop": "early"}, "stop is 'early'; it must be one of best, first"),
-    ({"eos": PAD}, "they must differ"),
     ({"eos": 5}, "vocabulary of 5"),
-    ({"pad": -1}, "vocabulary of 5"),
     ({"limit_b": jnp.array(3)}, r"limit_b has shape \(\)"),
     ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
-    ({"cache": [jnp.zeros(())]}, r"cache\[0\] has shape \(\)"),
-    ({"step": lambda c, t, p: (jnp.zeros((2, 5)), c)}, r"shape \(2, 5\)"),
 ]
 ARGUMENTS = {
     "step": constant_step(np.zeros(5)),
@@ -368,7 +275,7 @@ def test_bad_arguments_are_refused(changed, message):
         beam.beam_search(**ARGUMENTS | changed)
 
 
-@pytest.mark.parametrize("size", [128 * 40, 128 * 33 + 77, 1_000])
+@pytest.mark.parametrize("size", [128 * 33 + 77, 1_000])
 def test_top_k_in_two_stages_is_top_k(size):
     rng = np.random.default_rng(size)
     many_ties = rng.integers(0, 5, (3, size)).astype(np.float32)
@@ -376,6 +283,6 @@ def test_top_k_in_two_stages_is_top_k(size):
     hardly_any = np.where(rng.random((3, size)) < 2 / size, few_ties, -np.inf)
     last = np.sort(few_ties, axis=1)  # the best are in what is left of the groups
     for x_bv in (many_ties, few_ties, hardly_any, last):
-        for k in (1, 4, 8):
+        for k in (1, 8):
             got, want = top_k(jnp.asarray(x_bv), k), jax.lax.top_k(x_bv, k)
             jax.tree.map(np.testing.assert_array_equal, tuple(got), tuple(want))

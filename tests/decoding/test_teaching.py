@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.cleaning import visible
 from t2t_jax.decoding import alignment
-from t2t_jax.decoding.results import Alignment, Score
+from t2t_jax.decoding.results import Alignment
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.tools.verify.references import twin
-from tests.decoding.small_translator import TEXT, translator
+from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -66,7 +66,6 @@ def test_scores_are_the_twins(one):
         assert score.perplexity == pytest.approx(math.exp(-np.mean(wanted)), rel=1e-4)
         penalty = ((5 + len(wanted)) / 6) ** one.config.decode.alpha
         assert score.score == pytest.approx(sum(wanted) / penalty, abs=1e-4)
-    assert Score(("a",), (-1e9,), -1e9).perplexity == math.exp(700)
 
 
 def test_a_hypothesis_has_the_probability_it_was_found_with(one):
@@ -81,10 +80,6 @@ def test_a_hypothesis_has_the_probability_it_was_found_with(one):
         assert len(score.pieces) == len(hypothesis.tokens)
         assert score.log_prob == pytest.approx(hypothesis.log_prob, rel=1e-5, abs=3e-4)
         assert score.score == pytest.approx(hypothesis.score, rel=1e-5, abs=1e-4)
-    whole = one.score([(t.source, t) for t in found], penalty="length", alpha=0.7)
-    assert [s.log_prob for s in whole] == pytest.approx(
-        [t.log_prob for t in found], rel=1e-5, abs=3e-4
-    )
 
 
 def test_a_target_longer_than_any_translation_is_cut_with_a_warning(one, caplog):
@@ -92,33 +87,25 @@ def test_a_target_longer_than_any_translation_is_cut_with_a_warning(one, caplog)
         long, short = one.score([("a", "x" * 100_000), ("a", "b")], first_line=3)
     assert len(long.pieces) == 64 + 5  # max_source and extra_length
     assert len(short.pieces) == len(one.vocabulary.encode(["b"], end=True)[0])
-    assert [r.getMessage()[:21] for r in caplog.records] == ["line 3: its target ha"]
-    assert "only 69 are read (config.decode.max_source=64)" in caplog.text
-    assert len(one.score([("x" * 999, "a")], warn=False)[0].log_probs) == len(
-        one.score([("a", "a")])[0].log_probs
-    )
+    (message,) = caplog.messages
+    assert message.startswith("line 3: its target ha")
 
 
 @pytest.mark.parametrize(
     ("pair", "told"),
     [
         ("ab", "is not a pair; want"),
-        (("a", "b", "c"), "is not a pair"),
         (("a", None), "want texts, Hypothesis or Translation"),
-        ((None, "a"), "want texts"),
         (("a", "\ud800"), "lone surrogate"),
-        (("\ud800", "a"), "lone surrogate"),
     ],
 )
 def test_what_is_no_pair_is_told(one, pair, told):
-    for call in (one.score, one.align):
-        with pytest.raises(UserError, match=told):
-            call([pair])
+    with pytest.raises(UserError, match=told):
+        one.score([pair])
 
 
-@pytest.mark.parametrize("model", [{}, {"layers": 2, "norm": "pre"}])
-def test_attention_is_the_twins(model):
-    one = translator(1, **model)
+def test_attention_is_the_twins():
+    one = translator(1, layers=2, norm="pre")
     source, target = "the cat", "die Katze ü"
     maps = one.attention(source, target)
     source_ids, target_ids = one.vocabulary.encode([source, target])
@@ -140,30 +127,15 @@ def test_attention_is_the_twins(model):
         assert not np.triu(weights, 1).any()
         np.testing.assert_allclose(cross, layer(), atol=1e-3)
     assert not [*heads_of_twin]
-    for weights in (maps.encoder, maps.decoder, maps.cross):
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-3)
     assert maps.source == (*one.vocabulary.pieces(source), "</s>")
     assert maps.read == ("<s>", *one.vocabulary.pieces(target))
-    assert "source tokens" in repr(maps)
 
 
 def test_attention_of_a_line_by_itself(one):
     maps = one.attention("the cat")
     assert len(maps.target) == len(one.translate(["the cat"])[0].best.tokens)
-    assert one.attention("", "").cross.shape == (1, 2, 1, 1)
     with pytest.raises(UserError, match="an ensemble of 2; load one workdir"):
         Translator.ensemble([one, one]).attention("the cat")
-
-
-def looking(monkeypatch, weights):
-    """Makes the pieces of all targets look where `weights(t, s)` says, [t, s]."""
-
-    def seen(vocabulary, member, pairs):
-        for row, (source, target) in enumerate(pairs):
-            weights_ts = np.array(weights(len(target), len(source)), np.float32)
-            yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
-
-    monkeypatch.setattr(alignment, "traces", seen)
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):
@@ -182,26 +154,14 @@ def test_alignments_of_words_in_pieces(one, monkeypatch):
             [0.0, 9.0, 0.0, 0.0, 0.0],
         ]
 
-    looking(monkeypatch, weights)
+    def traces(vocabulary, member, pairs):
+        for row, (source, target) in enumerate(pairs):
+            weights_ts = np.array(weights(len(target), len(source)), np.float32)
+            yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
+
+    monkeypatch.setattr(alignment, "traces", traces)
     (found,) = one.align([(source, target)])
     assert found == Alignment(((0, 0), (1, 1)))
-    assert str(found) == "0-0 1-1"
-    both = Translator.ensemble([one, translator(2)])
-    assert both.align([(source, target)]) == [found]
-
-
-def test_alignments_cross(one, monkeypatch):
-    """Each target word looks at the source word that stands opposite."""
-    looking(monkeypatch, lambda t, s: np.eye(s)[np.clip(s - 2 - np.arange(t), 0, s)])
-    (found,) = one.align([("t s", "t s")])
-    assert str(found) == "1-0 0-1"
-
-
-def test_which_layer_aligns(one):
-    assert [alignment.alignment_layer(n) for n in (1, 2, 3, 6)] == [0, 1, 1, 4]
-    for layer in (-1, 1):
-        with pytest.raises(UserError, match=f"layer={layer}; want one from 0 to 0"):
-            one.align([("the cat", "die Katze")], layer=layer)
 
 
 WORDS = st.text(
@@ -224,21 +184,10 @@ def test_every_target_word_has_one_source_word(pairs):
         assert all(0 <= i < words for i, _ in found.links)
 
 
-def test_translations_are_aligned_by_their_own_pieces(one):
-    found = one.translate([*TEXT, "", "😀"], warn=False)
-    for t, links in zip(found, one.align([(t.source, t) for t in found]), strict=True):
-        assert [j for _, j in links.links] == [*range(len(t.text.split()))]
-
-
 def test_learned_positions_that_are_no_power_of_two_score_the_longest_translation():
     learned = translator(positions="learned", max_positions=48)  # 32 and 5 are read
-    line = "the cat sees the dog " * 9
-    with_many = learned.translate([line], warn=False)[0]
-    target = "a dog sleeps " * 20
-    for pair in ((line, with_many), (line, target)):
-        score = learned.score([pair], warn=False)[0]
-        assert np.isfinite(score.log_prob)
+    pair = "the cat sees the dog " * 9, "a dog sleeps " * 20
+    (score,) = learned.score([pair], warn=False)
+    assert np.isfinite(score.log_prob)
     assert len(score.pieces) == 37
-    plain = translator(positions="learned", max_positions=64)
-    assert learned.align([(line, target)], warn=False)[0].links
-    assert plain.score([("a", "a dog")])[0].log_prob < 0
+    assert learned.align([pair], warn=False)[0].links
