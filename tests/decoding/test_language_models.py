@@ -1,4 +1,4 @@
-"""Models without a source: a text goes on from its line, and windows score long ones."""
+"""Models without a source: a text goes on from its line; windows score long texts."""
 
 import functools
 

@@ -10,8 +10,8 @@ direction begins at the last token of each. Computed in float64, on weights that
 holds exactly.
 
 The file has, by our names of parameters: `weights/*` (PyTorch's two biases are one
-here, their sum) and `gradients/*` of sum(cotangent * stacked); the inputs `x` and their
-`length`; the outputs `bidirectional` and `stacked`; `final/*`, the last h and c.
+here, their sum); the inputs `x` and their `length`; the outputs `bidirectional` and
+`stacked`; `final/*`, the last h and c.
 """
 
 from pathlib import Path
@@ -40,8 +40,8 @@ def randomise(layers: nn.LSTM):
         parameter.data = torch.round(1024 * value).double() / 1024
 
 
-def ours(layers: nn.LSTM, first: int, read, both_biases) -> dict[str, np.ndarray]:
-    """`read(parameter)` by our names; `both_biases` makes one of two.
+def ours(layers: nn.LSTM, first: int) -> dict[str, np.ndarray]:
+    """The parameters by our names.
 
     PyTorch has the four gates (input, forget, cell, output) one after another in the
     rows of a matrix, and multiplies by its transpose.
@@ -51,22 +51,16 @@ def ours(layers: nn.LSTM, first: int, read, both_biases) -> dict[str, np.ndarray
         for direction in ("forward", "backward")[: 1 + layers.bidirectional]:
             suffix = f"l{i}" + ("_reverse" if direction == "backward" else "")
             array = {
-                part: read(getattr(layers, f"{part}_{suffix}"))
+                part: getattr(layers, f"{part}_{suffix}").detach().numpy()
                 for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             }
             name = f"encoder/{first + i}/{direction}"
             for part, matrix in (("input", "weight_ih"), ("recurrent", "weight_hh")):
                 gates_gdi = array[matrix].reshape(4, WIDTH, -1)
                 named[f"{name}/{part}"] = gates_gdi.transpose(2, 0, 1)
-            bias = both_biases(array["bias_ih"], array["bias_hh"])
+            bias = array["bias_ih"] + array["bias_hh"]
             named[f"{name}/bias"] = bias.reshape(4, WIDTH)
     return named
-
-
-def same(one, other):
-    """The gradient of either bias, which is that of their sum."""
-    np.testing.assert_allclose(one, other, rtol=1e-14)
-    return one
 
 
 def main():
@@ -75,26 +69,16 @@ def main():
     stack = nn.LSTM(2 * WIDTH, WIDTH, num_layers=2, batch_first=True).double()
     for layers in (bidirectional, stack):
         randomise(layers)
-    x = torch.randn(len(LENGTH), max(LENGTH), INPUT).double().requires_grad_()
-    cotangent = torch.randn(len(LENGTH), max(LENGTH), WIDTH).double()
-    for row, length in enumerate(LENGTH):
-        cotangent[row, length:] = 0
+    x = torch.randn(len(LENGTH), max(LENGTH), INPUT).double()
 
     first, first_state = run(bidirectional, x)
     last, last_state = run(stack, first)
-    (last * cotangent).sum().backward()
 
     saved = {}
     for layers, start in (bidirectional, 0), (stack, 1):
-        for kind, read, both in (
-            ("weights", lambda p: p.detach().numpy(), np.add),
-            ("gradients", lambda p: p.grad.numpy(), same),
-        ):
-            for name, array in ours(layers, start, read, both).items():
-                if kind == "weights":
-                    assert (array == array.astype(np.float32)).all()
-                    array = array.astype(np.float32)
-                saved[f"{kind}/{name}"] = array
+        for name, array in ours(layers, start).items():
+            assert (array == array.astype(np.float32)).all()
+            saved[f"weights/{name}"] = array.astype(np.float32)
     names = "0/forward", "0/backward", "1/forward", "2/forward"
     states = [
         np.stack([part[i].detach().numpy() for part in state])
@@ -108,8 +92,6 @@ def main():
         "length": np.array(LENGTH),
         "bidirectional": first.detach().numpy(),
         "stacked": last.detach().numpy(),
-        "cotangent": cotangent.numpy().astype(np.float32),
-        "gradient_of_x": x.grad.numpy(),
         "torch_version": np.array(torch.__version__),
     }
     np.savez(PLACE, **saved)

@@ -1,7 +1,6 @@
 """Laws of parts of the model, what it refuses, and which laws an entry declines."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,6 @@ import pytest
 from flax import nnx
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
@@ -20,8 +17,6 @@ from t2t_jax.model.attention import ATTENTION
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
-from t2t_jax.model.neural_gpu import column_kernel, convolved
-from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import Options
 from tests import mutants
 from tests.model import cases, laws
@@ -30,50 +25,10 @@ from tests.model.subject import Excused, Subject
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
-V = 23
-
 
 def small(**changes):
-    fields = {"layers": 2, "width": 16, "heads": 4, "hidden": 24, "max_positions": 64}
+    fields = {"layers": 1, "width": 16, "heads": 4, "hidden": 24}
     return ModelConfig(**fields | changes)
-
-
-def compiled(config):
-    """Logits of a model with random weights, as one program."""
-    model = build(config, V)
-
-    def compute(parameters, *arguments):
-        return logits(nnx.merge(model.definition, parameters), *arguments)
-
-    return partial(jax.jit(compute), model.init(jax.random.key(0)))
-
-
-def batch_of(sources, targets, **options):
-    sides = [ragged(sources), ragged(targets)]
-    options = {"batching": "packed", "batch_tokens": 512, "row_length": 16} | options
-    plan = plan_epoch(
-        *(s.lengths for s in sides), seed=0, epoch=0, shuffle=False, **options
-    )
-    assert len(plan) == 1
-    return teacher_forcing(fill(plan[0], *sides), bos=1), plan[0]
-
-
-@pytest.fixture(scope="module")
-def sentences():
-    rng = np.random.default_rng(0)
-    return [
-        [rng.integers(3, V, n).tolist() for n in rng.integers(1, 9, 12)]
-        for _ in range(2)
-    ]
-
-
-def test_the_decoder_input_starts_every_segment_with_bos(sentences):
-    batch, layout = batch_of(*sentences)
-    for p, pair in enumerate(layout.pair_p):
-        row, start = layout.row_p[p], layout.target_start_p[p]
-        wanted = [1, *sentences[1][pair][:-1]]
-        got = batch["target_input"][row, start : start + len(wanted)]
-        assert got.tolist() == wanted
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
@@ -111,50 +66,33 @@ def test_dropout_bits_are_as_good_as_random():
     assert chi2 < 255 + 3.9 * (2 * 255) ** 0.5
 
 
-def test_the_advice_on_long_rows_fits_the_model(sentences):
-    batch, _ = batch_of(*sentences)
-    with pytest.raises(UserError, match="or use config.model.positions='sinusoid'"):
-        compiled(small(positions="learned", max_positions=8))(batch)
-    with pytest.raises(UserError, match="shorten the rows or raise it(?!,)"):
-        compiled(small(kind="conv", max_positions=8))(batch)
-
-
-def test_a_language_model_needs_no_column_of_the_source(sentences):
-    model = compiled(small(kind="decoder_only", layers=1))
-    batch, _ = batch_of(*sentences)
-    empty = {name: x[:, :0] for name, x in batch.items() if name.startswith("source")}
-    np.testing.assert_array_equal(model(batch | empty), model(batch))
-
-
-def test_a_classifier_reads_its_own_vocabulary_however_tables_are_tied():
-    for tied in ("all", "target", "none"):
-        shapes = build(small(kind="classifier", tied=tied), 3, V).shapes
-        assert {*shapes["embedding"]} == {"tokens"}
-        assert shapes["embedding"]["tokens"].shape == (V, 16)
-        assert shapes["head"]["labels"].shape == (3, 16)
-
-
-def test_one_side_with_two_vocabularies_needs_two_tables():
-    with pytest.raises(UserError, match="23 tokens to read and 29 to predict"):
-        build(small(kind="encoder_only"), 29, V)
-    build(small(kind="encoder_only", tied="none"), 29, V)
-
-
-def test_a_choice_without_effect_is_refused():
-    with pytest.raises(UserError, match="positions='rotary' has no effect with .*conv"):
-        build(small(kind="conv", positions="rotary"), V)
-    # The model does not read `positions`, so neither the options of its default.
-    options = Options(sinusoid_layout="half")
-    build(small(options=options), V)
-    with pytest.raises(UserError, match="sinusoid_layout='half' has no effect with"):
-        build(small(kind="conv", options=options), V)
-    build(small(kind="conv", options=Options(conv_kernel=5)), V)
+@pytest.mark.parametrize(
+    ("config", "sizes", "message"),
+    [
+        (small(kind="encoder_only"), (29, 23), "23 tokens to read and 29 to predict"),
+        (
+            small(kind="conv", positions="rotary"),
+            (23,),
+            "positions='rotary' has no effect with .*conv",
+        ),
+        (
+            small(kind="conv", options=Options(sinusoid_layout="half")),
+            (23,),
+            "sinusoid_layout='half' has no effect with",
+        ),
+    ],
+)
+def test_choices_without_effect_and_tables_that_do_not_fit_are_refused(
+    config, sizes, message
+):
+    with pytest.raises(UserError, match=message):
+        build(config, *sizes)
 
 
 def test_weight_normalised_layers_begin_as_their_draw():
     """Gehring et al. 2017, section 3.5: N(0, sqrt(4 p / n)) before a gate, p kept."""
-    config = small(kind="conv", width=64, layers=1, dropout=0.2)
-    parameters = build(config, V).init(jax.random.key(0))
+    config = small(kind="conv", width=64, dropout=0.2)
+    parameters = build(config, 23).init(jax.random.key(0))
     for layer, variance in (
         (parameters["encoder"][0], 4 * 0.8 / (3 * 64)),
         (parameters["encoder_in"], 0.8 / 64),
@@ -166,38 +104,7 @@ def test_weight_normalised_layers_begin_as_their_draw():
         np.testing.assert_allclose(layer["norm"], norms, rtol=1e-5)
 
 
-def test_head_width_is_free_of_the_model_width():
-    """Table 3, row (B): d_k = 16 in the base model."""
-    shapes = build(small(head_width=3), V).shapes
-    assert shapes["encoder"][0]["attention"]["query"].shape == (16, 4, 3)
-
-
-# ------------------------------------------------------------------- the Neural GPU
-
-
-@pytest.mark.parametrize("rows", [1, 2, 4])
-def test_a_product_column_kernel_is_the_convolution(rows):
-    """Also in a row of a longer array."""
-    x_bcrd, kernel = (
-        jax.random.normal(jax.random.key(i), shape)
-        for i, shape in enumerate([(2, 5, rows, 3), (3, 3, 3, 4)])
-    )
-    got_bcre = convolved(x_bcrd, column_kernel(kernel, rows))
-    want_brce = jax.lax.conv_general_dilated(
-        x_bcrd.swapaxes(1, 2),
-        kernel,
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-    np.testing.assert_allclose(got_bcre, want_brce.swapaxes(1, 2), atol=1e-5)
-    longer_bcrd = jnp.pad(x_bcrd, ((0, 0), (0, 4), (0, 0), (0, 0)))
-    longer_bcre = convolved(longer_bcrd, column_kernel(kernel, rows))
-    # Another shape is another program: XLA may sum its products in another order.
-    np.testing.assert_allclose(longer_bcre[:, :5], got_bcre, atol=1e-5)
-
-
-def test_a_translation_longer_than_its_source_gets_columns():
+def test_a_translation_of_the_neural_gpu_that_is_longer_than_its_source():
     """The search's room grows past the columns of the source."""
     config = ModelConfig(kind="neural_gpu", layers=1, width=6, dtype="float32")
     model = build(config, 11)
@@ -220,7 +127,7 @@ def test_a_translation_longer_than_its_source_gets_columns():
         np.testing.assert_allclose(found[0, 0], forced[t], atol=1e-5)
 
 
-# ------------------------------------------------------------------ an idea of a user's
+# An idea of a user's.
 
 SIGMOID = """
 import jax
