@@ -82,23 +82,6 @@ def test_results_do_not_depend_on_the_number_of_devices(way, devices):
     assert got == want
 
 
-def test_parameters_may_come_from_a_training_state():
-    """Divided in another way over the same devices."""
-    one = on(8)
-    want = one.translate(LINES[:9])
-    mesh = jax.make_mesh((2, 4), ("data", "model"))
-
-    def divided(x):
-        axis = ["model" if not x.shape[-1] % 4 else None]
-        parts = jax.sharding.PartitionSpec(*[None] * (x.ndim - 1), *axis)
-        return jax.device_put(x, jax.sharding.NamedSharding(mesh, parts))
-
-    parameters = jax.tree.map(divided, one.parameters)
-    other = Translator(one.config, one.vocabulary, one.model, parameters)
-    assert other.members[0].mesh.size == 8
-    assert other.translate(LINES[:9]) == want
-
-
 @pytest.mark.parametrize("blocks", [3, 8])
 def test_the_lines_of_a_block_do_not_depend_on_the_blocks_beside_it(blocks):
     decode = small_translator.CONFIG.decode

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import constraints as phrases_module
 from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.io.errors import UserError
 
@@ -150,16 +149,6 @@ def test_an_automaton_finds_what_the_regular_expression_finds(name, pair, others
     )
 
 
-def test_what_is_said_only_at_the_end_needs_the_end():
-    made, some = vocabulary("words"), makes("words")
-    (ids,) = made.encode(["der Hund"])
-    for automaton in (some.required("Hund"), some.forbidden(("Hund",))):
-        assert not automaton.matches(ids)
-        assert automaton.matches([*ids, made.eos])
-        assert automaton.matches(made.encode(["der Hund,"])[0])
-        assert not automaton.matches([*ids, *made.encode(["e"])[0][1:], made.eos])
-
-
 # Distances
 
 
@@ -245,12 +234,6 @@ def test_rules_of_a_batch():
         assert (any(refused), not any(distances)) == wanted, (sentence, line)
         if not wanted[1]:  # It is the end that is refused while something is missing.
             assert refused.index(True) == len(refused) - 1
-
-
-def test_tables_that_are_too_large_are_refused(monkeypatch):
-    monkeypatch.setattr(phrases_module, "MAX_TABLE_BYTES", 1000)
-    with pytest.raises(UserError, match="21 phrases of 1.. characters .* at most 1"):
-        makes("words").forbidden(tuple(f"Hund{n}" for n in range(21)))
 
 
 # What tokens spell

@@ -4,7 +4,6 @@ import types
 
 import hypothesis
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -16,19 +15,10 @@ from t2t_jax.decoding.batch_decoding import search_lines
 from t2t_jax.decoding.batches import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
-from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tools.verify.references.search import (
-    MAX_LENGTH,
-    PAD,
     SPECIAL,
-    Options,
-    smooth_table,
-    table_cache,
-    table_step,
 )
 from tests.decoding.test_devices import SHORT, on
-from tests.decoding.test_search import assert_same, table_search
-from tests.decoding.test_search import rows_of as rows
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
@@ -146,65 +136,7 @@ def test_finished_lines_stop_costing():
     assert counted.steps <= 1.15 * ideal
 
 
-def test_few_batches_wait_at_a_time(monkeypatch):
-    most = 0
-    onward = batch_decoding._Bucket.advance_until_parked
-
-    def watched(self, batch):
-        nonlocal most
-        yield from onward(self, batch)
-        most = max(most, len(self.parked))
-
-    monkeypatch.setattr(batch_decoding._Bucket, "advance_until_parked", watched)
-    monkeypatch.setattr(batch_decoding, "max_parked", lambda: 3)
-    lengths = [100] * 400
-    counted = Counted(lengths, [1 + 37 * n % 105 for n in range(400)], 1)
-    found = [line for lines, _ in counted.run() for line in lines]
-    assert sorted(found) == [*range(400)]
-    assert most == 4  # the last one has just come
-
-
 # A search in pieces is the search in one piece, bit by bit.
-
-OPTIONS = Options(6, 4, 2, 0.6)
-ALGORITHM = BeamSearch(
-    beam=4, nbest=2, alpha=0.6, penalty="gnmt", stop="best", **SPECIAL
-)
-
-
-@jax.jit
-def onward(table, seed_b, state, there_b, position, until):
-    step = table_step(table, seed_b)
-    return ALGORITHM.advance(step, state, position, until, None, there_b)
-
-
-def test_rows_of_two_searches_go_on_together():
-    table, draw = smooth_table(3, OPTIONS.vocabulary), np.random.default_rng(4)
-    seed_2b = draw.integers(0, 1000, (2, 6))
-    limit_2b = draw.integers(4, MAX_LENGTH + 1, (2, 6))
-    states = []
-    for seed_b, limit_b in zip(seed_2b, jnp.asarray(limit_2b), strict=True):
-        cache = table_cache(6, OPTIONS.beam)
-        state = ALGORITHM.start(cache, limit_b, max_length=MAX_LENGTH)
-        for position in (0, 2):  # and a loop that has nothing to do
-            state = onward(table, seed_b, state, np.ones(6, bool), position, 2)
-        states.append(programs.SearchState([jnp.asarray(seed_b)], state))
-    from_b = np.array([-1, 5, -1, 0, 3, -1], np.int32)
-    there_b = np.array([True, True, False, True, True, True])
-    mesh = jax.make_mesh((1,), ("data",), devices=jax.devices()[:1])
-    mixed = programs.merge_rows(*states, from_b, mesh=mesh)
-    seed_b, limit_b = (
-        np.where(from_b < 0, first, second[from_b])
-        for first, second in (seed_2b, limit_2b)
-    )
-    assert mixed.memories[0].tolist() == seed_b.tolist()
-    state = onward(table, seed_b, mixed.search, there_b, 2, MAX_LENGTH)
-    assert state.stopped_b.all()
-    found = ALGORITHM.result(state)
-    whole = table_search(table, seed_b, limit_b, OPTIONS)
-    assert_same(rows(found, there_b), rows(whole, there_b))
-    # The row without a sentence was left as it was.
-    assert (state.sentences.tokens_bnt[2, :, :, 2:] == PAD).all()
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.search import beam
-from t2t_jax.search.algorithm import PENALTIES, top_k
+from t2t_jax.search.algorithm import top_k
 from t2t_jax.tools.verify.references.search import (
-    EOS,
     MAX_LENGTH,
     SPECIAL,
     STATES,
@@ -194,18 +193,6 @@ def test_a_wide_beam_is_exhaustive_search(nbest, alpha, penalty):
 # Laws
 
 
-def test_penalties():
-    assert set(PENALTIES) == {"gnmt", "length", "none"}
-    length_t = np.array([1, 2, 7, 19], np.float64)
-    np.testing.assert_allclose(PENALTIES["length"](length_t, 0.5), length_t**0.5)
-    gnmt_t = PENALTIES["gnmt"](length_t, 0.5)
-    np.testing.assert_allclose(gnmt_t, [1, (7 / 6) ** 0.5, 2**0.5, 2])
-    for penalty in PENALTIES.values():
-        np.testing.assert_array_equal(penalty(length_t, 0.0), 1)
-        for alpha in (0.6, 5.0):  # What early stopping relies on.
-            assert (np.diff(penalty(length_t, alpha)) >= 0).all()
-
-
 def test_a_sentence_does_not_depend_on_its_neighbours():
     options = OPTIONS[1]
     for seed in range(6):
@@ -220,27 +207,6 @@ def test_a_sentence_does_not_depend_on_its_neighbours():
         for same in ([1] * BATCH, [2]):  # Among copies of itself, and alone.
             copies = table_search(table, seed_b[same], limit_b[same], options)
             assert_same(copies, rows_of(together, same))
-
-
-def poisoned_step(table, seed_b, limit_b):
-    """A table step that says NaN of every row that is over."""
-    inner = table_step(jnp.asarray(table), seed_b)
-
-    def step(cache, token_bn, position):
-        logits_bnv, cache = inner(cache, token_bn, position)
-        over_bn = (token_bn == EOS) | (position >= limit_b)[:, None]
-        return jnp.where(over_bn[:, :, None], jnp.nan, logits_bnv), cache
-
-    return step
-
-
-def test_rows_that_hold_nothing_cannot_harm():
-    table, options = smooth_table(0, 5), Options(5, 4, 4, 0.6)
-    seed_b, limit_b = np.arange(BATCH, dtype=np.int32), np.array([1, 2, 4, 6])
-    clean = table_search(table, seed_b, limit_b, options)
-    poisoned = search_with(options, poisoned_step(table, seed_b, limit_b), limit_b)
-    assert np.isfinite(poisoned.score_bn[2:]).all()
-    assert_same(poisoned, clean, 1e-6)
 
 
 def test_a_model_that_says_nan_is_not_hidden():

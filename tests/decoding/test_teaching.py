@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from t2t_jax.data.cleaning import visible
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import Alignment
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.tools.verify.references import twin
@@ -129,13 +128,6 @@ def test_attention_is_the_twins():
     assert not [*heads_of_twin]
     assert maps.source == (*one.vocabulary.pieces(source), "</s>")
     assert maps.read == ("<s>", *one.vocabulary.pieces(target))
-
-
-def test_attention_of_a_line_by_itself(one):
-    maps = one.attention("the cat")
-    assert len(maps.target) == len(one.translate(["the cat"])[0].best.tokens)
-    with pytest.raises(UserError, match="an ensemble of 2; load one workdir"):
-        Translator.ensemble([one, one]).attention("the cat")
 
 
 def test_alignments_of_words_in_pieces(one, monkeypatch):

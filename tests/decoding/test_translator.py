@@ -10,7 +10,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.search import beam
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
-from tests.decoding.small_translator import TEXT
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -37,13 +36,6 @@ def test_one_line_in_one_line_out_in_order(one):
     assert one.translate([]) == []
     with pytest.raises(UserError, match="takes a list of lines"):
         one.translate("the cat")
-
-
-def test_hypotheses_are_ranked_and_the_best_is_the_translation(one):
-    for found in one.translate(TEXT, beam=4, nbest=4):
-        scores = [(h.ended, h.score) for h in found.hypotheses]
-        assert scores == sorted(scores, reverse=True)
-        assert one.translate([found.source], beam=4)[0].best == found.best
 
 
 def test_a_line_too_long_is_cut_with_a_warning_that_names_it(one, caplog):

