@@ -39,7 +39,11 @@ class MadeUp:
     """A translator without a model."""
 
     model = types.SimpleNamespace(has_source=True)
-    config, vocabulary = Config(), vocabulary()
+    config = Config()
+
+    @property
+    def vocabulary(self):
+        return vocabulary()
 
     def search(self, lines, request):
         return translations(lines, request.nbest)

@@ -211,26 +211,11 @@ def test_shards_one_after_the_other_are_the_whole(tmp_path_factory, lines, count
 
 def test_how_shards_are_written(tmp_path):
     assert parse_shard("2/4") == (2, 4)
-    for wrong in ("2", "0/4", "5/4", "a/b", "1/4/4"):
+    for wrong in ("2", "0/4", "5/4", "1/4/4"):
         with pytest.raises(UserError, match="want I/N, the I-th of N parts"):
             parse_shard(wrong)
     assert shard_of(tmp_path / "o.de", (1, 1)).name == "o.de"
     assert shard_of(tmp_path / "o.de", (2, 12)).name == "o.de.02-of-12"
-
-
-def test_lines_are_read_as_they_are(tmp_path):
-    def read(content, name="in"):
-        (tmp_path / name).write_bytes(content)
-        found = InputFile(tmp_path / name)
-        lines = list(found.lines())
-        assert (found.first, found.count) == (0, len(lines))
-        return lines
-
-    assert read(b"a\nb\n") == read(b"a\nb") == read(b"a\r\nb\r\n") == ["a", "b"]
-    assert read("\ufeffa\n\ufeffb".encode()) == ["a", "\ufeffb"]
-    assert read(b"") == []
-    assert read(b"a\rb\x00\x0b\n\xe2\x80\xa8") == ["a\rb\x00\x0b", "\u2028"]
-    assert read(gzip.compress(b"a\nb"), "in.gz") == ["a", "b"]
 
 
 def test_a_wrong_input_is_told_before_any_work(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.search import beam
 from t2t_jax.search.rules import Rules
 from t2t_jax.tools.verify.references.search import (
     BOS,
@@ -35,7 +36,6 @@ from t2t_jax.tools.verify.references.search import (
 from tests.decoding.test_search import (
     BATCH,
     assert_same,
-    beam_search,
     draw_rows,
     examples,
     grids,
@@ -146,14 +146,14 @@ def as_rules(wanted_b, states=64, columns=4):
     return Rules(prefix_bt, start_bc, next_sv, refused_sv, closer_sv, distance_s)
 
 
-@functools.partial(jax.jit, static_argnames=("beam", "nbest", "stop"))
-def ruled_search(table, seed_b, limit_b, rules, beam, nbest, stop="best"):
-    return beam_search(
+@functools.partial(jax.jit, static_argnames=("width", "nbest", "stop"))
+def ruled_search(table, seed_b, limit_b, rules, width, nbest, stop="best"):
+    return beam.beam_search(
         table_step(table, seed_b),
-        table_cache(len(limit_b), beam),
+        table_cache(len(limit_b), width),
         limit_b,
         max_length=MAX_LENGTH,
-        beam=beam,
+        beam=width,
         nbest=nbest,
         alpha=ALPHA,
         stop=stop,

@@ -16,6 +16,7 @@ from t2t_jax.tools.verify.references.search import (
     MAX_LENGTH,
     PAD,
     SPECIAL,
+    STATES,
     A,
     B,
     as_hypotheses,
@@ -38,27 +39,13 @@ from tests.decoding.test_rules import (
 from tests.decoding.test_search import (
     BATCH,
     assert_same,
-    constant_step,
     draw_rows,
     examples,
     rows_of,
     seeds,
-    whole,
 )
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
-
-
-def drawn(step, cache, limit_b, rng_bn, rules=None, *, max_length, **options):
-    """Samples with a key for each hypothesis."""
-    options = {"alpha": 0.6, "penalty": "gnmt"} | options
-    search = sampling.Sampling(samples=rng_bn.shape[1], **options)
-    rules = jax.tree.map(jnp.asarray, rules)
-    state = search._start(cache, jnp.asarray(limit_b), rules, rng_bn, max_length)
-    return search.result(search.advance(step, state, 0, max_length, rules))
-
-
-sample = whole(drawn)
 
 
 @functools.partial(
@@ -66,16 +53,13 @@ sample = whole(drawn)
     static_argnames=("temperature", "top_k", "top_p", "epsilon", "alpha", "penalty"),
 )
 def table_sample(table, seed_b, limit_b, rng_bn, rules=None, **options):
-    return sample(
-        table_step(table, seed_b),
-        table_cache(*rng_bn.shape),
-        limit_b,
-        rng_bn,
-        max_length=MAX_LENGTH,
-        rules=rules,
-        **options,
-        **SPECIAL,
-    )
+    """Samples with a key for each hypothesis."""
+    options = {"alpha": 0.6, "penalty": "gnmt"} | options
+    search = sampling.Sampling(samples=rng_bn.shape[1], **options, **SPECIAL)
+    cache, limit_b = table_cache(*rng_bn.shape), jnp.asarray(limit_b)
+    state = search._start(cache, limit_b, rules, rng_bn, MAX_LENGTH)
+    step = table_step(jnp.asarray(table), seed_b)
+    return search.result(search.advance(step, state, 0, MAX_LENGTH, rules))
 
 
 def keys(seed, *shape):
@@ -235,15 +219,9 @@ def test_a_prefix_is_scored_by_the_whole_model_and_what_follows_is_drawn():
     logits_v = np.array([1.0, 0, 0, -9, 2, 1])
     log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(logits_v)))
     rules = as_rules([Wanted(prefix=(A, A), must_not=(Phrase((C,)),))])
-    found = sample(
-        constant_step(logits_v),
-        None,
-        *(np.array([3]), keys(0, 1, 64)),
-        max_length=MAX_LENGTH,
-        rules=rules,
-        **{"top_k": 2, "top_p": 0.9, "temperature": 0.5},
-        **SPECIAL,
-    )
+    table, limit_b = np.tile(np.float32(logits_v), (STATES, 1)), np.array([3])
+    options = {"top_k": 2, "top_p": 0.9, "temperature": 0.5}
+    found = table_sample(table, limit_b, limit_b, keys(0, 1, 64), rules, **options)
     tokens_nt = np.asarray(found.tokens_bnt[0])
     assert (tokens_nt[:, :2] == A).all()
     assert B in tokens_nt[:, 2]

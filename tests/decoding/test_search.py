@@ -43,46 +43,18 @@ OPTIONS = [
 ]
 
 
-def whole(search):
-    """A search as one program; called as it is, each of its operations is one."""
-
-    def call(step, *arrays, **options):
-        return jax.jit(lambda *arrays: search(step, *arrays, **options))(*arrays)
-
-    return call
-
-
-beam_search = whole(beam.beam_search)
-
-
 def search_with(options, step, limit_b):
     """`beam_search` with a table step and its cache."""
     cache, chosen = table_cache(len(limit_b), options.beam), options._asdict()
     del chosen["vocabulary"]
-    return beam_search(step, cache, limit_b, max_length=MAX_LENGTH, **chosen, **SPECIAL)
+    return beam.beam_search(
+        step, cache, limit_b, max_length=MAX_LENGTH, **chosen, **SPECIAL
+    )
 
 
 @functools.partial(jax.jit, static_argnames="options")
 def table_search(table, seed_b, limit_b, options):
     return search_with(options, table_step(table, seed_b), limit_b)
-
-
-def constant_step(logits_v):
-    """A step that says the same of every prefix."""
-
-    def step(cache, token_bn, position):
-        logits_v32 = jnp.asarray(logits_v, jnp.float32)
-        return jnp.broadcast_to(logits_v32, (*token_bn.shape, len(logits_v))), cache
-
-    return step
-
-
-def search_one(step, limit, max_length=MAX_LENGTH, **options):
-    """A search for one sentence, by a step that needs no cache."""
-    limit_b = np.array([limit])
-    return rows_of(
-        beam_search(step, None, limit_b, max_length=max_length, **options, **SPECIAL), 0
-    )
 
 
 def assert_same(found, expected, tolerance=0.0):
@@ -210,12 +182,10 @@ def test_a_sentence_does_not_depend_on_its_neighbours():
 
 
 def test_a_model_that_says_nan_is_not_hidden():
-    step = constant_step(np.full(5, np.nan))
-    for beam_size in (1, 3):
-        assert np.isnan(search_one(step, 3, beam=beam_size).score_bn).all()
-
-
-# Arguments
+    table, row_b = np.full((STATES, 5), np.nan, np.float32), np.array([3])
+    for width in (1, 3):
+        found = table_search(table, row_b, row_b, Options(5, width))
+        assert np.isnan(found.score_bn).all()
 
 
 REFUSED = [
@@ -227,7 +197,7 @@ REFUSED = [
     ({"cache": {"k": jnp.zeros((2, 3))}}, r"cache\['k'\] has shape \(2, 3\)"),
 ]
 ARGUMENTS = {
-    "step": constant_step(np.zeros(5)),
+    "step": lambda cache, token_bn, _: (jnp.zeros((*token_bn.shape, 5)), cache),
     "cache": {"k": jnp.zeros((2, 4))},
     "limit_b": jnp.array([3, 3]),
     "max_length": 3,

@@ -13,7 +13,7 @@ from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
 from t2t_jax.tools.explain.trace import Explained, trace_search
 from tests.decoding.small_translator import translator
 
-LINE, EOS = "the cat sees the dog", translator().vocabulary.eos
+LINE = "the cat sees the dog"
 
 
 def tree_of(model, reference=None, line=LINE, stop=None, must=(), must_not=(), **sizes):
@@ -104,7 +104,8 @@ def test_the_way_of_a_reference():
 
 @pytest.mark.parametrize("stop", ["best", "first"])
 def test_fates_follow_from_the_beam(stop):
-    fates, lines = set(), [LINE, "a dog", "the dog sleeps", "a cat sees", "sleeps the"]
+    fates, eos = set(), translator().vocabulary.eos
+    lines = [LINE, "a dog", "the dog sleeps", "a cat sees", "sleeps the"]
     for seed, line in itertools.product(range(1, 4), lines):
         tree, steps, _ = tree_of(translator(seed), line=line, stop=stop)
         kept = [node for node in tree.nodes.values() if node.row is not None]
@@ -112,7 +113,7 @@ def test_fates_follow_from_the_beam(stop):
         fates |= {node.fate for node in tree.nodes.values()}
         for node in tree.nodes.values():
             assert (node.fate == "alive") == (node.tokens in with_children)
-            complete = node.tokens[-1:] == (EOS,) and node.row is not None
+            complete = node.tokens[-1:] == (eos,) and node.row is not None
             assert (node.fate in ("ended", "lost")) == complete
             assert (node.fate == "ended") == (complete and node.tokens in tree.finished)
             if node.fate == "outranked":
