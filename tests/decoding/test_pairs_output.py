@@ -30,14 +30,7 @@ def translation_of(line):
     return Translation(line, (found,), cut=3 * (line == "zu lang"))
 
 
-def job(
-    folder,
-    lines=LINES,
-    resume=False,
-    stop=None,
-    shard=(1, 1),
-    **options,
-):
+def job(folder, lines=LINES, resume=False, stop=None, shard=(1, 1), **options):
     """Makes pairs bt.de and bt.en, stopped before the line of a number."""
     mono = folder / "mono"
     if lines is not None:

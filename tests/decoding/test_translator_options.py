@@ -40,6 +40,7 @@ REFUSED = [
         {"prefix": [None, "a cat sees"], "must_not": "cat"},
         "line 6: prefix='a cat sees' contains a phrase of must_not",
     ),
+    ("translate", {"prefix": "Katze " * 9}, "line 5: the prefix has 45 .* at most 9 "),
     ("translate", {"must_not": [[], ["\udcff"]]}, "lone surrogate"),
     ("translate", {"nbest": 4}, "nbest=4 with beam=3"),
     ("translate", {"beam": 100_000}, "beam=100000, but the vocabulary has 290 tokens"),
@@ -68,18 +69,6 @@ def test_hypotheses_that_take_more_memory_than_there_is_are_refused(one, monkeyp
         one.translate([], beam=most + 1)
 
 
-def test_a_prefix_needs_room_for_a_piece_more(one):
-    """The room is the line's pieces, its end, and config.decode.extra_length = 5."""
-    line, prefix = "a dog sleeps", "x"
-    room = len(one.vocabulary.encode([line], end=True)[0]) + 5
-    while len(one.vocabulary.encode([prefix])[0]) < room - 1:
-        prefix += "x"
-    found = one.translate(["", line], prefix=prefix, warn=False)
-    assert found[1].text.startswith(prefix)
-    with pytest.raises(UserError, match=f"line 2: .* at most {room} "):
-        one.translate(["", line], prefix=prefix + "x")
-
-
 def test_greedy_is_what_samples_come_to(one):
     greedy = [t.text for t in one.translate(TEXT, beam=1)]
     assert [t.text for t in one.sample(TEXT, temperature=1e-4)] == greedy
@@ -88,10 +77,8 @@ def test_greedy_is_what_samples_come_to(one):
 def test_an_ensemble_has_one_vocabulary(one):
     with pytest.raises(UserError, match="share one vocabulary: train them with the"):
         Translator.ensemble([one, translator(1, pieces=289)])
-    separate = with_own_source(one)
     with pytest.raises(UserError, match="source and the tokenizer differ.*source_toke"):
-        Translator.ensemble([one, separate])
-    Translator.ensemble([separate, separate])
+        Translator.ensemble([one, with_own_source(one)])
 
 
 def test_the_ids_of_the_source_are_its_own(one):

@@ -13,10 +13,7 @@ from t2t_jax.model.embedding import Embedding
 from t2t_jax.tools.explain.attribution import (
     attribute,
     can_attribute,
-    most_interesting,
-    strongest_rivals,
 )
-from t2t_jax.tools.explain.distribution import Distribution
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
@@ -108,14 +105,3 @@ def test_later_pieces_count_for_nothing_and_a_contrast_is_a_difference():
     # A row does not depend on the rows beside it.
     alone = attribute(vocabulary, member, PAIR, [3], tokens[1:2])
     np.testing.assert_array_equal(alone.source[0], chosen.source[1])
-
-
-def test_positions_and_rivals_that_are_shown():
-    log_probs = np.log(np.array([0.5, 0.1, 0.9, 0.1, 0.2], np.float32))
-    vocabulary = translator().vocabulary
-    top_ids = np.array([[7, vocabulary.bos, 8]] * 5)
-    seen = Distribution(log_probs, None, None, top_ids, None)
-    assert most_interesting(seen) == [0, 1, 2, 3, 4]
-    assert most_interesting(seen, at_most=2) == [1, 3]
-    found = strongest_rivals(vocabulary, [7, 8, 9, 7, 7], seen, [0, 1, 2])
-    assert found == [8, 7, 7]

@@ -91,14 +91,6 @@ def test_the_tree_of_the_page_is_the_tree(explained):
     assert [*tree.nodes][search["finished"][0]] == tree.finished[0]
 
 
-def test_saving_keeps_an_earlier_page(explained, tmp_path):
-    place = tmp_path / "page.html"
-    place.write_text("earlier")
-    explained.save(place)
-    assert place.read_text().startswith("<!doctype html>")
-    assert (tmp_path / "page.1.html").read_text() == "earlier"
-
-
 def test_what_a_model_has_not_is_named(quick_compiler):
     """An ensemble, and models without attention to a part, or without a source."""
     pair = Translator.ensemble([translator(), translator(2)])
@@ -115,20 +107,13 @@ def test_what_a_model_has_not_is_named(quick_compiler):
     assert "weights" in shown["cross"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lines": ("a dog", " ")}, "line 2: it has no visible"),
-        ({"lines": ("a", "b"), "target": "c"}, "2 lines and 1 targets"),
-    ],
-)
-def test_mistakes_are_named(options, message):
-    with pytest.raises(UserError, match=message):
-        explain(translator(), **options)
-
-
-def test_models_and_searches_without_one_beam_are_refused():
-    with pytest.raises(UserError, match="kind='encoder_only' generates no text"):
-        explain(translator(kind="encoder_only"), "a dog")
-    with pytest.raises(UserError, match="groups=2.*explain"):
-        explain(translator().with_options(beam=4, groups=2), "a dog")
+def test_mistakes_are_named():
+    two_groups = translator().with_options(beam=4, groups=2)
+    for model, options, message in (
+        (translator(), {"lines": ("a dog", " ")}, "line 2: it has no visible"),
+        (translator(), {"lines": ("a", "b"), "target": "c"}, "2 lines and 1 targets"),
+        (translator(kind="encoder_only"), {"lines": "a"}, "generates no text"),
+        (two_groups, {"lines": "a"}, "groups=2.*explain"),
+    ):
+        with pytest.raises(UserError, match=message):
+            explain(model, **options)
