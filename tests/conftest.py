@@ -44,8 +44,8 @@ LONG = [
     *("decoding/test_devices.py", "faults/test_full_disk.py", "faults/test_numbers.py"),
     *("test_old_workdirs.py", "training/test_checkpoint.py"),
     "faults/test_two_runs.py",
-    *("decoding/test_translator_options.py", "decoding/test_prompt.py"),
-    *("decoding/test_search.py", "decoding/test_rules.py", "decoding/test_sampling.py"),
+    *("decoding/test_translator_options.py", "decoding/test_search.py"),
+    *("decoding/test_rules.py", "decoding/test_sampling.py"),
     *("decoding/explaining/test_beam_tree.py", "decoding/explaining/test_explain.py"),
     "decoding/explaining/test_attribution.py",
     # These have slow tests only, or hardly any others.

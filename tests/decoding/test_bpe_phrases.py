@@ -81,7 +81,7 @@ def test_a_phrase_is_found_however_its_words_are_split(kind):
 
 
 def walk(kind, draw, prefix, must_not=(), room=8):
-    """Draws tokens that the rules allow: the texts that they make, one after another."""
+    """Draws tokens that the rules allow; yields the text before each of them."""
     made, some = vocabulary(kind), phrases(kind)
     (one,) = constraints_for(1, made, some, prefix, (), must_not)
     rules = some.rules(*([part] for part in one), rows=1, max_length=room)
