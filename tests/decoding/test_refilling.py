@@ -15,9 +15,7 @@ from t2t_jax.decoding.batch_decoding import search_lines
 from t2t_jax.decoding.batches import block_rows, bucket_for, groups, pad_rows
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search import beam
-from t2t_jax.tools.verify.references.search import (
-    SPECIAL,
-)
+from t2t_jax.tools.verify.references.search import SPECIAL
 from tests.decoding.test_devices import SHORT, on
 
 pytestmark = pytest.mark.usefixtures("eight_devices")

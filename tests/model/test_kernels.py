@@ -176,7 +176,7 @@ def test_kernels_step_aside_for_what_they_do_not_compute(backend, chosen):
         {"only_bts": jnp.ones((2, 128, 128), bool)},
     ):
         assert chosen(backend, (q, kv, dataclasses.replace(mask, **changes))) is None
-    # cuDNN has no gradient of what T5 adds to the scores; `relative` adds to the values.
+    # cuDNN has no gradient of what T5 adds to scores; `relative` adds to the values.
     for positions, has in (
         ("alibi", True),
         ("t5", backend == "tpu"),
