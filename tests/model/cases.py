@@ -27,7 +27,7 @@ OTHERS = {
     },
     "tied=none, output_bias": {"tied": "none", "output_bias": True},
     "attention_bias, no scale, residual=False": {
-        **{"attention_bias": True, "embedding_scale": False, "residual": False},
+        **{"attention_bias": True, "embedding_scale": False, "residual": False}
     },
     "d_k=3, d_v=5": {"head_width": 3, "value_width": 5},
     "other sizes a side": {

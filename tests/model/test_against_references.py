@@ -24,10 +24,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.tools.verify import numbers
 from t2t_jax.tools.verify.check import Context
-from t2t_jax.tools.verify.random_models import (
-    BOS,
-    VOCABULARY,
-)
+from t2t_jax.tools.verify.random_models import BOS, VOCABULARY
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.step import initial_state, loss_sums, train_step
 from tests.compiler import quick_jit

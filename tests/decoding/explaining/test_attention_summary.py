@@ -91,8 +91,7 @@ def test_dropped_and_repeated_words():
 
 
 @pytest.mark.parametrize(
-    ("target", "repeated"),
-    [("ein sehr Hund", []), ("Hund, hund! da", [0])],
+    ("target", "repeated"), [("ein sehr Hund", []), ("Hund, hund! da", [0])]
 )
 def test_neighbours_of_one_word_are_no_repetition_unless_they_are_equal(
     target, repeated

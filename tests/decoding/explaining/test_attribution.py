@@ -10,10 +10,7 @@ import pytest
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.scoring import run_batches
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.tools.explain.attribution import (
-    attribute,
-    can_attribute,
-)
+from t2t_jax.tools.explain.attribution import attribute, can_attribute
 from tests.decoding.small_translator import translator
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")

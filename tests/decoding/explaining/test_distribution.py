@@ -65,8 +65,7 @@ def test_distributions_are_those_of_the_softmax():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"norm": "pre"}, pytest.param({"kind": "lstm"}, marks=pytest.mark.slow)],
+    "options", [{"norm": "pre"}, pytest.param({"kind": "lstm"}, marks=pytest.mark.slow)]
 )
 def test_the_last_layer_of_the_lens_is_the_model(options):
     one = translator(1, layers=2, **options)
