@@ -63,7 +63,7 @@ WAYS = {
     "attention": lambda n: on(n).attention(LINES[0], "ein Hund"),
 }
 # Compiling is what takes long here.
-SLOW = ["sample", "rules", "ensemble", "score of an ensemble"]
+SLOW = ["sample", "rules", "ensemble", "score of an ensemble", "align"]
 
 
 @pytest.mark.parametrize(

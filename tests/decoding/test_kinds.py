@@ -13,8 +13,15 @@ pytestmark = pytest.mark.usefixtures("quick_compiler")
 LINES = ["the cat sees the dog", "a dog sleeps", "the dog sees a cat", "a cat"]
 
 
-# The searches of Transformers have tests of their own.
-@pytest.fixture(scope="module", params=[k for k in MODELS if k != "transformer"])
+# The searches of Transformers have tests of their own; compiling is what takes long.
+SLOW = ["conv", "bytenet", "neural_gpu"]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[kind for kind in MODELS if kind not in ("transformer", *SLOW)]
+    + [pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW],
+)
 def one(request):
     return translator(1, kind=request.param)
 

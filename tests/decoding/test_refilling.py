@@ -18,7 +18,7 @@ from t2t_jax.search import beam
 from t2t_jax.tools.verify.references.search import SPECIAL
 from tests.decoding.test_devices import SHORT, on
 
-pytestmark = pytest.mark.usefixtures("eight_devices")
+pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
 
 DECODE = DecodeConfig(batch_tokens=256, extra_length=5)  # 8 rows of 32 positions
 
@@ -132,9 +132,6 @@ def test_finished_lines_stop_costing():
     ideal = 8 * (100 + 3 * 13) / blocks
     assert counted.in_one_piece() == 25 * 100 / blocks
     assert counted.steps <= 1.15 * ideal
-
-
-# A search in pieces is the search in one piece, bit by bit.
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -14,22 +14,19 @@ pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
 def test_wishes_hold(one):
-    lines = ["the cat sees the dog", "a dog sleeps", ""]
-    for text in ("die Katze", "u\u2028x"):
-        found = one.translate(lines, prefix=text, warn=False)
-        wanted = " ".join(text.splitlines())
-        assert all(t.text.startswith(wanted) for t in found[:2]), found
+    lines, free = ["the cat sees the dog", "a dog sleeps", ""], one.sample(TEXT)
+    words = [w for w in re.findall(r"\w+", " ".join(map(str, free))) if w.isascii()]
+    wishes = {"prefix": ["die Katze", "u\u2028x", "ein"], "must_not": words[:3]}
+    for found in (
+        one.translate(lines, **wishes, must=["Hund", (), ()], warn=False),
+        one.sample(lines, **wishes, warn=False),
+    ):
+        assert found[0].text.startswith("die Katze"), found
+        assert found[1].text.startswith("u x"), found
         assert found[2].text == ""
-    for translation in one.translate(lines[:2], must="Hund"):
-        assert re.search(r"\bHund\b", translation.text), translation
-    free = one.sample(lines[:2] * 4, samples=2)
-    texts = [h.text for t in free for h in t.hypotheses]
-    words = [w for w in re.findall(r"\w+", " ".join(texts)) if w.isascii()][:3]
-    assert words
-    found = one.sample(lines[:2] * 4, must_not=words, samples=2)
-    found += one.translate(lines[:2], must_not=words)
-    for hypothesis in [h for translation in found for h in translation.hypotheses]:
-        assert not {*words} & {*re.findall(r"\w+", hypothesis.text)}
+        assert not {*words[:3]} & {*re.findall(r"\w+", " ".join(map(str, found)))}
+    (must,) = one.translate(lines[:1], must="Hund")
+    assert re.search(r"\bHund\b", must.text), must
 
 
 REFUSED = [
@@ -69,11 +66,6 @@ def test_hypotheses_that_take_more_memory_than_there_is_are_refused(one, monkeyp
         one.translate([], beam=most + 1)
 
 
-def test_greedy_is_what_samples_come_to(one):
-    greedy = [t.text for t in one.translate(TEXT, beam=1)]
-    assert [t.text for t in one.sample(TEXT, temperature=1e-4)] == greedy
-
-
 def test_an_ensemble_has_one_vocabulary(one):
     with pytest.raises(UserError, match="share one vocabulary: train them with the"):
         Translator.ensemble([one, translator(1, pieces=289)])
@@ -84,7 +76,7 @@ def test_an_ensemble_has_one_vocabulary(one):
 def test_the_ids_of_the_source_are_its_own(one):
     """Its pieces are those of the target here, but other ids, that of EOS too."""
     own, lines = with_own_source(one), [*TEXT, ""]
-    assert own.translate(lines, nbest=2) == one.translate(lines, nbest=2)
+    assert own.translate(lines) == one.translate(lines)
     pairs = list(zip(lines, lines[::-1], strict=True))
     assert own.score(pairs) == one.score(pairs)
     ours, theirs = (t.attention(TEXT[2], TEXT[0]) for t in (own, one))

@@ -428,6 +428,8 @@ COMPOSITION = [
 DEPENDS = {
     source_is_seen: {},
     both_directions_are_seen: {},
+    gradient_is_slope: {},  # JAX makes the gradients of the package's entries
+    every_weight_is_used: {},
     rematerialized_is_stored: {},
     rows_drop_out_alike: {"attention"},
     bfloat16_is_near: {"positions", "attention", "norm_kind"},

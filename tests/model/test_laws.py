@@ -6,16 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
-from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import ATTENTION
 from t2t_jax.model.layers import DropoutRng, dropout, random_bits
-from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import build
 from t2t_jax.sections import Options
 from tests import mutants
@@ -87,29 +84,6 @@ def test_choices_without_effect_and_tables_that_do_not_fit_are_refused(
 ):
     with pytest.raises(UserError, match=message):
         build(config, *sizes)
-
-
-def test_a_translation_of_the_neural_gpu_that_is_longer_than_its_source():
-    """The search's room grows past the columns of the source."""
-    config = ModelConfig(kind="neural_gpu", layers=1, width=6, dtype="float32")
-    model = build(config, 11)
-    parameters = model.init(jax.random.key(0))
-    source, target_input = np.array([[3, 4]]), np.array([[1, 5, 6, 7, 3, 8]])
-    batch = {"source": source, "target": target_input, "target_input": target_input}
-    for side in ("source", "target"):
-        batch[f"{side}_segment"] = np.ones_like(batch[side])
-        batch[f"{side}_position"] = np.arange(batch[side].shape[1])[None]
-    module = nnx.merge(model.definition, parameters)
-    forced = logits(module, batch)[0]
-    at = Tokens(batch["source_segment"], batch["source_position"])
-    memory = module.encode(source, at)
-    cache = module.initial_cache(memory, 1, 2)
-    for t, token in enumerate(target_input[0]):
-        if t == 2:
-            cache = cache.grown(6)
-        token_bn = jnp.full((1, 1), token)
-        found, cache = step_logits(module, memory, cache, token_bn, t)
-        np.testing.assert_allclose(found[0, 0], forced[t], atol=1e-5)
 
 
 # An idea of a user's.

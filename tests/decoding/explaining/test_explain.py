@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import Missing, to_payload
 from tests.decoding.small_translator import translator
@@ -92,11 +91,7 @@ def test_the_tree_of_the_page_is_the_tree(explained):
 
 
 def test_what_a_model_has_not_is_named(quick_compiler):
-    """An ensemble, and models without attention to a part, or without a source."""
-    pair = Translator.ensemble([translator(), translator(2)])
-    (reading,) = explain(pair, "a dog", beam=1, alternatives=0).readings
-    assert isinstance(reading.maps, Missing)
-    assert "ensemble of 2" in reading.lens.why
+    """A model without attention within the source."""
     explanation = explain(translator(kind="lstm"), "a dog", beam=1, alternatives=1)
     (reading,) = explanation.readings
     assert len(reading.maps.cross)
