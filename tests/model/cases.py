@@ -86,6 +86,14 @@ OF_HALVES = {
 }
 
 
+# Tables whose entries do not meet: neither a feed-forward layer nor an embedding sees
+# another token, and all models share the embeddings.
+APART = [
+    *({"positions", "feed_forward"}, {"attention", "feed_forward"}),
+    *({"positions", "tied"}, {"attention", "tied"}, {"kind", "tied"}),
+]
+
+
 def unused(kind: str) -> frozenset[str]:
     """The fields that a model does not read."""
     return MODELS[kind].unused
@@ -136,7 +144,7 @@ def alone() -> dict[str, dict]:
 
 
 def pairs() -> dict[str, dict]:
-    """Configs in which any two entries of two tables meet (greedy covering).
+    """Configs in which any two entries of two tables meet that can (greedy covering).
 
     Besides some of the models that are halves of the Transformer.
     """
@@ -152,8 +160,7 @@ def pairs() -> dict[str, dict]:
         for one, two in itertools.combinations(names, 2)
         for a in tables[one]
         for b in tables[two]
-        # All models share the embeddings: that they can be tied is tried with one.
-        if (one, two) != ("kind", "tied") and _meet(tables, {one: a, two: b})
+        if {one, two} not in APART and _meet(tables, {one: a, two: b})
     }
     cases = {}
     while missing:
