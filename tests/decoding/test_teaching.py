@@ -90,17 +90,14 @@ def test_a_target_longer_than_any_translation_is_cut_with_a_warning(one, caplog)
     assert message.startswith("line 3: its target ha")
 
 
-@pytest.mark.parametrize(
-    ("pair", "told"),
-    [
+def test_what_is_no_pair_is_told(one):
+    for pair, message in (
         ("ab", "is not a pair; want"),
         (("a", None), "want texts, Hypothesis or Translation"),
         (("a", "\ud800"), "lone surrogate"),
-    ],
-)
-def test_what_is_no_pair_is_told(one, pair, told):
-    with pytest.raises(UserError, match=told):
-        one.score([pair])
+    ):
+        with pytest.raises(UserError, match=message):
+            one.score([pair])
 
 
 def test_attention_is_the_twins():

@@ -37,7 +37,6 @@ OTHERS = {
     "sinusoid as tensor2tensor": {
         "options": {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
     },
-    "sinusoid with an offset": {"options": {"position_offset": 2}},
     "relative keys only": {
         "positions": "relative",
         "options": {"relative_values": False},
@@ -54,10 +53,6 @@ OTHERS = {
     "bytenet, 3 blocks": {
         **{"kind": "bytenet", "layers": 3},
         "options": {"bytenet_set": 2, "bytenet_extra": 1},
-    },
-    "neural_gpu, 2 layers": {
-        **{"kind": "neural_gpu", "layers": 2},
-        "options": {"neural_gpu_rows": 3},
     },
 }
 # Models made of the Transformer's stacks; its cases try the layers' choices in pairs.

@@ -23,11 +23,6 @@ from tests.model.subject import Excused, Subject
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
-def small(**changes):
-    fields = {"layers": 1, "width": 16, "heads": 4, "hidden": 24}
-    return ModelConfig(**fields | changes)
-
-
 def test_dropout_keeps_the_mean_and_drops_its_share():
     x, key = jnp.ones((400, 500)), DropoutRng(jax.random.key(0), jnp.arange(400))
     y = np.asarray(dropout(x, 0.3, key))
@@ -63,27 +58,16 @@ def test_dropout_bits_are_as_good_as_random():
     assert chi2 < 255 + 3.9 * (2 * 255) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("config", "sizes", "message"),
-    [
-        (small(kind="encoder_only"), (29, 23), "23 tokens to read and 29 to predict"),
-        (
-            small(kind="conv", positions="rotary"),
-            (23,),
-            "positions='rotary' has no effect with .*conv",
-        ),
-        (
-            small(kind="conv", options=Options(sinusoid_layout="half")),
-            (23,),
-            "sinusoid_layout='half' has no effect with",
-        ),
-    ],
-)
-def test_choices_without_effect_and_tables_that_do_not_fit_are_refused(
-    config, sizes, message
-):
-    with pytest.raises(UserError, match=message):
-        build(config, *sizes)
+def test_choices_without_effect_and_tables_that_do_not_fit_are_refused():
+    options = Options(sinusoid_layout="half")
+    for sizes, changes, message in (
+        ((29, 23), {"kind": "encoder_only"}, "23 tokens to read and 29 to predict"),
+        ((23,), {"kind": "conv", "positions": "rotary"}, "'rotary' has no effect with"),
+        ((23,), {"kind": "conv", "options": options}, "='half' has no effect with"),
+    ):
+        config = ModelConfig(layers=1, width=16, heads=4, hidden=24, **changes)
+        with pytest.raises(UserError, match=message):
+            build(config, *sizes)
 
 
 # An idea of a user's.
