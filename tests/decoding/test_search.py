@@ -97,11 +97,10 @@ def test_search_is_its_twin_bit_by_bit_where_ties_abound(seed, grid, options):
 
 def check_against_the_twin(seed, grid, options):
     """The twin never stops early here: stopping early changes nothing."""
-    real, rows = np.float32, draw_rows(seed)
-    table = exact_table(seed, options.vocabulary, grid)
+    table, rows = exact_table(seed, options.vocabulary, grid), draw_rows(seed)
     np.testing.assert_array_equal(jax.nn.log_softmax(table), table)
     twin = [
-        slow_search(table_log_probs(table, s, real), limit, options, real, False)[0]
+        slow_search(table_log_probs(table, s, np.float32), limit, options, False)[0]
         for s, limit in zip(*rows, strict=True)
     ]
     expected = as_hypotheses(twin, options.nbest)
@@ -128,7 +127,7 @@ def test_search_stops_as_soon_as_its_rules_allow(options):
         table = exact_table(seed, options.vocabulary, 8.0)
         log_probs = table_log_probs(table, seed % STATES, np.float32)
         limit = MAX_LENGTH - seed % 2
-        _, steps, _ = slow_search(log_probs, limit, options, np.float32, True)
+        _, steps = slow_search(log_probs, limit, options, early_stop=True)
         early += steps < limit
         positions.clear()
         seed_b = np.array([seed % STATES], np.int32)

@@ -92,38 +92,31 @@ def per_penalty(length, alpha, dtype, penalty="gnmt"):
     return dtype(1 / base**alpha)
 
 
-def slow_search(log_probs, limit, options, dtype, early_stop):
+def slow_search(log_probs, limit, options, early_stop):
     """One sentence, by the rules at the top of search.py, one line for each.
 
-    Returns ([(score, log_prob, tokens, ended)], steps taken, the smallest difference
-    that decided anything).
+    Returns ([(score, log_prob, tokens, ended)], steps taken).
     """
-    alive, finished, margins = [((), dtype(0))], [], [np.inf]
+    real, alive, finished = np.float32, [((), np.float32(0))], []
     weight = functools.partial(
-        per_penalty, alpha=options.alpha, dtype=dtype, penalty=options.penalty
+        per_penalty, alpha=options.alpha, dtype=real, penalty=options.penalty
     )
-
-    def note(values):
-        margins.extend(a - b for a, b in itertools.pairwise(values))
-
     for length in range(1, limit + 1):
         extensions = [
-            ((*tokens, token), dtype(total + log_prob))
+            ((*tokens, token), real(total + log_prob))
             for tokens, total in alive
             for token, log_prob in enumerate(log_probs(tokens))
             if token not in (BOS, PAD) and log_prob > -np.inf
         ]
         extensions.sort(key=lambda extension: -extension[1])  # stable
-        note([log_prob for _, log_prob in extensions[: options.beam + 1]])
         survivors = extensions[: options.beam]
         alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
         finished += [
-            (dtype(log_prob * weight(length)), log_prob, tokens)
+            (real(log_prob * weight(length)), log_prob, tokens)
             for tokens, log_prob in survivors
             if tokens[-1] == EOS
         ]
         finished.sort(key=lambda hypothesis: -hypothesis[0])
-        note([score for score, _, _ in finished[: options.nbest + 1]])
         finished = finished[: options.nbest]
         if not alive:
             break
@@ -135,9 +128,9 @@ def slow_search(log_probs, limit, options, dtype, early_stop):
     result = [(*hypothesis, True) for hypothesis in finished]
     if length == limit:
         for tokens, log_prob in alive:
-            score = dtype(log_prob * weight(limit))
+            score = real(log_prob * weight(limit))
             result.append((score, log_prob, tokens, False))
-    return result[: options.nbest], length, min(margins)
+    return result[: options.nbest], length
 
 
 def as_hypotheses(rows, nbest):
