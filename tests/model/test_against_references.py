@@ -50,9 +50,8 @@ def everything(definition, parameters, batch):
     return logits_btv, sums, gradient
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("gradients", marks=pytest.mark.slow), "adam_steps"]
-)
+@pytest.mark.slow  # of the package's formulas; PyTorch's numbers are below
+@pytest.mark.parametrize("name", ["gradients", "adam_steps"])
 def test_small_models_are_the_twins(name, tmp_path):
     """The checks of `verify`: gradients, array by array; three updates."""
     found = getattr(numbers, name)(Context(tmp_path))
