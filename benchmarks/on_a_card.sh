@@ -89,10 +89,11 @@ PYTHON
 install() {
   local found=() wheel
   [ -n "${WHEELS:-}" ] && mapfile -t found < <(missing_wheels)
-  if [ ${#found[@]} -gt 0 ]; then
-    for wheel in "${found[@]}"; do # one by one: a wheel that is refused is told alone
-      "$python" -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
-        --target "$scratch/packages" "$wheel"
+  local pip=("$python" -m pip install --quiet --no-index --no-deps --no-compile
+    --upgrade --target "$scratch/packages")
+  if [ ${#found[@]} -gt 0 ] && ! "${pip[@]}" "${found[@]}"; then
+    for wheel in "${found[@]}"; do # one that is refused does not keep the others out
+      "${pip[@]}" "$wheel"
     done
   fi
   PYTHONPATH=$scratch/packages "$python" -c '
@@ -173,9 +174,11 @@ PYTHON
 export -f verify base numbers big train_step decode batching others installed
 export python out rehearse
 
-# part UNTIL NAME: runs a function until so many percent of the time are spent.
+# part UNTIL NAME: runs a function until so many percent of the time are spent, of that
+# which the installation left.
 part() {
-  local name=$2 began=$SECONDS left=$((limit * $1 / 100 - SECONDS)) status
+  local name=$2 began=$SECONDS status
+  local left=$((start + (limit - start) * $1 / 100 - SECONDS))
   [ "$left" -lt 5 ] && left=5
   printf '\n## %s\n\n```text\n' "$name"
   # Bash runs the function, as `timeout` starts programs only. Of verify, whose output is
@@ -201,6 +204,7 @@ part() {
 } | tee "$out/summary.md"
 [ "${PIPESTATUS[0]}" -eq 0 ] || exit 1
 export PYTHONPATH=$scratch/packages${PYTHONPATH:+:$PYTHONPATH}
+start=$SECONDS
 asked=("$@")
 [ $# -gt 0 ] || asked=("${all[@]}")
 # Shares of the time; what a part leaves goes to the next.
