@@ -115,7 +115,7 @@ MOMENTS = {
 }
 
 
-def kill(runs, name, moment, chance, signum=signal.SIGKILL) -> bool:
+def kill(runs, name, moment, chance) -> bool:
     """Trains, and kills the run at a moment; False if it came to its end before."""
     if MOMENTS[moment].see is _preparations:
         shutil.rmtree(runs.folder / "cache", ignore_errors=True)
@@ -133,8 +133,8 @@ def kill(runs, name, moment, chance, signum=signal.SIGKILL) -> bool:
             time.sleep(chance.uniform(0, within))
         return left < 0
 
-    status = runs.life(name, reached, signum)
-    assert status in (0, -signum, 128 + signum), (runs.folder, name, status)
+    status = runs.life(name, reached)
+    assert status in (0, -signal.SIGKILL), (runs.folder, name, status)
     return status != 0
 
 
@@ -145,9 +145,7 @@ class Killed(NamedTuple):
     moments: list[str]
 
 
-def killed_at(
-    runs: ChildRuns, kills: int, seed: int, signals=(signal.SIGKILL,)
-) -> Iterator[Killed]:
+def killed_at(runs: ChildRuns, kills: int, seed: int) -> Iterator[Killed]:
     """Yields runs that were killed at each of `MOMENTS` in turn, `kills` times in all.
 
     A moment that does not come before a run has ended is waited for in the next.
@@ -158,13 +156,7 @@ def killed_at(
         assert in_vain < 5, f"{names[-left % len(names)]!r} does not come"
         killed = Killed(runs.folder / f"killed{number}", [])
         name = killed.workdir.name
-        while left and kill(
-            runs,
-            name,
-            moment := names[-left % len(names)],
-            chance,
-            chance.choice(signals),
-        ):
+        while left and kill(runs, name, moment := names[-left % len(names)], chance):
             killed.moments.append(moment)
             left -= 1
         in_vain = 0 if killed.moments else in_vain + 1
@@ -177,17 +169,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=50, help="in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--terminate", action="store_true", help="half by SIGTERM")
     parser.add_argument("--output", type=Path, help="a new JSON file for the rows")
     asked = parser.parse_args()
     if asked.output:
         results.check_new(asked.output)
-    signals = [signal.SIGKILL] + [signal.SIGTERM] * asked.terminate
     counts = {name: {"kills": 0, "runs": 0, "equal": 0} for name in [*MOMENTS, "all"]}
     with tempfile.TemporaryDirectory() as folder:
         runs = runs_in(Path(folder) / "runs")
         whole = runs.finished("whole")
-        for killed in killed_at(runs, asked.kills, asked.seed, signals):
+        for killed in killed_at(runs, asked.kills, asked.seed):
             found = workdir_differences(whole, killed.workdir)
             differences = {name: lines for name, lines in found.items() if lines}
             if differences:

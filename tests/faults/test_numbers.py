@@ -10,7 +10,7 @@ from t2t_jax import train
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.run import rerun
 from t2t_jax.run import train as pipeline
-from t2t_jax.training import loop, losses
+from t2t_jax.training import losses
 from t2t_jax.training.divergence import DivergedError, Rollbacks
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same_run, config_for
@@ -81,15 +81,7 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
     assert poison["source"] == f"{POISON} {POISON} qq."
 
 
-def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypatch):
-    batches = {}
-    place = loop.meshes.place_batch
-
-    def recorded(mesh, batch):
-        batches.setdefault("all", []).append(batch)
-        return place(mesh, batch)
-
-    monkeypatch.setattr(loop.meshes, "place_batch", recorded)
+def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys):
     fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2, "steps": 14}
     config = config_for(poisoned, data={"test": ""}, train=fields)
     workdir = tmp_path / "work"
@@ -104,28 +96,6 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys, monkeypa
     assert [e["step"] for e in metrics(workdir, "rollback")] == [
         rollback.step for rollback in gone_back
     ]
-    # What whatwas says of each step is what that step was trained on.
-    bad = [alarm["step"] for alarm in metrics(workdir, "alarm")]
-    trained_on, at = {}, 0
-    sequence = iter(batches["all"])
-    for rollback in [*gone_back, None]:
-        end = 14
-        if rollback:  # to the reading that showed it, every 3 steps
-            end = min(14, -(-bad[gone_back.index(rollback)] // 3) * 3)
-        for number in range(at + 1, end + 1):
-            trained_on[number] = next(sequence)
-        at = end if rollback is None else rollback.step
-    assert next(sequence, None) is None
-    vocabulary = Workdir(workdir).vocabulary()
-    for number, batch in trained_on.items():
-        spelled = {pair["source"] for pair in pairs_of(workdir, number)}
-        rows = zip(batch["source"], batch["source_segment"], strict=True)
-        ids = [
-            tokens[segments == segment][:-1].tolist()
-            for tokens, segments in rows
-            for segment in range(1, segments.max() + 1)
-        ]
-        assert set(vocabulary.decode(ids)) == spelled, number
 
 
 @pytest.mark.slow
@@ -154,13 +124,6 @@ def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
     config.train.rollbacks = 9  # which is safe to change
     train(config, tmp_path / "work")
     assert Rollbacks(Workdir(tmp_path / "work")).all
-
-
-def test_there_has_to_be_something_to_go_back_to(poisoned, tmp_path):
-    fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 12}
-    config = config_for(poisoned, data={"test": ""}, train=fields)
-    with pytest.raises(DivergedError, match="no checkpoint is from before step"):
-        train(config, tmp_path / "work")
 
 
 def test_a_batch_of_any_step_is_what_the_corpus_has(trained, text):

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import threading
 
 import pytest
 
@@ -130,48 +129,3 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
     assert scores["test"]["checkpoints"] == [8, 12]  # not 10, which a signal saved
     # Of states also the one before is kept, which is that of the interruption.
     assert_same_run(trained[0], workdir, "state", "names")
-
-
-def test_in_another_thread_nothing_is_installed(text, tmp_path, monkeypatch):
-    handlers, seen = [signal.getsignal(s) for s in SIGNALS], []
-
-    def evaluate(self, parameters, step):
-        seen.append([signal.getsignal(s) for s in SIGNALS])
-        return {"bleu": 1.0}
-
-    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
-    config = config_for(text, data={"test": ""}, train={"steps": 2, "eval_every": 2})
-    thread = threading.Thread(target=train, args=(config, tmp_path / "work"))
-    thread.start()
-    thread.join()
-    assert seen == [handlers]
-    assert states(tmp_path / "work") == [2]
-
-
-COUNTING = """
-import signal
-from t2t_jax.parallel import rendezvous
-from t2t_jax.training.stopping import Interruption
-where, count, number = (flag.partition("=")[2] for flag in sys.argv[-3:])
-rendezvous.initialize(where, int(count), int(number))
-before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-with Interruption() as interruption:
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
-    step = 1
-    while not interruption.came(step) and step < 400:
-        if step == 3:
-            print("counting", file=sys.stderr)
-        step += 1
-        time.sleep(0.05)
-print(step, interruption.ended("ended"), flush=True)
-sys.exit()
-"""
-
-
-def test_all_processes_of_a_run_stop_after_the_same_step(start):
-    both = start(2, patch=COUNTING).until("counting").until("counting", 1)
-    both.send(TERM, 1).ends(0, 0)
-    assert both.out(0).splitlines()[-1] == both.out(1).splitlines()[-1]
-    step, _, told = both.out(0).splitlines()[-1].partition(" ")
-    assert told.endswith("SIGTERM: ended")
-    assert 3 < int(step) < 400
