@@ -20,10 +20,10 @@ _draw = random.Random(3)
 REFERENCES = [" ".join(_draw.choices(WORDS, k=9)) for _ in range(40)]
 
 
-def row(name, seeds=3, fields=None, **options):
+def row(name, seeds=3, **options):
     """A row that differs from others by its number of steps."""
     steps = {"train.steps": 100 + zlib.crc32(name.encode()) % 100_000}
-    return Row(name, with_fields(TINY, steps | (fields or {})), seeds, **options)
+    return Row(name, with_fields(TINY, steps), seeds, **options)
 
 
 def with_mistakes(rate, seed=0):
@@ -35,8 +35,8 @@ def with_mistakes(rate, seed=0):
     ]
 
 
-def write_run(run, folder, bleu, lines=REFERENCES, **others):
-    """Writes what a finished run leaves behind, below `folder`; `others` are scores."""
+def write_run(run, folder, bleu, lines=REFERENCES):
+    """Writes what a finished run leaves behind, below `folder`."""
     path = workdir_of(run, folder / "runs")
     for name in ("scores", "translations"):
         (path / name).mkdir(parents=True)
@@ -53,7 +53,6 @@ def write_run(run, folder, bleu, lines=REFERENCES, **others):
         "compare_with": "compare with scores of the same lines",
         "bleu": bleu,
         "perplexity": 100 / bleu,
-        **others,
     }
     (path / "translations/test.de").write_bytes(content)
     (path / "scores/test.json").write_text(json.dumps(scores))
@@ -63,12 +62,7 @@ def write_run(run, folder, bleu, lines=REFERENCES, **others):
 
 
 def write_rows(rows, folder, scores, lines=None):
-    """Writes finished runs and reads the results.
-
-    Args:
-      scores: by row, the BLEU of each finished seed.
-      lines: by row, its translations.
-    """
+    """Writes runs with the BLEU of each finished seed, by row; reads the results."""
     for each in rows:
         for run, bleu in zip(each.runs, scores.get(each.name, ()), strict=False):
             write_run(run, folder, bleu, (lines or {}).get(each.name, REFERENCES))
@@ -82,14 +76,7 @@ from t2t_jax.tools.experiment import Experiment, Row, with_fields
 
 
 def get_experiment(steps=2, count=2, broken=False):
-    """Builds the experiment.
-
-    Args:
-      steps: of training,
-        in each row.
-      count: of rows.
-      broken: also has a row that cannot be trained.
-    """
+    """Builds the experiment; it may have a row that cannot be trained."""
     base = load_config("tiny", **{fields})
     base.train.steps = steps
     seeds = range(3, 3 + count)

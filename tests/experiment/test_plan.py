@@ -1,6 +1,5 @@
 """The plan of an experiment does not change while it is run."""
 
-import dataclasses
 import json
 
 import pytest
@@ -8,7 +7,6 @@ from matplotlib import pyplot
 
 from t2t_jax import load_config
 from t2t_jax.commands.config_files import shipped_names
-from t2t_jax.config import unusual
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.experiment import (
@@ -56,22 +54,14 @@ def file(tmp_path):
     return File(tmp_path)
 
 
-@pytest.fixture
-def said(monkeypatch):
-    said = []
-    monkeypatch.setattr(experiment, "say", said.append)
-    return said
-
-
-def test_later_edits_are_reported_and_change_nothing(file, said):
+def test_later_edits_are_reported_and_change_nothing(file, capsys):
     rows = file.freeze()
     assert file.freeze() == rows
-    assert said == []
+    assert capsys.readouterr().err == ""
     file.layers = (1, 3)
     assert file.freeze() == rows
-    (text,) = said
-    assert "has changed" in text
-    assert "(layers=2, layers=3); continuing with the plan. --replan" in text
+    told = "(layers=2, layers=3); continuing with the plan. --replan"
+    assert told in capsys.readouterr().err
 
 
 def test_flags_that_are_left_out_are_those_of_the_plan(file):
@@ -85,17 +75,18 @@ def test_flags_that_are_left_out_are_those_of_the_plan(file):
     assert file.freeze() == rows
 
 
-STEPS, WIDTH = {"changes": {"train.steps": 7}}, {"changes": {"model.width": 8}}
+STEPS, MORE = {"changes": {"train.steps": 7}}, {"changes": {"train.steps": 8}}
 
 
 @pytest.mark.parametrize(
     ("planned", "given", "message"),
     [
-        ({"seeds": 2}, {"seeds": 3}, "made with --seeds=2, and now --seeds=3 is"),
-        ({"seeds": 2}, {"seeds": 3}, r"leave it out.*--replan.*--name=NAME"),
-        (STEPS, {"changes": {"train.steps": 8}}, r"with --config\.train\.steps=7, and"),
-        (STEPS, WIDTH, r"with no --config\.model\.width, and now"),
-        ({"ideas": {"mine": "a"}}, {}, "--ideas=mine, which is not given now"),
+        (
+            {"seeds": 2},
+            {"seeds": 3},
+            "--seeds=2, and now --seeds=3 is",
+        ),
+        (STEPS, MORE, r"with --config\.train\.steps=7, and"),
         ({"ideas": {"mine": "a"}}, {"ideas": {"mine": "b"}}, "mine, which has changed"),
     ],
 )
@@ -135,60 +126,36 @@ def test_rows_of_every_experiment_survive_the_plan(name, tmp_path):
 
 
 def test_a_field_in_which_rows_differ_is_not_changed_in_all():
-    base = load_config("tiny", model={"positions": "relative"})
     rows = [
-        Row("a", base),
-        Row(
-            "b",
-            with_fields(base, {"model.layers": 3, "model.options.relative_clip": 8}),
-        ),
+        Row("a", TINY),
+        Row("b", with_fields(TINY, {"model.layers": 3})),
         Row("c", measures=[Measure("speed")], needs=["a"]),
     ]
     experiment = Experiment(rows, columns=(), fixed=["data.*vocab*"])
-    changes = {"train.steps": 7, "model.options.relative_values": False}
-    changed = with_changes(experiment, changes).rows
+    changed = with_changes(experiment, {"train.steps": 7}).rows
     assert [row.config and row.config.train.steps for row in changed] == [7, 7, None]
     with pytest.raises(UserError, match="vocab_size: the rows .* were computed from"):
         with_changes(experiment, {"data.vocab_size": 400})
-    for name, values in (
-        ("layers", r"\(2, 3\)"),
-        ("options.relative_clip", r"\(16, 8\)"),
-    ):
-        with pytest.raises(UserError, match=rf"--config\.model\.{name}: .*{values}"):
-            with_changes(experiment, {f"model.{name}": 4})
+    with pytest.raises(UserError, match=r"--config\.model\.layers: .*\(2, 3\)"):
+        with_changes(experiment, {"model.layers": 4})
 
 
 def test_two_measures_of_one_run_do_not_share_a_file():
     one, two = (Measure("speed", {"lines": n}) for n in (1, 2))
-    for rows in (
-        [Row("a", TINY, measures=[one, two])],
-        [Row("a", TINY, measures=[one]), Row("b", TINY, measures=[two])],
-    ):
-        with pytest.raises(UserError, match="two measures called 'speed'.*name=NAME"):
-            Experiment(rows, columns=())
-    other = dataclasses.replace(two, name="speed of two")
-    Experiment([Row("a", TINY, measures=[one, other])], columns=())
+    rows = [Row("a", TINY, measures=[one]), Row("b", TINY, measures=[two])]
+    with pytest.raises(UserError, match="two measures called 'speed'.*name=NAME"):
+        Experiment(rows, columns=())
 
 
 def test_the_hash_of_a_run_is_of_what_it_trains_alone(monkeypatch):
-    def hashed(changes, name="a", **sections):
-        return (
-            Row(name, with_fields(load_config("tiny", **sections), changes))
-            .runs[0]
-            .hash
-        )
+    def hashed(changes, name="a"):
+        return Row(name, with_fields(TINY, changes)).runs[0].hash
 
     plain = hashed({})
-    assert hashed({}, "another name") == plain
-    assert hashed({"decode.beam": 4}) == plain  # its default
+    assert hashed({"decode.beam": 4}, "another name") == plain  # its default
     assert hashed({"model.layers": 3}) != plain
     two = {"model.layers": 3, "train.steps": 5}
     assert hashed(two) == hashed(dict(reversed(two.items())))
-    config = Row("a", TINY).config
-    assert "decode.beam" not in unusual(config)
-    measure = Row("a", measures=[Measure("speed", {"lines": 1, "repeats": 2})])
-    again = Row("b", measures=[Measure("speed", {"repeats": 2, "lines": 1})])
-    assert again.runs[0].hash == measure.runs[0].hash
     monkeypatch.setitem(ideas.imported, "mine.py", "sha256 of it")
     first = hashed({})
     monkeypatch.setitem(ideas.imported, "mine.py", "after an edit")

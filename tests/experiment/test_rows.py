@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from experiments import back_translation, pretraining, table2, table3
+from experiments import back_translation, table2, table3
 from t2t_jax.model.model import build
 from t2t_jax.tools.experiment.measures import lines_per_second
 
@@ -102,37 +102,13 @@ def test_speed_leaves_out_the_pass_that_compiles():
     assert len(passes) == 4
 
 
-# ------------------------------------------------- back-translation and pre-training
-
-
 def test_rows_of_back_translation_differ_in_their_text_alone():
     experiment = back_translation.get_experiment(seeds=1, back="BACK")
-    texts = {row.name: row.config.data.train for row in experiment.rows}
-    assert [*texts.values()] == [
-        *("half", "half,beam", "half,sampled", "half,top10", "half,noised"),
-        *("half,tagged", "train"),
-    ]
+    texts = [row.config.data.train for row in experiment.rows]
+    assert len({*texts}) == len(texts) == 7
+    assert all(text.startswith("half") for text in texts[:-1])
     rows = [dataclasses.asdict(row.config) for row in experiment.rows]
     for row in rows:
         del row["data"]["train"]
-    assert all(row == rows[0] for row in rows)
-    for row in experiment.rows:
-        assert row.config.data.tokenizer == "BACK/tokenizer.model"
-    some = back_translation.get_experiment(pairs="tagged")
-    names = [row.name for row in some.rows]
-    assert names == ["half", "+ beam, tagged", "full parallel"]
-    assert "perplexities" in some.note
-    with pytest.raises(ValueError, match="unknown pairs bean; want beam, sampled"):
-        back_translation.get_experiment(pairs="bean")
-
-
-def test_rows_of_pretraining_need_the_workdirs_they_start_from():
-    def rows(**starts):
-        experiment = pretraining.get_experiment(seeds=1, **starts)
-        return {row.name: row.config for row in experiment.rows}
-
-    assert [*rows()] == ["scratch"]
-    assert [*rows(spans="S")] == ["scratch", "encoder of spans", "all of spans"]
-    both = rows(masked="M", spans="S")
-    assert len(both) == 6
-    assert both["scratch, their pieces"].data.tokenizer == "M/tokenizer.model"
+        assert row == rows[0]
+        assert row["data"]["tokenizer"] == "BACK/tokenizer.model"

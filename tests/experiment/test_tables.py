@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import sys
 
 import matplotlib as mpl
 import pytest
@@ -11,7 +10,7 @@ from matplotlib import pyplot
 
 from t2t_jax.tools.experiment import Experiment, Measure, Row, plots, tables
 from t2t_jax.tools.experiment.results import read_results
-from t2t_jax.tools.experiment.tables import mean_text, number_text
+from t2t_jax.tools.experiment.tables import mean_text
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -49,27 +48,19 @@ def rows_of(markdown):
 def test_a_table_of_what_is_finished(results, tmp_path):
     running = {results["new"].runs[0].run.hash}
     folder = tmp_path / "shapes"
-    text = tables.write_report(
-        experiment(results, note="A note.", report=lambda r: "A report."),
-        results,
-        folder,
-        running,
-    )
+    noted = experiment(results, note="A note.", report=lambda r: "A report.")
+    text = tables.write_report(noted, results, folder, running)
     assert (folder / "table.md").read_text() == text
     base, good, half, failed, new = rows_of(text)
     assert base["test.perplexity"] == "2.000 ± 0.004"
     assert base["paper: test.perplexity"] == "4.92"
-    assert base["paper: flops"] == "3.30e18"
-    assert base["parameters (M)"] == "1.312"
     assert (base["layers"], good["layers"]) == ("", "2")
     assert [r["group"] for r in (base, good, half, failed)] == ["", "(A)", "", "(B)"]
-    assert (good["row"], good["test.perplexity"]) == ("**good**", "**1.815 ± 0.003**")
     assert good["test.perplexity vs base"].startswith("better (p = ")
     assert (good["seeds"], half["seeds"], new["seeds"]) == ("3", "1", "0")
     assert half["state"] == "1 done, 2 left"
     assert failed["state"] == "2 left, 1 failed: ValueError: no ¦ such"
     assert (new["state"], new["test.bleu"]) == ("running", "")
-    assert "for 2 comparisons" in text
     for line in ("A note.", "A report.", "test: compare with scores of the same lines"):
         assert f"\n\n{line}\n\n" in text
     for each in results:
@@ -83,41 +74,26 @@ def test_tables_for_programs(results, tmp_path):
     with open(folder / "table.csv") as f:
         found = {line["row"]: line for line in csv.DictReader(f)}
     assert float(found["good"]["test.bleu mean"]) == results["good"].mean("test.bleu")
-    assert found["good"]["test.bleu n"] == "3"
-    assert found["half"]["test.bleu std"] == ""
-    assert found["base"]["test.perplexity paper"] == "4.92"
+    assert (found["good"]["test.bleu n"], found["half"]["test.bleu std"]) == ("3", "")
     assert found["good"]["verdict"] == "better"
     assert 0 < float(found["good"]["p_seeds"]) < float(found["good"]["p_adjusted"])
-    workdir = found["good"]["workdirs"].split()[2]
-    assert (folder / workdir / "outcome.json").is_file()
     with open(folder / "runs.csv") as f:
         runs = list(csv.DictReader(f))
     assert len(runs) == 13
     (run,) = [r for r in runs if (r["row"], r["seed"]) == ("good", "1")]
     assert float(run["test.perplexity"]) == 100 / 55.1
     assert (run["layers"], run["dev.loss"]) == ("2", "2.5")
-    assert runs[-1]["state"] == "left"
-    assert runs[-1]["test.bleu"] == ""
 
 
-def test_functions_that_fail_lose_no_table(results, tmp_path, monkeypatch, capsys):
-    def report(results):
-        return results["nobody"]
-
+def test_functions_that_fail_lose_no_table(results, tmp_path):
     def plot(results):
         raise ValueError("no\nvalues")
 
-    text = tables.write_report(
-        experiment(results, report=report, plot=plot), results, tmp_path / "shapes"
-    )
+    failing = experiment(results, report=lambda results: results["nobody"], plot=plot)
+    text = tables.write_report(failing, results, tmp_path / "shapes")
     assert "\n\nThe report could not be made: KeyError: 'nobody'\n\n" in text
     assert "\n\nThe plot could not be made: ValueError: no values\n\n" in text
     assert len(rows_of(text)) == 5
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with_plot = experiment(results, plot=lambda r: plots.bars(r, "test.bleu"))
-    text = tables.write_report(with_plot, results, tmp_path / "shapes")
-    assert len(rows_of(text)) == 5
-    assert "pip install matplotlib" in capsys.readouterr().err
 
 
 def test_a_row_that_trains_nothing_is_finished_by_its_measures(tmp_path):
@@ -131,28 +107,15 @@ def test_a_row_that_trains_nothing_is_finished_by_its_measures(tmp_path):
     (run.path / "measures/speed.json").write_text(json.dumps(content))
     results = write_rows([only], tmp_path, {})  # results keep what they read
     assert results["only"].states == ["done"]
-    text = tables.write_report(
-        Experiment([only], ["speed.lines"]), results, tmp_path / "speed"
-    )
+    measured = Experiment([only], ["speed.lines"])
+    text = tables.write_report(measured, results, tmp_path / "speed")
     assert rows_of(text) == [{"row": "only", "speed.lines": "12.50", "seeds": "1"}]
 
 
-@pytest.mark.parametrize(
-    ("column", "mean", "deviation", "text"),
-    [
-        ("test.bleu", 25.84, 0.16, "25.8 ± 0.2"),
-        ("test.bleu", 25.84, float("nan"), "25.8"),
-        ("parameters", 63_045_632, 0.0, "63.046"),
-        ("flops", 1.234e18, 1e15, "1.23e18"),
-        ("steps", 100_000, 0, "100,000"),
-    ],
-)
-def test_digits(column, mean, deviation, text):
-    assert mean_text(column, mean, deviation) == text
-    assert number_text("parameters", 65) == number_text("parameters", 65e6) == "65"
-
-
-# ------------------------------------------------------------------------------- plots
+def test_digits():
+    assert mean_text("test.bleu", 25.84, 0.16) == "25.8 ± 0.2"
+    assert mean_text("parameters", 63_045_632, 0.0) == "63.046"
+    assert mean_text("flops", 1.234e18, 1e15) == "1.23e18"
 
 
 def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
@@ -172,7 +135,6 @@ def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
     assert plots.draw(plot, results, tmp_path)
     assert dict(mpl.rcParams) == before
     assert pyplot.get_fignums() == figures
-    assert not plots.draw(lambda r: None, results, tmp_path / "none")
     assert pyplot.imread(tmp_path / "plot.png")[0, 0, :3].min() == 1
     assert pyplot.imread(tmp_path / "plot-dark.png")[0, 0, :3].max() < 0.1
 
@@ -183,8 +145,6 @@ def test_values_wait_for_the_end_of_training(tmp_path):
     with (path / "metrics.jsonl").open("a") as f:
         f.write('\n{"kind": "dev", "step": 2, "loss": null}\n')  # it diverged
     assert math.isnan(results["only"].mean("dev.loss"))
-    assert results["only"].values("dev.loss")
     (path / "outcome.json").unlink()
-    assert not read_results([results["only"].row], path.parent)["only"].values(
-        "dev.loss"
-    )
+    again = read_results([results["only"].row], path.parent)
+    assert not again["only"].values("dev.loss")
