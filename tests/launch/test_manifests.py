@@ -23,13 +23,6 @@ def documents(name):
     return {d["kind"]: d for d in yaml.safe_load_all((FOLDER / name).read_text())}
 
 
-def check(document):
-    kind = document["kind"]
-    assert kind in SCHEMAS["$defs"], f"no schema for {kind}"
-    schema = {"$ref": f"#/$defs/{kind}", "$defs": SCHEMAS["$defs"]}
-    jsonschema.Draft202012Validator(schema).validate(document)
-
-
 def uncommented(text):
     """As after taking the # from what is offered as a comment of one field a line."""
     pattern = r"^( *)# ( *(?:- )?[\w./-]+:(?: [\w./\"@-]+)?)$"
@@ -48,7 +41,8 @@ def test_every_field_is_one_of_the_api_also_those_offered_in_comments(name):
     plain, offered = ([*yaml.safe_load_all(each)] for each in (text, uncommented(text)))
     assert plain != offered
     for document in plain + offered:
-        check(document)
+        schema = {"$ref": f"#/$defs/{document['kind']}", "$defs": SCHEMAS["$defs"]}
+        jsonschema.Draft202012Validator(schema).validate(document)
 
 
 @pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
@@ -63,6 +57,11 @@ def test_all_pods_are_one_indexed_job_that_fails_and_restarts_as_a_whole(name):
     pod = job["template"]["spec"]
     assert pod["restartPolicy"] == "Never"
     assert pod["terminationGracePeriodSeconds"] >= 120
+    # JAX finds them by these names.
+    network = jobset["spec"]["network"]
+    assert network["enableDNSHostnames"]
+    assert network["publishNotReadyAddresses"]
+    assert "subdomain" not in network  # JAX takes the name of the JobSet for it
     # Exit status 2 is for a person: the job fails for a reason that ends the JobSet.
     (rule,) = job["podFailurePolicy"]["rules"]
     (container,) = pod["containers"]
@@ -71,14 +70,6 @@ def test_all_pods_are_one_indexed_job_that_fails_and_restarts_as_a_whole(name):
     (rule,) = policy["rules"]
     assert rule["action"] == "FailJobSet"
     assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
-
-
-@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
-def test_pods_are_known_by_the_names_that_jax_looks_for(name):
-    network = documents(name)["JobSet"]["spec"]["network"]
-    assert network["enableDNSHostnames"]
-    assert network["publishNotReadyAddresses"]
-    assert "subdomain" not in network  # JAX takes the name of the JobSet for it
 
 
 def test_the_account_of_the_gpu_pods_may_ask_what_jax_asks():
@@ -123,6 +114,3 @@ def test_the_image_runs_python_itself_so_that_sigterm_reaches_it():
     text = (FOLDER / "Dockerfile").read_text()
     assert 'ENTRYPOINT ["python", "-m", "t2t_jax.main"]' in text
     assert re.search(r"pip install .* kubernetes$", text, re.MULTILINE)
-    for source in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
-        for path in source.split():
-            assert (HERE.parents[1] / path).exists(), path
