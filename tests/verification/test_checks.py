@@ -1,13 +1,10 @@
 """Each check sees what it is for: promises that are broken on purpose are caught."""
 
-import dataclasses
 import functools
 import shutil
 import sys
 import types
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,49 +25,21 @@ def context(tmp_path):
     return Context(tmp_path)
 
 
-# ------------------------------------------------------------------------------ kernels
-
-
-def unfused(change=lambda q_bthk: q_bthk):
-    """A stand-in for a GPU's kernel: what it computes, of changed queries."""
-
-    def kernel(q_bthk, kv, mask, scores):
-        implementation = {"implementation": "xla"}
-        return kernels.cudnn(change(q_bthk), kv, mask, scores, **implementation)
-
-    return kernel
-
-
 @pytest.mark.usefixtures("quick_compiler")
-@pytest.mark.parametrize(
-    ("change", "held"),
-    [
-        (lambda q_bthk: q_bthk, True),
-        (lambda q_bthk: q_bthk * jnp.bfloat16(1.1), False),  # another scale
-        (lambda q_bthk: q_bthk[:, ::-1], False),  # queries in another order
-    ],
-)
-def test_a_broken_kernel_is_caught(context, monkeypatch, change, held):
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_broken_kernel_is_caught(context, monkeypatch, broken):
+    def kernel(q_bthk, kv, mask, scores):
+        """A stand-in for a GPU's, which may take the queries in another order."""
+        q_bthk = q_bthk[:, ::-1] if broken else q_bthk
+        return kernels.cudnn(q_bthk, kv, mask, scores, implementation="xla")
+
     with pytest.raises(Unavailable, match="no fused attention for cpu"):
         agreement.fused(context)
-    monkeypatch.setattr(kernels, "kernel_for", lambda *_: unfused(change))
-    found = agreement.fused(context)
-    assert found.held is held, found
-    assert found.numbers["kernel"] == "kernel"
+    monkeypatch.setattr(kernels, "kernel_for", lambda *_: kernel)
+    assert agreement.fused(context).held is not broken
 
 
 # -------------------------------------------------------------------- numbers, seeds
-
-
-@dataclasses.dataclass
-class Said:
-    """A stand-in for a small model that has these logits."""
-
-    batch: dict
-    said: np.ndarray
-
-    def logits(self, batch=None):
-        return self.said if batch is None else self.said + 0.0
 
 
 def test_another_loss_is_caught_and_other_bits_are_only_reported(context, monkeypatch):
@@ -87,25 +56,13 @@ def test_another_loss_is_caught_and_other_bits_are_only_reported(context, monkey
         assert (found.held, found.details) == (held, (said,))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiler")
-def test_an_attention_without_its_scale_is_caught(context, monkeypatch):
-    from t2t_jax.model import attention
-
-    assert numbers.forward(context).held
-    jax.clear_caches()
-    monkeypatch.setattr(attention, "scaled", lambda q_bthk: q_bthk)
-    found = numbers.forward(Context(context.scratch))
-    assert not found.held
-
-
 def test_padding_that_is_seen_is_caught(context):
-    small = random_models.small_models()[random_models.PAPER]
-    shape = (*small.batch["target"].shape, 3)
-    stub = Said(small.batch, np.zeros(shape, np.float32))
+    batch = random_models.small_models()[random_models.PAPER].batch
+    logits = np.zeros((*batch["target"].shape, 3), np.float32)
+    stub = types.SimpleNamespace(batch=batch, logits=lambda batch=None: logits)
     context.shared("small models", lambda: {random_models.PAPER: stub})
     assert agreement.padding(context).held
-    stub.logits = lambda batch=None: stub.said + (0.0 if batch is None else 1e-7)
+    stub.logits = lambda batch=None: logits + (0.0 if batch is None else 1e-7)
     assert not agreement.padding(context).held
 
 
@@ -166,10 +123,6 @@ def test_a_workdir_in_which_one_value_differs_is_caught(trained, tmp_path):
     assert found.numbers["differing"] == 1
     assert found.details[0].startswith("metrics: entry 2: loss is 1")
 
-    (other / "scores/test.json").unlink()
-    found = determinism.same_workdirs(whole, other)
-    assert "names: scores/test.json is missing" in found.numbers["differences"]
-
 
 class Scripts(child_runs.ChildRuns):
     """Runs a script in place of training."""
@@ -190,14 +143,6 @@ if saved.exists():
 saved.mkdir(parents=True)
 time.sleep(99)
 """
-LATE = """
-import pathlib, sys
-seen = pathlib.Path(sys.argv[1]).with_suffix('.' + sys.argv[-1][-1])
-if seen.exists() or sys.argv[-1] == "--process_id=1":
-    sys.exit()
-seen.touch()
-sys.exit(sys.argv[1][-4:] == "work" and "DEADLINE_EXCEEDED" or "another error")
-"""
 
 
 def test_a_run_is_killed_at_its_checkpoint_and_goes_on(tmp_path):
@@ -212,14 +157,6 @@ def test_a_run_is_killed_at_its_checkpoint_and_goes_on(tmp_path):
         failing.finished("work")
 
 
-def test_a_group_that_waited_in_vain_is_started_once_more(tmp_path):
-    runs = Scripts(tmp_path / "runs", LATE)
-    assert runs.group("work", [{}, {}]) == (tmp_path / "runs/work", True)
-    assert runs.group("work", [{}, {}]) == (tmp_path / "runs/work", False)
-    with pytest.raises(RuntimeError, match="another error"):
-        runs.group("other", [{}, {}])
-
-
 def test_two_processes_get_devices_of_their_own(monkeypatch):
     environments = determinism.two_environments
     assert environments({"device": "cpu", "devices": 1}) == [{}, {}]
@@ -230,9 +167,6 @@ def test_two_processes_get_devices_of_their_own(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,5")
     names = [e["CUDA_VISIBLE_DEVICES"] for e in environments(gpus | {"devices": 2})]
     assert names == ["7", "5"]
-    for machine in gpus | {"devices": 1}, {"device": "TPU v5 lite", "devices": 8}:
-        with pytest.raises(Unavailable):
-            environments(machine)
 
 
 def test_losses_of_other_steps_are_not_compared():
@@ -263,12 +197,3 @@ def test_a_translation_that_depends_on_its_batch_is_caught(context, monkeypatch)
     found = determinism.lines(context)
     assert not found.held
     assert found.numbers["differing"] == 4 * 16  # those of the one larger call
-
-
-def test_virtual_devices_are_asked_for_on_a_cpu_only(context, monkeypatch):
-    asked = types.SimpleNamespace()
-    monkeypatch.setattr(determinism, "on_virtual_devices", lambda full: asked)
-    assert determinism.devices(context) is asked
-    monkeypatch.setenv(determinism.STARTED, "1")
-    with pytest.raises(Unavailable, match="one device"):
-        determinism.devices(context)

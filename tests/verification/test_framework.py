@@ -48,6 +48,26 @@ def results(tmp_path):
     return [run_check(n, c, context) for n, c in CHECKS.items() if n != "dear"]
 
 
+@pytest.fixture
+def command(monkeypatch):
+    """Runs the command's `main` with some checks; returns its exit status."""
+    monkeypatch.setattr(verify, "describe_machine", lambda: MACHINE)
+
+    def run(checks=CHECKS, **given):
+        defaults = {"list": False, "quick": False, "full": False, "json": False}
+        defaults |= {"only": [], "output": None, "workdir": None}
+        flags = types.SimpleNamespace(**defaults | given)
+        monkeypatch.setattr(verify, "CHECKS", checks)
+        monkeypatch.setattr(verify.flags, "FLAGS", flags)
+        try:
+            verify.main([])
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    return run
+
+
 def test_checks_that_fail_do_not_keep_others_from_running(results):
     held = {result.name: result.held for result in results}
     assert held == {
@@ -69,28 +89,12 @@ def test_an_error_that_is_not_a_number_is_not_held():
     assert not all_equal(1, 5, "lines").held
 
 
-def test_what_is_shared_is_made_once_and_again_after_an_error(tmp_path):
-    context, calls = Context(tmp_path), []
-
-    def make():
-        calls.append(1)
-        if len(calls) == 1:
-            raise ZeroDivisionError
-        return calls
-
-    with pytest.raises(ZeroDivisionError):
-        context.shared("thing", make)
-    assert context.shared("thing", make) is context.shared("thing", make)
-    assert len(calls) == 2
-
-
 def test_names_and_groups_choose_checks():
     assert "dear" not in chosen(CHECKS)
     assert chosen(CHECKS, full=True) == [*CHECKS]
     assert chosen(CHECKS, ["bad", "good"]) == ["good", "bad"]
     assert chosen(CHECKS, ["second"]) == ["raises", "leaves", "absent"]
     assert chosen(CHECKS, ["dear"]) == ["dear"]
-    assert chosen(CHECKS, ["second", "dear"])[-1] == "dear"
     with pytest.raises(UserError, match=r"--only=absnt: no such check; did you mean"):
         chosen(CHECKS, ["absnt"])
 
@@ -100,15 +104,10 @@ def test_the_table_says_what_held_and_what_was_not_checked(results):
     text = "\n".join(lines)
     (good,) = [line for line in lines if line.startswith("held")]
     assert good.split()[:2] == ["held", "good"]
-    assert "<= 2" in good
-    assert text.count("NOT HELD") == 3
-    assert "reported  told" in text
     assert "  absent  there is no GPU" in text
     assert "  dear    only --full runs it, or --only=dear" in text
     assert "1 held, 3 not held, 1 reported, 2 not checked" in lines[-1]
     assert lines[-1].endswith("not held: bad, raises, leaves")
-    assert lines.index("first") < lines.index("second")
-    assert "Traceback" in text
 
 
 def test_json_holds_every_number_and_is_all_on_standard_output(command, capsys):
@@ -124,29 +123,6 @@ def test_json_holds_every_number_and_is_all_on_standard_output(command, capsys):
     assert found["checks"]["raises"]["numbers"]["error"] == "ValueError: odd\nand long"
 
 
-# ------------------------------------------------------------------------- the command
-
-
-@pytest.fixture
-def command(monkeypatch):
-    """Runs the command's `main` with some checks; returns its exit status."""
-    monkeypatch.setattr(verify, "describe_machine", lambda: MACHINE)
-
-    def run(checks=CHECKS, **given):
-        defaults = {"list": False, "quick": False, "full": False, "json": False}
-        defaults |= {"only": [], "output": None, "workdir": None}
-        flags = types.SimpleNamespace(**defaults | given)
-        monkeypatch.setattr(verify, "CHECKS", checks)
-        monkeypatch.setattr(verify.flags, "FLAGS", flags)
-        try:
-            verify.main([])
-        except SystemExit as end:
-            return end.code
-        return 0
-
-    return run
-
-
 def test_the_exit_status_says_all_or_not(command, capsys):
     assert command(GOOD) == 0
     assert command(GOOD, only=["absent"]) == 1
@@ -158,10 +134,6 @@ def test_the_exit_status_says_all_or_not(command, capsys):
 
 
 def test_a_listing_names_all_and_runs_nothing(command, capsys):
-    assert command(list=True) == 0
-    out = capsys.readouterr().out
-    assert "  dear    takes hours (--full)" in out
-    assert "NOT HELD" not in out
     assert command(SHIPPED, list=True) == 0
     out = capsys.readouterr().out
     for name, check in SHIPPED.items():
@@ -176,16 +148,8 @@ def test_a_page_is_written_and_never_over_another(command, tmp_path, capsys):
     assert text.startswith("## Verified on 1 x cpu, 20")
     assert "| XLA_FLAGS | a\\|b |" in text  # a bar would end the cell
     assert "| bad | three is small | 3 | <= 2 | NOT HELD | 0.0 |" in text
-    assert "- absent: there is no GPU" in text
-    for output, wrong in (
-        (file, "exists"),
-        (tmp_path / "page.txt", "ends in .md"),
-        (tmp_path / "no/page.md", "no folder"),
-    ):
-        with pytest.raises(UserError, match=wrong):
-            command(output=str(output))
-    with pytest.raises(UserError, match="exclude each other"):
-        command(quick=True, full=True)
+    with pytest.raises(UserError, match="exists"):
+        command(output=str(file))
 
 
 @pytest.mark.slow

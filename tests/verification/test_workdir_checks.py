@@ -24,7 +24,7 @@ QUICK = {
     "metrics": workdir_files.metrics,
     "scores": workdir_results.scores,
 }
-SLOWER = {  # these compile
+COMPILED = {
     "translations": workdir_results.translations,
     "trains": workdir_files.trains,
 }
@@ -37,11 +37,10 @@ def copy(trained, tmp_path):
     return Workdir(shutil.copytree(trained[0], tmp_path / "run"))
 
 
-def outcome(workdir, check, full=False):
+def outcome(workdir, check):
     """True or False as the check was held, None if reported, or why it could not."""
-    context = Context(None, workdir and str(workdir), full)
     try:
-        return check(context).held
+        return check(Context(None, str(workdir))).held
     except Unavailable:
         return UNAVAILABLE
 
@@ -58,24 +57,8 @@ def judged(workdir, checks=QUICK):
 @pytest.mark.usefixtures("compiled_once")
 def test_a_finished_run_is_held_and_nothing_is_written(trained):
     before = files(trained[0])
-    assert judged(trained[0], QUICK | SLOWER) == (set(), set())
+    assert judged(trained[0], QUICK | COMPILED) == (set(), set())
     assert files(trained[0]) == before
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("compiled_once")
-def test_with_full_all_scores_come_out_again(trained):
-    assert outcome(trained[0], workdir_results.scores, full=True) is True
-    assert outcome(trained[0], workdir_results.translations, full=True) is True
-
-
-def test_without_a_workdir_they_say_so():
-    for check in (QUICK | SLOWER).values():
-        with pytest.raises(Unavailable, match="no --workdir is given"):
-            check(Context(None))
-
-
-# ---------------------------------------------------------------------------- damage
 
 
 def flip_middle(file):
@@ -86,10 +69,6 @@ def flip_middle(file):
 
 def flip_state(run):
     flip_middle(largest(Path(run.path / "checkpoints/state/12")))
-
-
-def flip_parameters(run):
-    flip_middle(largest(Path(run.path / "checkpoints/parameters/12")))
 
 
 def lose_a_manifest(run):
@@ -111,12 +90,6 @@ def edit_a_translation(run):
     file.write_text("\n".join([f"{first}!", *rest]))
 
 
-def edit_a_score(run):
-    file = run / "scores/test.json"
-    bleu = json.loads(file.read_text())["bleu"]
-    file.write_text(file.read_text().replace(str(bleu), str(bleu + 1), 1))
-
-
 def rewrite_scores(run, **changes):
     """Changes scores and their checksum, as one would who knows how they are stored."""
     file = run / "scores/test.json"
@@ -124,62 +97,40 @@ def rewrite_scores(run, **changes):
     file.write_bytes(atomic.checked_json(stored | changes))
 
 
-def change_log(change):
-    """A damage that changes the lines of the log."""
-
-    def damage(run):
-        file = run / "metrics.jsonl"
-        lines = file.read_text().splitlines(keepends=True)
-        file.write_text("".join(change(lines)))
-
-    return damage
+def edit_a_score(run):
+    rewrite_scores(run, chrf=99.0)
 
 
-def change_entries(kind, name, change):
-    """A damage of the log that changes a number in each entry of a kind."""
+def lose_a_step(run):
+    file = run / "metrics.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
 
-    def changed(line):
-        entry = json.loads(line)
-        if kind in ("", entry["kind"]):
-            entry[name] = change(entry[name])
-        return json.dumps(entry) + "\n"
 
-    return change_log(lambda lines: map(changed, lines))
+def change_entries(run, name, change):
+    """Changes a number in each entry of the log that has it."""
+    file = run / "metrics.jsonl"
+    entries = map(json.loads, file.read_text().splitlines())
+    changed = [e | ({name: change(e[name])} if name in e else {}) for e in entries]
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in changed))
+
+
+def raise_bleu(run):
+    change_entries(run, "bleu", lambda bleu: bleu + 1)
 
 
 # A damage of a finished run -> the check that catches it, those that cannot judge.
 DAMAGES = {
     "a bit of the state": (flip_state, "checkpoints", set()),
-    "a bit of the parameters": (flip_parameters, "checkpoints", set()),
     "no manifest": (lose_a_manifest, "checkpoints", set()),
     "a bit of the tokenizer": (flip_tokenizer, "tokenizer", {"scores"}),
     "another config": (edit_config, "tokenizer", {"metrics", "scores"}),
     "another translation": (edit_a_translation, "scores", set()),
-    "another score": (edit_a_score, "scores", set()),
-    "another score and its checksum": (
-        lambda run: rewrite_scores(run, chrf=99.0),
-        "scores",
-        set(),
-    ),
-    "swapped steps": (
-        change_log(lambda lines: [lines[1], lines[0], *lines[2:]]),
-        "metrics",
-        set(),
-    ),
-    "a lost step": (change_log(lambda lines: lines[1:]), "metrics", set()),
-    "a broken line": (
-        change_log(lambda lines: [*lines, lines[-1].replace('"kind"', "kind")]),
-        "metrics",
-        set(),
-    ),
-    "a raised score": (
-        change_entries("dev", "bleu", lambda bleu: bleu + 1),
-        "metrics",
-        set(),
-    ),
+    "another score and its checksum": (edit_a_score, "scores", set()),
+    "a lost step": (lose_a_step, "metrics", set()),
+    "a raised score": (raise_bleu, "metrics", set()),
 }
 # The checks that compile do not judge what these have damaged.
-NOT_TRANSLATED = (flip_tokenizer, edit_config, edit_a_translation, edit_a_score)
+NOT_TRANSLATED = (flip_tokenizer, edit_config, edit_a_translation)
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -209,38 +160,20 @@ def replaced_line(run, line):
 
 
 @pytest.mark.usefixtures("compiled_once")
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (
-            lambda run: replaced_line(run, "Das sagt das Modell nicht."),
-            "Das sagt das Modell nicht.",
-        ),
-        (  # it was the average of 8 and 12
-            lambda run: rewrite_scores(run, checkpoints=[8]),
-            "the parameters are not those that translated it",
-        ),
-    ],
-)
-def test_a_translation_that_the_model_did_not_make(copy, damage, told):
-    damage(copy)
+def test_a_translation_that_the_model_did_not_make_is_caught(copy):
+    replaced_line(copy, "Das sagt das Modell nicht.")
     result = workdir_results.translations(Context(None, str(copy)))
     assert result.held is False
-    assert told in result.details[0]
-
-
-@pytest.mark.usefixtures("compiled_once")
-def test_other_machines_may_round_otherwise_but_not_in_many_lines(copy):
+    assert "Das sagt das Modell nicht." in result.details[0]
+    # Other machines may round otherwise, but not in many lines.
     stored = atomic.read_checked_json(copy / "scores/test.json")
     rewrite_scores(copy, machine=stored["machine"] | {"processor": "another"})
-    assert outcome(copy, workdir_results.translations) is True
-    replaced_line(copy, "Das sagt das Modell nicht.")  # 1 of 10
     result = workdir_results.translations(Context(None, str(copy)))
-    assert (result.held, result.bound) == (True, "<= 1")
+    assert (result.held, result.bound) == (True, "<= 1")  # 1 of 10
     assert "processor another -> " in result.details[-1]
 
 
 @pytest.mark.usefixtures("compiled_once")
 def test_a_loss_far_from_the_log_is_not_held(copy):
-    change_entries("", "loss", lambda loss: loss / 2)(copy)
+    change_entries(copy, "loss", lambda loss: loss / 2)
     assert outcome(copy, workdir_files.trains) is False
