@@ -64,23 +64,11 @@ def losses(config, devices, vocab=VOCAB, steps=20):
 @pytest.mark.parametrize(
     ("devices", "vocab", "sections"),
     [
-        (8, VOCAB, {}),
         (8, VOCAB, {"mesh": {"data": 2, "fsdp": 4}}),
-        (8, VOCAB, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
         # A vocabulary that does not divide is replicated.
         (8, VOCAB + 1, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
-        (4, VOCAB, {"mesh": {"tensor": 4}}),
         (3, VOCAB, {}),  # 32 rows and one of padding
         (1, VOCAB, {"train": {"accumulate": 4}}),
-        (
-            8,
-            VOCAB,
-            {
-                "mesh": {"fsdp": 2, "tensor": 2},
-                "train": {"accumulate": 3},  # 32 rows and 4 of padding
-                "model": {"remat": "dots"},
-            },
-        ),
         (1, VOCAB, {"model": {"remat": "full"}}),
     ],
 )
@@ -151,9 +139,7 @@ def test_an_axis_without_a_rule_is_an_error():
     [
         ({"data": 3, "fsdp": 2}, "data 3 x fsdp 2 x tensor 1 = 6 devices, but 8 are"),
         ({"fsdp": 3}, "fsdp 3 x tensor 1 = 3 devices, but 8 are"),
-        ({"data": 4}, "data 4 x .* = 4 devices, but 8 are"),
         ({"data": 0}, r"config\.mesh"),
-        ({"fsdp": -2}, r"config\.mesh"),
     ],
 )
 def test_a_mesh_takes_all_devices_or_is_refused(mesh, told):

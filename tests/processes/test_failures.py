@@ -1,22 +1,62 @@
-"""A process that is killed: the others end soon, what was saved is whole, and the
-launcher tells whose death it was."""
+"""Mistakes on one host and deaths of one process end all of them, and are told."""
 
 import os
 import re
 import shutil
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from t2t_jax.io import sealed
+from t2t_jax.tools.verify.child_runs import rendezvous_flags
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
 from tests.processes.conftest import PLAIN
 from tests.small_run import ROOT, flags_for
 
+HOST = socket.gethostname()
+IMPATIENT = "from t2t_jax.parallel import rendezvous; rendezvous.CONNECT_TIMEOUT = 8"
 SECONDS = 60  # in which the others have to end; JAX knows of a death after 30
+
+
+@pytest.mark.parametrize(
+    "what", ["config", pytest.param("text", marks=pytest.mark.slow)]
+)
+def test_what_differs_between_hosts_is_told(start, text, tmp_path, what):
+    hosts = tmp_path / "one", tmp_path / "another"
+    for host in hosts:
+        shutil.copytree(text, host / "text")
+    flags, subject = [], "the prepared text"
+    if what == "text":  # every host has files of these names, but not the same
+        file = hosts[1] / "text" / "train.de"
+        first, second, *lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([second, first, *lines]))
+    else:
+        flags, subject = ["--config.train.seed=7"], "the config"
+    command = flags_for("text", tmp_path / "work", **PLAIN)
+    two = start(0)
+    for they, host, more in zip(rendezvous_flags(2), hosts, ([], flags), strict=True):
+        two.start(*they, *command, *more, folder=host, PYTHONPATH=str(ROOT))
+    two.ends(2, 2, seconds=60)
+    assert two.err(1) == ""
+    assert "Traceback" not in two.err()
+    assert not (tmp_path / "work" / "config.json").exists()
+    error = two.err().splitlines()[-1]
+    there = f"of process 1 on {HOST} is not that of process 0 on {HOST}"
+    assert error.startswith(f"error: {subject} {there}")
+
+
+@pytest.mark.slow
+def test_a_process_that_never_comes_is_told(start, text, tmp_path):
+    command = flags_for(text, tmp_path / "work", **PLAIN)
+    one = start(0).start(*rendezvous_flags(2)[1], *command, patch=IMPATIENT)
+    one.ends(2, seconds=60)
+    assert "error: the processes failed to connect (process 1 of 2" in one.err()
+    assert "Start all of them within 8 seconds" in one.err()
+    assert not (tmp_path / "work").exists()
 
 
 def process_of(workdir, number):

@@ -1,6 +1,8 @@
-"""What is compiled is kept where the user wants it, within bounds, and only kept."""
+"""Set-up of a process: its platform, its memory, and what is kept of compilation."""
 
+import importlib.util
 import os
+import platform
 import subprocess
 import sys
 import zlib
@@ -9,7 +11,63 @@ from pathlib import Path
 import jax
 import pytest
 
-from t2t_jax.parallel import process_setup
+from t2t_jax.io.errors import UserError
+from t2t_jax.parallel import process_setup, rendezvous
+
+
+@pytest.mark.parametrize(
+    ("has_tpu", "chosen", "decided"),
+    [
+        (False, None, [("jax_platforms", "cpu")]),
+        (True, None, []),
+        (False, "tpu", []),  # what the user chose stays
+    ],
+)
+def test_without_a_tpu_jax_is_not_sent_to_look_for_one(
+    has_tpu, chosen, decided, monkeypatch
+):
+    """JAX may choose its platforms, and libtpu is installed."""
+    updates = []
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if chosen:
+        monkeypatch.setenv("JAX_PLATFORMS", chosen)
+    monkeypatch.setattr(jax.config, "update", lambda *a: updates.append(a))
+    undecided = property(lambda _: None)
+    monkeypatch.setattr(type(jax.config), "jax_platforms", undecided, raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", {"libtpu": True}.get)
+    monkeypatch.setattr(process_setup, "_has_tpu", lambda: has_tpu)
+    monkeypatch.setattr(process_setup.Path, "exists", lambda _: False)
+    process_setup.skip_absent_tpu()
+    assert updates == decided
+
+
+def test_a_jax_that_lacks_an_argument_is_named(monkeypatch):
+    def older(coordinator_address=None, num_processes=None):
+        raise AssertionError
+
+    monkeypatch.setattr(jax.distributed, "initialize", older)
+    monkeypatch.setattr(jax, "__version__", "0.8.0")
+    with pytest.raises(UserError, match=r"JAX 0\.8\.0 does not work.*pip install"):
+        rendezvous.initialize()
+
+
+FAULTS = """
+import resource
+import numpy as np
+from t2t_jax.parallel.process_setup import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(50 << 20, np.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults(), keep_freed_memory(), faults(), faults(), faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_freed_memory_is_kept_for_the_next_allocation():
+    told = subprocess.check_output([sys.executable, "-c", FAULTS], text=True).split()
+    assert told[1] == "True"
+    assert int(told[-1]) < 50 < int(told[0])
 
 
 @pytest.fixture
@@ -25,23 +83,22 @@ def kept(tmp_path, monkeypatch):
         jax.config.update(name, value)
 
 
-def configured():
+def used():
+    """The folder of compiled programs that is used."""
+    process_setup.use_compilation_cache()
     return jax.config.jax_compilation_cache_dir
 
 
 def test_it_is_in_the_cache_folder_and_the_users_alone(kept):
-    process_setup.use_compilation_cache()
-    folder = Path(configured())
+    folder = Path(used())
     assert folder.parent == kept
     assert folder.stat().st_mode & 0o077 == 0
     assert jax.config.jax_persistent_cache_min_compile_time_secs <= 0.5
 
 
 def test_what_a_user_has_said_stays(kept):
-    for theirs in ("", "/their/folder"):
-        jax.config.update("jax_compilation_cache_dir", theirs)
-        process_setup.use_compilation_cache()
-        assert configured() == theirs
+    jax.config.update("jax_compilation_cache_dir", "/their/folder")
+    assert used() == "/their/folder"
     assert not kept.exists()
 
 
@@ -52,15 +109,13 @@ def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
             patch.setattr(process_setup, "processor_name", lambda p=processor: p)
             patch.setattr(process_setup.metadata, "version", lambda _, v=version: v)
             jax.config.update("jax_compilation_cache_dir", None)
-            process_setup.use_compilation_cache()
-            folders.add(configured())
+            folders.add(used())
     assert len(folders) == 3
 
 
 def test_a_folder_that_cannot_be_used_is_only_told(kept, capsys):
     kept.write_text("a file")
-    process_setup.use_compilation_cache()
-    assert configured() is None
+    assert used() is None
     assert "warning: cannot use the compilation cache" in capsys.readouterr().err
 
 
@@ -71,11 +126,11 @@ def test_the_oldest_make_way(kept, monkeypatch):
     for age, name in enumerate("abcd"):
         (folder / name).write_bytes(b"x" * 100)
         os.utime(folder / name, (1e9 - age, 1e9 - age))
-    process_setup.use_compilation_cache()
+    used()
     assert sorted(f.name for f in folder.iterdir()) == ["a", "b"]
 
 
-CODE = """
+COMPILED = """
 import jax, jax.numpy as jnp
 from t2t_jax.parallel import process_setup
 process_setup.set_up_process()
@@ -93,7 +148,7 @@ def test_a_second_process_reads_it_and_survives_what_is_damaged(tmp_path):
     environment = {**clean, **paths, "JAX_PLATFORMS": "cpu", known[1]: "0"}
 
     def told():
-        command = [sys.executable, "-c", CODE]
+        command = [sys.executable, "-c", COMPILED]
         return subprocess.check_output(command, env=environment, text=True).split()
 
     first, second = told(), told()
