@@ -140,13 +140,6 @@ def test_a_field_in_which_rows_differ_is_not_changed_in_all():
         with_changes(experiment, {"model.layers": 4})
 
 
-def test_two_measures_of_one_run_do_not_share_a_file():
-    one, two = (Measure("speed", {"lines": n}) for n in (1, 2))
-    rows = [Row("a", TINY, measures=[one]), Row("b", TINY, measures=[two])]
-    with pytest.raises(UserError, match="two measures called 'speed'.*name=NAME"):
-        Experiment(rows, columns=())
-
-
 def test_the_hash_of_a_run_is_of_what_it_trains_alone(monkeypatch):
     def hashed(changes, name="a"):
         return Row(name, with_fields(TINY, changes)).runs[0].hash

@@ -139,14 +139,6 @@ def test_a_measure_with_other_arguments_is_computed_again_and_the_first_kept(run
     assert run.trained == ["a"]
 
 
-def test_a_row_whose_processes_died_comes_last(run, a_b):
-    with holder(run.folder / "leases", a_b[0].runs[0].hash):
-        pass
-    run(a_b)
-    assert run.trained == ["b", "a"]
-    assert run.leases() == []
-
-
 def test_rows_are_run_in_order_with_all_their_seeds_and_once(run):
     rows = [row("heads=1", seeds=2), row("layers=1", seeds=1), row("base", seeds=1)]
     run(rows, "heads=*, bas?")

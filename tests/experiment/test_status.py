@@ -58,9 +58,3 @@ def test_processes_share_the_runs_that_are_left(queue, tmp_path):
     lease = Leases(tmp_path / "leases").take(queue.tasks[1].run.hash)
     assert (minutes(queue), minutes(queue, joining=True)) == (4, 2)
     lease.release()
-
-
-def test_failures_are_told_by_their_first_line(queue):
-    path = trained(queue, 0, 300, 0.2)
-    (path / "failure.json").write_text(json.dumps({"error": "one\ntwo"}))
-    assert {*estimates.failures(queue)} == {f"failed: {path}: one"}

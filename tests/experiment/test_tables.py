@@ -2,15 +2,12 @@
 
 import csv
 import json
-import math
 
 import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
 from t2t_jax.tools.experiment import Experiment, Measure, Row, plots, tables
-from t2t_jax.tools.experiment.results import read_results
-from t2t_jax.tools.experiment.tables import mean_text
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -112,12 +109,6 @@ def test_a_row_that_trains_nothing_is_finished_by_its_measures(tmp_path):
     assert rows_of(text) == [{"row": "only", "speed.lines": "12.50", "seeds": "1"}]
 
 
-def test_digits():
-    assert mean_text("test.bleu", 25.84, 0.16) == "25.8 ± 0.2"
-    assert mean_text("parameters", 63_045_632, 0.0) == "63.046"
-    assert mean_text("flops", 1.234e18, 1e15) == "1.23e18"
-
-
 def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
     pyplot.switch_backend("agg")
     before, figures = dict(mpl.rcParams), pyplot.get_fignums()
@@ -137,14 +128,3 @@ def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
     assert pyplot.get_fignums() == figures
     assert pyplot.imread(tmp_path / "plot.png")[0, 0, :3].min() == 1
     assert pyplot.imread(tmp_path / "plot-dark.png")[0, 0, :3].max() < 0.1
-
-
-def test_values_wait_for_the_end_of_training(tmp_path):
-    results = write_rows([row("only", seeds=1)], tmp_path, {"only": [20.0]})
-    path = results["only"].runs[0].path
-    with (path / "metrics.jsonl").open("a") as f:
-        f.write('\n{"kind": "dev", "step": 2, "loss": null}\n')  # it diverged
-    assert math.isnan(results["only"].mean("dev.loss"))
-    (path / "outcome.json").unlink()
-    again = read_results([results["only"].row], path.parent)
-    assert not again["only"].values("dev.loss")

@@ -217,32 +217,15 @@ def test_a_copy_that_a_person_made_is_not_cleared_away(workdir, text):
 
 
 VOUCHED = ("config.json", "training_text.json", "tokenizer.model")
-OF_SOURCE = "source_tokenizer.model"
-SEPARATE = {"model": {"tied": "target"}, "data": {"joint_vocabulary": False}}
 
 
-def give_it_a_source_tokenizer(workdir):
-    """As if the run had begun with one."""
-    run = Workdir(workdir)
-    config, vocabulary, text = run.config(), run.vocabulary(), run.text()
-    for section, values in SEPARATE.items():
-        changed = dataclasses.replace(getattr(config, section), **values)
-        config = dataclasses.replace(config, **{section: changed})
-    separate = Vocabulary(vocabulary.model, source=vocabulary)
-    (workdir / "config.json").unlink()
-    run.store(config, separate, text)
-
-
-@pytest.mark.parametrize("name", [*VOUCHED, OF_SOURCE])
+@pytest.mark.parametrize("name", VOUCHED)
 def test_what_makes_a_workdir_is_refused_where_it_is_damaged(workdir, text, name):
-    sections = SEPARATE if name == OF_SOURCE else {}
-    if sections:
-        give_it_a_source_tokenizer(workdir)
     before = contents(workdir)
     for number, damage in enumerate(EVERY):
         damage(workdir / name, Random(number))
         damaged = contents(workdir)
-        uses = [lambda: go_on(workdir, text, **sections)]
+        uses = [lambda: go_on(workdir, text)]
         if name != "training_text.json":  # which a translator has no use for
             uses.append(lambda: Translator.load(workdir))
         for use in uses:

@@ -151,13 +151,3 @@ def test_damaged_text_is_told_and_made_again(prepared, capsys, kind):
         assert f"warning: {folder} is damaged (" in told
         assert told.endswith("; building it again\n")
         assert contents(cache) == before
-
-
-def test_prepared_text_that_is_half_removed_gives_way(prepared):
-    cache, make = prepared
-    before = contents(cache)
-    folder = next((cache / "pairs").iterdir())
-    shutil.copytree(folder, folder.with_name(f"{folder.name}.deleted"))
-    flip(largest(folder), Random(9))
-    make()
-    assert before.items() <= contents(cache).items()

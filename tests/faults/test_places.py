@@ -8,10 +8,7 @@ import time
 import pytest
 
 from t2t_jax import Translator, UserError, train
-from t2t_jax.config import from_config_dict
-from t2t_jax.data import prepare
-from t2t_jax.data.corpus import open_corpora, open_corpus
-from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.evaluation.scores import read_answers, score_set, scores_and_answers
 from t2t_jax.training import loop
@@ -56,18 +53,6 @@ def test_a_cache_folder_that_cannot_be_written_is_told(text, tmp_path, monkeypat
     with read_only(place), pytest.raises(UserError, match=told):
         train(config_for(text), tmp_path / "work")
     assert not (tmp_path / "work").exists()
-
-
-def test_prepared_text_that_is_there_may_be_read_only(text, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("T2T_JAX_CACHE", str(cache))
-    config = from_config_dict(config_for(text)).data
-    corpora = open_corpora(config.train, "en", "de", config.dir)
-    vocabulary = make_tokenizer(corpora, config)
-    pairs = prepare.training_pairs(corpora, vocabulary, config)
-    with read_only(cache):
-        again = prepare.training_pairs(corpora, make_tokenizer(corpora, config), config)
-        assert again.key == pairs.key
 
 
 @pytest.mark.parametrize(("name", "told"), [("train", "training"), ("dev", "dev")])

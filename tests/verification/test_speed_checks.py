@@ -1,7 +1,6 @@
 """What the checks of speed make of their figures; no test asserts a time."""
 
 import dataclasses
-import types
 
 import pytest
 
@@ -9,7 +8,6 @@ from t2t_jax.costs import chips
 from t2t_jax.tools.verify import speed, speed_around
 from t2t_jax.tools.verify.check import Context, Unavailable, run_check
 from t2t_jax.tools.verify.measuring import StepCost
-from t2t_jax.tools.verify.own_process import PeakMemory
 from t2t_jax.tools.verify.table import CHECKS
 
 TINY = {"layers": 1, "width": 32, "heads": 2, "hidden": 64}
@@ -94,14 +92,6 @@ def test_memory_may_be_little_more_than_the_forecast(context):
     assert speed.memory(more, "base").held is False
     with pytest.raises(Unavailable, match="peak of base is not known"):
         speed.memory(with_cost(context, memory=None), "base")
-
-
-def test_a_device_s_peak_counts_only_where_it_rose():
-    before = {"bytes_in_use": 10, "peak_bytes_in_use": 50}
-    for after, peak in ((before | {"peak_bytes_in_use": 80}, 70), (before, None)):
-        reports = iter((before, after)).__next__
-        gpu = types.SimpleNamespace(platform="gpu", memory_stats=reports)
-        assert PeakMemory(gpu).bytes() == peak
 
 
 def test_a_feeder_must_be_as_fast_as_a_step(context, tiny):
