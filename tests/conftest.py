@@ -41,7 +41,7 @@ LONG = [
     *("faults/test_kills.py", "test_end_to_end.py", "faults/test_signals.py"),
     *("processes/test_training.py", "decoding/test_bits.py", "faults/test_damage.py"),
     *("test_translate_command.py", "test_runs.py", "test_workdir_paths.py"),
-    *("decoding/test_devices.py", "faults/test_full_disk.py", "faults/test_numbers.py"),
+    *("decoding/test_devices.py", "faults/test_disks.py", "faults/test_numbers.py"),
     *("test_old_workdirs.py", "training/test_checkpoint.py"),
     "faults/test_two_runs.py",
     *("decoding/test_translator_options.py", "decoding/test_search.py"),

@@ -13,7 +13,6 @@ from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.experiment.statistics import (
     BETTER,
     LEVEL,
-    SAME_RUNS,
     UNDECIDED,
     WORSE,
     compare,
@@ -108,19 +107,6 @@ def test_values_without_a_test(tmp_path, base, good, reason):
     found = compared(tmp_path, {"base": base, "good": good}, BLEU)["good"]
     assert (found.verdict, found.reason) == (UNDECIDED, reason)
     assert math.isnan(found.p_adjusted)
-
-
-def test_rows_that_share_runs(tmp_path):
-    again = row("base")
-    rows = [again, type(again)("again", again.config, 3), row("other")]
-    scores = {"base": [50.0, 50.1, 49.9], "other": [50.0, 50.2, 49.8]}
-    results = write_rows(rows, tmp_path, scores)
-    found = compare(results, PERPLEXITY, "base", tmp_path)
-    assert found["again"].verdict == SAME_RUNS
-    # Its seeds count once in the pooled deviation, and it is no comparison.
-    values = (results[n].values(PERPLEXITY) for n in scores)
-    p = scipy.stats.ttest_ind(*values, equal_var=False).pvalue
-    assert found["other"].p_adjusted == found["other"].p_seeds == pytest.approx(p)
 
 
 LINES = {

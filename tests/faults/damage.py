@@ -32,13 +32,7 @@ def empty(file: Path, random: Random) -> None:
 
 
 def delete(place: Path, random: Random) -> None:
-    """Takes away a file or a folder."""
     shutil.rmtree(place) if place.is_dir() else place.unlink()
-
-
-def zeros(file: Path, random: Random) -> None:
-    """Overwrites a file; its size stays."""
-    file.write_bytes(bytes(file.stat().st_size))
 
 
 def garbage(file: Path, random: Random) -> None:
@@ -47,13 +41,11 @@ def garbage(file: Path, random: Random) -> None:
 
 
 def become_a_folder(place: Path, random: Random) -> None:
-    """Puts an empty folder where a file or a folder was."""
     delete(place, random)
     place.mkdir()
 
 
 def become_a_file(place: Path, random: Random) -> None:
-    """Puts a file where a file or a folder was."""
     delete(place, random)
     place.write_bytes(random.randbytes(100))
 
@@ -66,9 +58,7 @@ def swap(one: Path, other: Path) -> None:
     between.rename(other)
 
 
-EVERY: tuple[Damage, ...] = (
-    *(flip, truncate, empty, delete, zeros, garbage, become_a_folder),
-)
+EVERY: tuple[Damage, ...] = (flip, truncate, empty, delete, garbage, become_a_folder)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -81,8 +71,8 @@ def largest(folder: Path) -> Path:
     return max(files_of(folder), key=lambda file: (file.stat().st_size, file))
 
 
-def go_on(workdir, text, steps=12, data=None, model=None, **fields):
+def go_on(workdir, text, steps=12, data=None, **fields):
     """Trains on the same text to a step; saved after 4, 8 and 12."""
     fields = {"steps": steps, "log_every": 2} | fields
     data = {"test": "", "dev": ""} | (data or {})
-    train(config_for(text, train=fields, data=data, model=model or {}), workdir)
+    train(config_for(text, train=fields, data=data), workdir)

@@ -184,10 +184,7 @@ def main() -> int:
                 print(killed.moments, differences, file=sys.stderr, flush=True)
             for name in {*killed.moments, "all"}:
                 row = counts[name]
-                all_of_run = name == "all"
-                row["kills"] += (
-                    len(killed.moments) if all_of_run else (killed.moments.count(name))
-                )
+                row["kills"] += sum(name in ("all", m) for m in killed.moments)
                 row["runs"] += 1
                 row["equal"] += not differences
     rows = [{"moment": name} | row for name, row in counts.items()]

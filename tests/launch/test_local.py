@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -168,18 +167,6 @@ def test_each_process_has_its_own_gpus(start, tmp_path):
     code, _, err = finish(start("5", JAX_PLATFORMS=""))
     assert code == 2
     assert "5 processes, but 4 visible GPUs" in err
-
-
-def test_a_dry_run_prints_the_commands_and_starts_nothing(start, tmp_path):
-    words = "2", "--dry_run", "--module=t2t_jax translate", "--config=a b"
-    code, out, err = finish(start(*words))
-    assert code == 0, err
-    zero, one = [shlex.split(line) for line in out.splitlines()]
-    assert zero[:4] == [sys.executable, "-m", "t2t_jax", "translate"]
-    assert zero[4:6] == [one[4], "--num_processes=2"]
-    assert zero[7:] == one[7:] == ["--config=a b", f"--workdir={tmp_path}"]
-    assert (zero[6], one[6]) == ("--process_id=0", "--process_id=1")
-    assert not list(tmp_path.glob("ready-*"))
 
 
 def test_wrong_usage_says_what_was_got_and_wanted(start):

@@ -216,19 +216,6 @@ def test_an_answer_that_is_no_state_changes_nothing(cloud):
     assert cloud.asked() == []
 
 
-def test_a_dry_run_prints_what_would_be_asked_and_asks_nothing(cloud):
-    commands = "create queue install run follow status watch stop delete"
-    for command in commands.split():
-        words = [WORKDIR, "--config=x"] if command in ("run", "watch") else []
-        out = cloud(command, ZONE, "--dry_run", *words)
-        lines = [line for line in out.splitlines() if line.startswith("gcloud ")]
-        assert lines
-        for line in lines:
-            assert shlex.split(line)[:3] == ["gcloud", "compute", "tpus"]
-            assert ZONE in line
-    assert cloud.calls() == []
-
-
 # Words after `bash launch/tpu_vm.sh`, and what is said of them.
 REFUSED = [
     (f"begin {ZONE}", "got 'begin' as the command"),

@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import sys
 import types
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from t2t_jax.model import kernels
 from t2t_jax.tools.verify import (
     agreement,
-    child_runs,
     determinism,
     numbers,
     random_models,
@@ -122,39 +120,6 @@ def test_a_workdir_in_which_one_value_differs_is_caught(trained, tmp_path):
     assert not found.held
     assert found.numbers["differing"] == 1
     assert found.details[0].startswith("metrics: entry 2: loss is 1")
-
-
-class Scripts(child_runs.ChildRuns):
-    """Runs a script in place of training."""
-
-    def __init__(self, folder, script):
-        self.folder, self.script = folder, script
-        folder.mkdir()
-
-    def command(self, workdir):
-        return [sys.executable, "-S", "-c", self.script, str(workdir)]
-
-
-ONCE = """
-import pathlib, sys, time
-saved = pathlib.Path(sys.argv[1]) / "checkpoints/state/5"
-if saved.exists():
-    sys.exit()  # it goes on, to its end
-saved.mkdir(parents=True)
-time.sleep(99)
-"""
-
-
-def test_a_run_is_killed_at_its_checkpoint_and_goes_on(tmp_path):
-    runs = Scripts(tmp_path / "runs", ONCE)
-    workdir, deaths = runs.killed("work", [5])
-    assert deaths == [5]
-    assert (workdir / "checkpoints/state/5").exists()
-    ended = Scripts(tmp_path / "ended", "")
-    assert ended.killed("work", [5])[1] == []  # it was over before
-    failing = Scripts(tmp_path / "failing", "import sys; sys.exit('no space')")
-    with pytest.raises(RuntimeError, match="process 0 ended with status 1:\nno space"):
-        failing.finished("work")
 
 
 def test_two_processes_get_devices_of_their_own(monkeypatch):
