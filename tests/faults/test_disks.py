@@ -1,4 +1,4 @@
-"""Disks that are full or may only be read, text that changes, other machines, clocks."""
+"""Disks that are full or read-only; other text, another machine, a clock that jumps."""
 
 import contextlib
 import itertools
