@@ -1,9 +1,6 @@
 """`python -m t2t_jax experiment`: rows of two steps, and what is refused."""
 
 import csv
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,9 +10,7 @@ from t2t_jax.costs import chips, step_costs
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tools.experiment import Measure, Row, estimates
-from tests.compiler import quick_environment
 from tests.experiment.made_up import write_experiment
-from tests.small_run import ROOT
 
 
 @pytest.fixture
@@ -29,8 +24,8 @@ def experiment(commands, text, tmp_path):
         decode={"beam": 1, "average": 1, "extra_length": 1},
     )
 
-    def run(*arguments, name=file, workdir=tmp_path / "work"):
-        flag = f"--workdir={workdir}"
+    def run(*arguments, name=file):
+        flag = f"--workdir={tmp_path}/work"
         return commands("experiment", *([name] if name else []), flag, *arguments)
 
     return run
@@ -38,19 +33,11 @@ def experiment(commands, text, tmp_path):
 
 def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
     folder = tmp_path / "work" / "mine"
-    first = subprocess.run(
-        [sys.executable, "-m", "t2t_jax", "experiment", "--workdir"]  # in two words
-        + [tmp_path / "work", tmp_path / "mine.py", "--broken"],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | quick_environment(),
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    first = experiment("--count=1", "--broken")
     assert first.returncode == 2
-    assert "3 left; the first run will tell" in first.stderr
-    assert "run 2 of 3: " in first.stderr
-    assert "2 done, 1 failed\nfailed: " in first.stderr
+    assert "2 left; the first run will tell" in first.stderr
+    assert "run 1 of 2: " in first.stderr
+    assert "1 done, 1 failed\nfailed: " in first.stderr
     assert "nowhere" in first.stderr.partition("\nfailed: ")[2]
     assert first.stderr.endswith("error: some rows failed; --retry runs them again\n")
     assert first.stdout == (folder / "table.md").read_text() + "\n"
@@ -58,14 +45,14 @@ def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
         assert (folder / name).stat().st_size > 0
     with (folder / "table.csv").open() as file:
         states = {row["row"]: row["state"] for row in csv.DictReader(file)}
-    assert (states["seed=3"], states["seed=4"]) == ("done", "done")
+    assert states["seed=3"] == "done"
     assert states["broken"].startswith("failed: nowhere is not a workdir")
     before = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
-    assert len(before) > 10
+    assert len(before) > 5
     (folder / "table.md").unlink()
     again = experiment("--steps=2")
-    assert "2 done, 1 failed\n" in again.stderr
-    assert "run 1 of 3" not in again.stderr
+    assert "1 done, 1 failed\n" in again.stderr
+    assert "run 1 of 2" not in again.stderr
     assert (folder / "table.md").exists()
     after = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
     assert after == before

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.children import Children
-from tests.faults.damage import RUN, go_on
+from tests.faults.damage import go_on
 from tests.small_run import flags_for, made_once
 
 
@@ -32,25 +32,11 @@ def workdir(stopped, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def short(text, shared):
-    """Few training texts and lengths; a dev set that takes a while."""
-
-    def write(folder):
-        for file in text.iterdir():
-            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-            if file.stem != "train":
-                lines = lines[:2] * (100 if file.stem == "dev" else 2)
-            (folder / file.name).write_text("".join(lines), encoding="utf-8")
-
-    return made_once(shared / "short", write)
-
-
-@pytest.fixture(scope="session")
-def undisturbed(short, shared):
+def undisturbed(text, shared):
     """A run in a process of its own that nothing happened to."""
 
     def run(folder):
         with Children(folder / "logs") as process:
-            process.start(*flags_for(short, folder / "work", **RUN)).ends(0)
+            process.start(*flags_for(text, folder / "work")).ends(0)
 
     return made_once(shared / "undisturbed", run) / "work"

@@ -10,8 +10,6 @@ from t2t_jax import train
 from tests.small_run import config_for
 
 Damage = Callable[[Path, Random], object]
-# A run in a process of its own, on the text of the fixture `short`.
-RUN = {"train": {"steps": 40, "log_every": 4, "eval_every": 20, "dev_lines": 200}}
 
 
 def flip(file: Path, random: Random) -> None:

@@ -18,6 +18,7 @@ from tests.small_run import assert_same_run, config_for
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 POISON = "Gift"
+QUIET = {"dev": "", "test": ""}
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
     poisoned, tmp_path, capsys
 ):
     workdir = tmp_path / "work"
-    train(config_for(poisoned, data={"test": ""}), workdir)
+    train(config_for(poisoned, data=QUIET), workdir)
     bad = [n for n in range(1, 13) if has_poison(pairs_of(workdir, n))]
     assert bad
     told = capsys.readouterr().err
@@ -83,7 +84,7 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
 
 def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys):
     fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2, "steps": 14}
-    config = config_for(poisoned, data={"test": ""}, train=fields)
+    config = config_for(poisoned, data=QUIET, train=fields)
     workdir = tmp_path / "work"
     train(config, workdir)
     told = capsys.readouterr().err
@@ -106,7 +107,7 @@ def test_a_run_that_went_back_is_stopped_and_goes_on_to_the_same_bytes(
     for name, stops in (("whole", [14]), ("parts", [3, 6, 7, 11, 14])):
         for steps in stops:
             changed = fields | {"steps": steps}
-            config = config_for(poisoned, data={"test": ""}, train=changed)
+            config = config_for(poisoned, data=QUIET, train=changed)
             train(config, tmp_path / name)
     whole, parts = (tmp_path / name for name in ("whole", "parts"))
     assert Rollbacks(Workdir(whole)).all
@@ -117,7 +118,7 @@ def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
     poisoned, tmp_path
 ):
     fields = {"max_skipped": 1, "save_every": 2}
-    config = config_for(poisoned, data={"test": ""}, train=fields)
+    config = config_for(poisoned, data=QUIET, train=fields)
     for _ in range(2):  # the same again changes nothing
         with pytest.raises(DivergedError, match="config.train.rollbacks=1 goes back"):
             train(config, tmp_path / "work")

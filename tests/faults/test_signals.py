@@ -12,7 +12,6 @@ from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.metrics_log import read_log
 from t2t_jax.training.stopping import SIGNALS, Interrupted
 from t2t_jax.workdir import Workdir
-from tests.faults.damage import RUN
 from tests.small_run import assert_same_run, config_for, flags_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "signals_as_ever")
@@ -43,11 +42,15 @@ def states(workdir):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_interrupted_everywhere_is_one_run(
-    undisturbed, short, tmp_path, start
-):
-    workdir = tmp_path / "work"
-    command = flags_for(short, workdir, **RUN)
+def test_a_run_that_is_interrupted_everywhere_is_one_run(text, tmp_path, start):
+    """Of few texts, and a dev set that takes a while."""
+    short, workdir = shutil.copytree(text, tmp_path / "text"), tmp_path / "work"
+    for file in short.glob("dev.*"):
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        file.write_text("".join(lines[:2] * 100), encoding="utf-8")
+    fields = {"steps": 40, "log_every": 4, "eval_every": 20, "dev_lines": 200}
+    command = flags_for(short, workdir, train=fields)
+    start(1, *flags_for(short, tmp_path / "whole", train=fields)).ends(0)
 
     def begin(**given):
         return start(1, *command, T2T_JAX_CACHE=str(tmp_path / "prepared"), **given)
@@ -94,7 +97,7 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(
     assert scoring.err().endswith(stopped)
 
     begin().ends(0)
-    assert_same_run(undisturbed, workdir)
+    assert_same_run(tmp_path / "whole", workdir)
 
 
 def test_a_signal_is_a_keyboard_interrupt_in_python(

@@ -44,7 +44,7 @@ def text():
 
 
 @functools.cache
-def losses(config, devices, vocab=VOCAB, steps=20):
+def losses(config, devices, vocab=VOCAB, steps=8):
     """The losses of some steps on some devices, and the parameters after them."""
     sides, plan = text()
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])

@@ -22,9 +22,8 @@ IMPATIENT = "from t2t_jax.parallel import rendezvous; rendezvous.CONNECT_TIMEOUT
 SECONDS = 60  # in which the others have to end; JAX knows of a death after 30
 
 
-@pytest.mark.parametrize(
-    "what", ["config", pytest.param("text", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["config", "text"])
 def test_what_differs_between_hosts_is_told(start, text, tmp_path, what):
     hosts = tmp_path / "one", tmp_path / "another"
     for host in hosts:

@@ -17,7 +17,7 @@ SLOWLY = """
 from t2t_jax.training import loop
 step = loop.TrainingRun._step
 def slowly(self):
-    time.sleep(0.25)
+    time.sleep(0.6)
     step(self)
 loop.TrainingRun._step = slowly
 """
@@ -43,9 +43,9 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
 ):
     workdir, told = together
     assert_near(workdir, alone)
-    assert states(workdir) == states(alone) == [15, 20]
+    assert states(workdir) == states(alone) == [5, 10]
     assert "mesh        data 4 x fsdp 1 x tensor 1" in told[0]
-    assert "finished: 20 of 20 steps are trained" in told[0]
+    assert "finished: 10 of 10 steps are trained" in told[0]
     assert told[1] == ""
     assert {file.name for file in workdir.parent.iterdir()} == {"work", "file", "logs"}
 
@@ -66,10 +66,10 @@ def test_weights_that_are_divided_among_processes_train_as_whole_ones(
 def test_sigterm_to_one_stops_all_after_the_same_step(text, start, tmp_path, number):
     workdir = tmp_path / "work"
     command = flags_for(text, workdir, **PLAIN)
-    two = start(2, *command, patch=SLOWLY, devices=2).until("step 3/20")
+    two = start(2, *command, patch=SLOWLY, devices=2).until("step 3/10")
     two.send(signal.SIGTERM, number).ends(143, 143, seconds=30)
     step = states(workdir)[-1]
-    assert 3 <= step < 20
+    assert 3 <= step < 10
     assert two.err().endswith(
         f"SIGTERM: stopped after step {step}, which is saved; run the same "
         "command again to continue\n"
@@ -92,13 +92,13 @@ def test_a_run_goes_from_two_processes_to_one_and_to_three(
 ):
     """`training/test_checkpoint.py` has the bits of a state on other devices."""
     workdir = tmp_path / "work"
-    for before, n, devices in (
-        (0, 2, 4),
-        (5, 1, 1),
-        (10, 3, 1),  # into which its rows do not divide
-        (15, 1, 8),
+    for before, steps, n, devices in (
+        (0, 3, 2, 4),
+        (3, 5, 1, 1),
+        (5, 8, 3, 1),  # into which its rows do not divide
+        (8, 10, 1, 8),
     ):
-        command = flags_for(text, workdir, **plain_with(steps=before + 5))
+        command = flags_for(text, workdir, **plain_with(steps=steps))
         some = start(n, *command, devices=devices).ends(*[0] * n)
         assert (f"continuing after step {before}\n" in some.err()) == (before > 0)
     assert_near(workdir, together[0])
