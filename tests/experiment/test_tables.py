@@ -7,7 +7,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
-from t2t_jax.tools.experiment import Experiment, Measure, Row, plots, tables
+from t2t_jax.tools.experiment import Experiment, plots, tables
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -91,22 +91,6 @@ def test_functions_that_fail_lose_no_table(results, tmp_path):
     assert "\n\nThe report could not be made: KeyError: 'nobody'\n\n" in text
     assert "\n\nThe plot could not be made: ValueError: no values\n\n" in text
     assert len(rows_of(text)) == 5
-
-
-def test_a_row_that_trains_nothing_is_finished_by_its_measures(tmp_path):
-    only = Row("only", measures=[Measure("speed")])
-    results = write_rows([only], tmp_path, {})
-    run = results["only"].runs[0]
-    assert results["only"].states == ["left"]
-    (run.path / "measures").mkdir(parents=True)
-    content = {"function": "speed", "arguments": {}, "name": "speed"}
-    content["result"] = {"lines": 12.5}
-    (run.path / "measures/speed.json").write_text(json.dumps(content))
-    results = write_rows([only], tmp_path, {})  # results keep what they read
-    assert results["only"].states == ["done"]
-    measured = Experiment([only], ["speed.lines"])
-    text = tables.write_report(measured, results, tmp_path / "speed")
-    assert rows_of(text) == [{"row": "only", "speed.lines": "12.50", "seeds": "1"}]
 
 
 def test_plots_in_two_styles_leave_no_trace(results, tmp_path):

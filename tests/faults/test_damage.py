@@ -260,27 +260,17 @@ def test_files_of_another_run_are_refused(workdir, text, tmp_path):
 # ------------------------------------------------------------------------------ metrics
 
 
-@pytest.mark.parametrize(
-    ("damage", "number"),
-    [
-        (lambda lines: [lines[0], b"\x00" * 50 + b"\n", lines[2]], 2),
-        (lambda lines: [b"null\n", *lines], 1),
-        (lambda lines: [*lines, b'{"step": 9, "kind": "tr'], None),
-    ],
-)
-def test_a_damaged_line_is_told_and_left_as_it_is(
-    stopped, tmp_path, capsys, damage, number
-):
+def test_a_damaged_line_is_told_and_left_as_it_is(stopped, tmp_path, capsys):
     """Half a line at the end is not damage: that is how a crash leaves it."""
     file = tmp_path / "metrics.jsonl"
-    damaged = damage((stopped / file.name).read_bytes().splitlines(keepends=True))
-    file.write_bytes(b"".join(damaged))
+    first, _, *others = (stopped / file.name).read_bytes().splitlines(keepends=True)
+    kept = b"".join([first, b"\x00" * 50 + b"\n", *others])
+    file.write_bytes(kept + b'{"step": 9, "kind": "tr')
     lines = MetricsLog(file)
     lines.write(10, "train", {"loss": 1.0})
     lines.close()
-    told = f"warning: {file}, line {number} is damaged; ignored, not removed\n"
-    assert capsys.readouterr().err == (told if number else "")
-    kept = b"".join(line for line in damaged if line.endswith(b"\n"))
+    told = f"warning: {file}, line 2 is damaged; ignored, not removed\n"
+    assert capsys.readouterr().err == told
     added = b'{"step": 10, "kind": "train", "loss": 1.0}\n'
     assert file.read_bytes() == kept + added
 

