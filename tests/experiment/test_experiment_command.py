@@ -6,6 +6,7 @@ import pytest
 
 from t2t_jax import load_config
 from t2t_jax.config import from_config_dict
+from t2t_jax.costs import chips
 from t2t_jax.model.model import build
 from t2t_jax.tools.experiment import Measure, Row, estimates
 from tests.experiment.made_up import write_experiment
@@ -73,6 +74,7 @@ def test_mistakes_are_told_with_what_is_there(experiment, tmp_path):
 def test_a_dry_run_forecasts_and_measures_only_if_asked(monkeypatch):
     base = load_config("tiny", train={"steps": 6_000})
     rows = [Row("a", base, seeds=2), Row("b", needs=["a"], measures=[Measure("speed")])]
+    monkeypatch.setattr(chips, "chip_here", lambda _: ("h100", chips.CHIPS["h100"]))
     monkeypatch.setattr(estimates.forecast, "measure_step", None)
     lines = estimates.dry_run(rows).splitlines()
     first, second, total = map(str.split, lines[1:4])
