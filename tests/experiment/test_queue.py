@@ -211,9 +211,9 @@ def trained(queue, number, step, seconds_per_step):
     return path
 
 
-def minutes(queue, **options):
+def minutes(queue):
     """The minutes that are left, as the line says."""
-    line = estimates.status(queue, **options)
+    line = estimates.status(queue)
     hours, minutes = re.search(r"about (\d+):(\d\d):00 more", line).groups()
     return 60 * int(hours) + int(minutes)
 
@@ -228,11 +228,4 @@ def test_the_time_that_is_left_is_that_of_the_runs_so_far(queue, tmp_path):
     lease = Leases(tmp_path / "leases").take(queue.tasks[2].run.hash)
     assert "2 done, 1 running, 2 left" in estimates.status(queue)
     assert minutes(queue) > 10
-    lease.release()
-
-
-def test_processes_share_the_runs_that_are_left(queue, tmp_path):
-    trained(queue, 0, STEPS, 0.1)
-    lease = Leases(tmp_path / "leases").take(queue.tasks[1].run.hash)
-    assert (minutes(queue), minutes(queue, joining=True)) == (4, 2)
     lease.release()

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import socket
 import threading
 import time
@@ -17,18 +16,11 @@ from t2t_jax.evaluation import scores
 from t2t_jax.io import atomic as product_files
 from t2t_jax.tasks.task import Task
 from t2t_jax.training import loop
-from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same_run, config_for, files
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 PLAIN = {"data": {"dev": "", "test": ""}}  # trains as ever, and that is all
-HOLDING = """
-from t2t_jax.workdir import Workdir
-with Workdir(sys.argv[1]).hold():
-    say("held")
-    time.sleep(999)
-"""
 # What depends on evaluations, which `PLAIN` has not, and on the config.
 EVALUATED = ("best", "metrics", "scores", "translations", "config", "names")
 
@@ -74,18 +66,6 @@ def test_a_second_run_is_refused_and_the_first_undisturbed(
     assert told.startswith(f"{workdir} is in use by {holder}")
     assert_same_run(trained[0], workdir, *EVALUATED)
     assert not (workdir / ".lock").exists()
-
-
-def test_the_lock_of_a_process_that_was_killed_is_none(tmp_path, start):
-    process = start(1, tmp_path / "work", patch=HOLDING).until("held")
-    with pytest.raises(UserError, match=r"in use by process \d+ on"):  # noqa: SIM117
-        with Workdir(tmp_path / "work").hold():
-            pass
-    process.send(signal.SIGKILL).ends(-signal.SIGKILL)
-    assert (tmp_path / "work/.lock").exists()
-    with Workdir(tmp_path / "work").hold() as check:
-        check()
-    assert not (tmp_path / "work/.lock").exists()
 
 
 TAKEN = "process 1 on elsewhere, since 2026-01-01 00:00:00"

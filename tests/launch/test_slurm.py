@@ -70,7 +70,7 @@ def test_two_tasks_find_each_other_with_no_flags(environment, meeting):
         assert f"process {i} of 2: 3.0 --a=b c --d\n" in told
 
 
-def test_the_task_that_was_killed_is_named_before_those_that_followed(
+def test_of_a_death_and_a_mistake_the_first_is_named_and_none_requeued(
     environment, meeting
 ):
     status, told = submit(environment, meeting, [], "--kill")
@@ -78,9 +78,6 @@ def test_the_task_that_was_killed_is_named_before_those_that_followed(
     named = re.findall(r"srun: error: localhost: tasks? ([0-9-]+): (\w+)", told)
     assert named[0] == ("1", "Killed"), told
     assert "the same command continues from the last checkpoint" in told
-
-
-def test_what_a_person_must_mend_is_not_requeued(environment, meeting):
     status, told = submit(environment, meeting, [], "--exit2")
     assert status == 2, told
     assert "fix the error above" in told

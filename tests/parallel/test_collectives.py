@@ -26,7 +26,6 @@ MESH = {"data": 2, "fsdp": 2, "tensor": 2}
         ("[2,4]<=[4,2]T(1,0)", ("data", "fsdp")),
         ("mesh['axis_0'=2,'axis_1'=2,'axis_2'=2] {'axis_1'}", ("fsdp",)),
         ("mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}", ("data", "fsdp")),
-        ("mesh['a'=8] {'a':(2)2}", ("fsdp",)),
         ("{}", ("data", "fsdp", "tensor")),
     ],
 )

@@ -122,18 +122,6 @@ def test_a_workdir_in_which_one_value_differs_is_caught(trained, tmp_path):
     assert found.details[0].startswith("metrics: entry 2: loss is 1")
 
 
-def test_two_processes_get_devices_of_their_own(monkeypatch):
-    environments = determinism.two_environments
-    assert environments({"device": "cpu", "devices": 1}) == [{}, {}]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpus = {"device": "NVIDIA H100", "devices": 4}
-    names = [e["CUDA_VISIBLE_DEVICES"] for e in environments(gpus)]
-    assert names == ["0,1", "2,3"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,5")
-    names = [e["CUDA_VISIBLE_DEVICES"] for e in environments(gpus | {"devices": 2})]
-    assert names == ["7", "5"]
-
-
 def test_losses_of_other_steps_are_not_compared():
     difference = determinism.loss_difference
     assert difference({1: 2.0, 2: 4.0}, {1: 2.0, 2: 4.0}) == 0
