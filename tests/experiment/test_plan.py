@@ -81,11 +81,7 @@ STEPS, MORE = {"changes": {"train.steps": 7}}, {"changes": {"train.steps": 8}}
 @pytest.mark.parametrize(
     ("planned", "given", "message"),
     [
-        (
-            {"seeds": 2},
-            {"seeds": 3},
-            "--seeds=2, and now --seeds=3 is",
-        ),
+        ({"seeds": 2}, {"seeds": 3}, "--seeds=2, and now --seeds=3 is"),
         (STEPS, MORE, r"with --config\.train\.steps=7, and"),
         ({"ideas": {"mine": "a"}}, {"ideas": {"mine": "b"}}, "mine, which has changed"),
     ],

@@ -137,16 +137,6 @@ def test_damage_of_any_file_of_a_checkpoint_changes_nothing(
         shutil.rmtree(workdir)
 
 
-def test_a_damaged_best_is_named_and_the_next_is_used(measured, tmp_path, capsys):
-    workdir = shutil.copytree(measured, tmp_path / "work")
-    best = workdir / "checkpoints" / "best" / "8"
-    flip(largest(best), Random(6))
-    assert Translator.load(workdir, "best").steps == (4,)
-    assert f"warning: {best} is damaged (" in capsys.readouterr().err
-    with pytest.raises(UserError, match="only 1 of the 2 requested checkpoints"):
-        Translator.load(workdir, "best:2")
-
-
 # ------------------------------------------------------------------------ it is refused
 
 

@@ -14,15 +14,7 @@ from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.io import sealed
-from tests.faults.damage import (
-    EVERY,
-    delete,
-    empty,
-    flip,
-    garbage,
-    largest,
-    swap,
-)
+from tests.faults.damage import EVERY, delete, empty, flip, garbage, largest, swap
 from tests.small_run import assert_same, config_for, contents, parameters_of
 
 
@@ -71,8 +63,12 @@ def test_what_was_asked_for_and_is_damaged_is_refused(workdir, capsys):
     assert contents(workdir) == before
 
     empty(largest(parameters(workdir, 12)), Random(3))
-    with pytest.raises(UserError, match="only 0 of .* are intact: choose others"):
-        Translator.load(workdir)
+    (best,) = (workdir / "checkpoints" / "best").iterdir()
+    flip(largest(best), Random(4))
+    for checkpoint in ("average", "best"):
+        with pytest.raises(UserError, match="only 0 of .* are intact: choose others"):
+            Translator.load(workdir, checkpoint)
+    assert f"warning: {best} is damaged" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_lost_its_manifest_is_named(workdir, capsys):
@@ -100,8 +96,7 @@ def change_a_score(file, random):
 
 
 @pytest.mark.parametrize(
-    ("damage", "name"),
-    [(garbage, SCORES), (change_a_score, SCORES), (flip, LINES)],
+    ("damage", "name"), [(garbage, SCORES), (change_a_score, SCORES), (flip, LINES)]
 )
 def test_damaged_scores_are_kept_beside_and_made_anew(
     workdir, trained, text, damage, name

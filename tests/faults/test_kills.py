@@ -28,8 +28,7 @@ SLOW = ("with_a_moving_average", "on_eight_devices")
 
 
 @pytest.mark.parametrize(
-    "how",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in STOPS],
+    "how", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in STOPS]
 )
 def test_a_run_continued_is_one_run(how, trained, text, tmp_path, request, monkeypatch):
     fields, ends = STOPS[how]

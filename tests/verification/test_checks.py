@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.model import kernels
-from t2t_jax.tools.verify import (
-    agreement,
-    determinism,
-    numbers,
-    random_models,
-)
+from t2t_jax.tools.verify import agreement, determinism, numbers, random_models
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.tools.verify.references import search, twin
 
