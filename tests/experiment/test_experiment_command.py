@@ -18,7 +18,7 @@ def experiment(commands, text, tmp_path):
     file = write_experiment(
         tmp_path,
         text,
-        data={"dev": ""},
+        data={"dev": "", "test": ""},
         train={"log_every": 1, "save_every": 2, "dev_lines": 0},
         decode={"beam": 1, "average": 1, "extra_length": 1},
     )

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.children import Children
-from tests.faults.damage import go_on
+from tests.faults.damage import QUIET, go_on
 from tests.small_run import flags_for, made_once
 
 
@@ -33,10 +33,10 @@ def workdir(stopped, tmp_path):
 
 @pytest.fixture(scope="session")
 def undisturbed(text, shared):
-    """A run in a process of its own that nothing happened to."""
+    """A run in a process of its own that nothing happened to, and that is quick."""
 
     def run(folder):
         with Children(folder / "logs") as process:
-            process.start(*flags_for(text, folder / "work")).ends(0)
+            process.start(*flags_for(text, folder / "work", data=QUIET)).ends(0)
 
     return made_once(shared / "undisturbed", run) / "work"

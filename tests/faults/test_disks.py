@@ -19,6 +19,7 @@ from t2t_jax.io import sealed
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
+from tests.faults.damage import QUIET
 from tests.small_run import assert_same_run, config_for, files, flags_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -73,7 +74,7 @@ def test_a_full_disk_is_told_and_with_room_the_run_goes_on(
     undisturbed, text, tmp_path, start
 ):
     workdir = tmp_path / "disk" / "work"
-    command = flags_for(text, workdir)
+    command = flags_for(text, workdir, data=QUIET)
     with small_disk(tmp_path / "disk", "2m") as resize:
         error, safe = start(1, *command).ends(2).err().splitlines()[-2:]
         assert "error: the checkpoint of step 8 could not be written to " in error
@@ -202,8 +203,7 @@ def test_a_clock_that_jumps_changes_nothing(trained, text, tmp_path, monkeypatch
     jumps = itertools.cycle([0, 60, -60])
     true_time = time.time
     monkeypatch.setattr(time, "time", lambda: true_time() + next(jumps))
-    quiet = {"dev": "", "test": ""}
-    config = config_for(text, data=quiet, train={"minutes": 20.0})
+    config = config_for(text, data=QUIET, train={"minutes": 20.0})
     train(config, tmp_path / "work")
     not_made = ("best", "metrics", "scores", "translations", "config", "names")
     assert_same_run(trained[0], tmp_path / "work", *not_made)

@@ -10,6 +10,7 @@ import pytest
 
 from t2t_jax import Translator, train
 from t2t_jax.training import loop
+from tests.faults.damage import QUIET
 from tests.faults.killing import MOMENTS, killed_at, runs_in
 from tests.small_run import assert_same_run, config_for, flags_for
 
@@ -51,7 +52,7 @@ def test_a_run_continued_is_one_run(how, trained, text, tmp_path, request, monke
 
 def test_a_kill_leaves_nothing_behind(undisturbed, text, tmp_path, start):
     workdir = tmp_path / "work"
-    command = flags_for(text, workdir)
+    command = flags_for(text, workdir, data=QUIET)
     see = MOMENTS["parameters being written"].see
     killed = start(1, *command).until(lambda: [*see(None, workdir)])
     killed.send(signal.SIGKILL).ends(-signal.SIGKILL)

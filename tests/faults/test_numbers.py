@@ -13,12 +13,12 @@ from t2t_jax.run import train as pipeline
 from t2t_jax.training import losses
 from t2t_jax.training.divergence import DivergedError, Rollbacks
 from t2t_jax.workdir import Workdir
+from tests.faults.damage import QUIET
 from tests.small_run import assert_same_run, config_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 POISON = "Gift"
-QUIET = {"dev": "", "test": ""}
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def rewritten(folder, **sections):
 def test_a_language_cannot_lead_out_of_the_workdir(theirs):
     for side in ("source", "target"):
         for name in ("../../x", "/etc/passwd", "..", "", "a/b", "de\n", "\x00"):
-            rewritten(theirs, data={side: name})
+            rewritten(theirs, data={"source": "en", "target": "de", side: name})
             with pytest.raises(UserError, match=f"config.data.{side}="):
                 Translator.load(theirs)
     for name in ("zh-Hans", "lc.norm.tok.de", "中文"):

@@ -16,12 +16,12 @@ from t2t_jax.evaluation import scores
 from t2t_jax.io import atomic as product_files
 from t2t_jax.tasks.task import Task
 from t2t_jax.training import loop
+from tests.faults.damage import QUIET
 from tests.small_run import assert_same_run, config_for, files
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
-PLAIN = {"data": {"dev": "", "test": ""}}  # trains as ever, and that is all
-# What depends on evaluations, which `PLAIN` has not, and on the config.
+# What depends on evaluations, which `QUIET` has not, and on the config.
 EVALUATED = ("best", "metrics", "scores", "translations", "config", "names")
 
 
@@ -60,7 +60,7 @@ def test_a_second_run_is_refused_and_the_first_undisturbed(
         refused.append(str(error.value))
 
     before_step(6, second)
-    train(config_for(text, **PLAIN), workdir)
+    train(config_for(text, data=QUIET), workdir)
     (told,) = refused
     holder = f"process {os.getpid()} on {socket.gethostname()}, since 20"
     assert told.startswith(f"{workdir} is in use by {holder}")
@@ -83,7 +83,7 @@ def test_a_run_whose_workdir_was_taken_over_writes_nothing_more(
 
     before_step(9, take_over)
     with pytest.raises(UserError, match=f"no longer this run's: .* by {TAKEN}"):
-        train(config_for(text, **PLAIN), workdir)
+        train(config_for(text, data=QUIET), workdir)
     assert without_tensorboard(workdir) == then[0]
     assert (workdir / "checkpoints/state/8/manifest.json").exists()
 
@@ -94,10 +94,10 @@ def test_a_run_whose_workdir_is_renamed_ends_and_makes_no_new_one(
     workdir, renamed = tmp_path / "work", tmp_path / "renamed"
     before_step(7, lambda: workdir.rename(renamed))
     with pytest.raises(UserError, match="its .lock was removed"):
-        train(config_for(text, **PLAIN), workdir)
+        train(config_for(text, data=QUIET), workdir)
     assert not workdir.exists()
     before_step(1, lambda: None)
-    train(config_for(text, **PLAIN), renamed)
+    train(config_for(text, data=QUIET), renamed)
     assert_same_run(trained[0], renamed, *EVALUATED)
 
 
