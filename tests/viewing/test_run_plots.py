@@ -14,7 +14,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.tools.pages import command, run_plots
 from t2t_jax.tools.pages.run_log import find_runs, read_run
 from t2t_jax.training.metrics_log import MetricsLog
-from t2t_jax.workdir import short_names
 from tests.viewing.logs import eventful_run, train, write_run
 
 
@@ -108,12 +107,6 @@ def test_workdirs_that_cannot_be_plotted(tmp_path, capsys):
     for name in ("plot.jpg", "no/plot.png"):
         with pytest.raises(UserError, match=r"ends in \.html|not an existing folder"):
             command._check_output(tmp_path / name)
-
-
-def test_names_are_the_shortest_that_differ():
-    assert short_names(["r/a/x", "r/b/x/", "r/c/y"]) == ["a/x", "b/x", "y"]
-    runs = ["e/base-0123456789ab", "e/base.seed1-0123456789ab"]
-    assert short_names(runs) == ["base", "base.seed1"]
 
 
 def test_smoothing_is_a_centred_mean():
