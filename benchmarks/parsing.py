@@ -17,9 +17,9 @@ from benchmarks import measuring, run
 from benchmarks.chart import Chart
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.corpus import Pair, open_specs
-from t2t_jax.grammar.trees import Tree, bracketed
+from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.tasks.parsing import Parsing, repair, tokens
-from t2t_jax.tasks.treebank import split_words
+from t2t_jax.tasks.treebank import open_treebank, split_words
 
 Parser = Callable[[Sequence[str]], Tree]
 
@@ -75,10 +75,16 @@ def main(_):
     task = Parsing(Config(task=TaskConfig(kind="parsing"), data=data))
     corpora = open_specs(args.train, task.open, weights=True)
     pairs = [pair for corpus in corpora for pair in corpus.pairs()]
+    # The grammar needs the tags of the words, which the task's lines do not have.
+    tagged = [
+        open_treebank(corpus.spec, args.language, bracketed) for corpus in corpora
+    ]
     parsers = {
         "majority": majority(pairs),
         "right": right_branching(pairs),
-        "pcfg": pcfg(tree for corpus in corpora for tree in corpus.trees()),
+        "pcfg": pcfg(
+            parse_bracketed(line) for corpus in tagged for _, line in corpus.pairs()
+        ),
     }
     rows = []
     for corpus in open_specs(args.test, task.open):
