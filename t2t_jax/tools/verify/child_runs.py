@@ -199,20 +199,11 @@ class ChildRuns:
             deaths.append(step)
         return self.finished(name), deaths
 
-    def life(
-        self,
-        name: str,
-        reached: Callable[[], object],
-        signum: signal.Signals = signal.SIGKILL,
-    ) -> int:
-        """Trains until something is reached, and then sends the process a signal.
-
-        Returns:
-          The exit status.
-        """
+    def life(self, name: str, reached: Callable[[], object]) -> int:
+        """Trains until something is reached, then kills; returns the exit status."""
         with self._started([self.command(self.folder / name)], name) as process:
             if process.until(reached):
-                process.send(signum)
+                process.send(signal.SIGKILL)
             elif process.running():
                 raise RuntimeError(f"{name} did not get there in {LONG:,} s")
             return process.end()[0]
