@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from unittest import mock
 
 import jax
@@ -14,11 +15,15 @@ FAST = "jax_disable_most_optimizations"
 
 @contextlib.contextmanager
 def optimizations(on):
-    """Programs are compiled with or without; none that was made before is used."""
+    """Programs are compiled with or without; none that was made before is used.
+
+    So it is in commands that are started meanwhile.
+    """
     before = jax.config.read(FAST)
     jax.clear_caches()
     jax.config.update(FAST, not on)
-    yield
+    with mock.patch.dict(os.environ, {FAST.upper(): str(int(not on))}):
+        yield
     jax.config.update(FAST, before)
     jax.clear_caches()
 
@@ -36,11 +41,6 @@ if jaxlib.version.__version_info__ < (0, 12):  # later ones no longer have it
 def quick_jit(function, **options):
     """`jax.jit` of a program of which only numbers within a tolerance are wanted."""
     return jax.jit(function, compiler_options=OPTIONS, **options)
-
-
-def quick_environment():
-    """The same for processes whose numbers have a tolerance."""
-    return {FAST.upper(): "1"}
 
 
 # Fields of `config.train` that say when a run does something, not what a step is.

@@ -142,16 +142,25 @@ def eight_devices(_one_device):
 # ---------------------------------------------------------------------------- compiler
 
 
-@pytest.fixture(scope="module")
-def quick_compiler():
-    """XLA spends little time on the programs of a file's tests.
+@pytest.fixture(autouse=True, scope="session")
+def _quick_compiler():
+    """XLA spends little time on programs, here and in the commands that tests start.
 
-    For laws that hold whoever compiles, within a tolerance. A law about bits is one
-    about the programs that users have, and is tested with those.
+    For what holds whoever compiles. A law about bits is one about the programs that
+    users have: its file uses `users_compiler`.
     """
     from tests.compiler import optimizations
 
     with optimizations(False):
+        yield
+
+
+@pytest.fixture(scope="module")
+def users_compiler(_quick_compiler):
+    """Programs of a file's tests are compiled as users have them."""
+    from tests.compiler import optimizations
+
+    with optimizations(True):
         yield
 
 
@@ -207,18 +216,13 @@ def text(shared):
 
 
 @pytest.fixture(scope="session")
-def trained(text, shared, _own_cache, tmp_path_factory):
+def trained(text, shared, _own_cache, _quick_compiler, tmp_path_factory):
     """A workdir, trained as if TensorFlow were not installed, that no test changes."""
     from t2t_jax import train
-    from tests.compiler import optimizations
     from tests.small_run import config_for, contents, made_once
 
     def run(folder):
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            only(DEVICES[:1]),
-            optimizations(True),
-        ):
+        with pytest.MonkeyPatch.context() as patch, only(DEVICES[:1]):
             patch.setitem(sys.modules, "tensorflow", None)
             scores = train(config_for(text), folder / "work")
         (folder / "scores").write_bytes(pickle.dumps(scores))

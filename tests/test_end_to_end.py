@@ -23,7 +23,7 @@ from tests.small_run import (
     final_parameters,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = pytest.mark.usefixtures("compiled_once", "users_compiler")
 
 
 def test_a_workdir_is_all_there(trained):

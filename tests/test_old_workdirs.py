@@ -30,7 +30,7 @@ KEPT = ("kind", "step", "loss", "gradient_norm", "learning_rate", "tokens")
 
 
 @pytest.fixture(scope="module", params=EXPECTED)
-def run(request, tmp_path_factory, quick_compiler):
+def run(request, tmp_path_factory):
     """A copy of a workdir as it was stored, and one that was continued."""
     name = request.param
     folder = tmp_path_factory.mktemp(name)

@@ -25,8 +25,6 @@ from t2t_jax.training.step import initial_parameters
 from tests.decoding.small_translator import CONFIG, TEXT, renumbered, vocabulary
 from tests.small_run import assert_same, random_parameters, stored
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 SMALL = {"layers": 1, "width": 8, "heads": 2, "hidden": 8}
 BOTH = "encoder,embedding"
 

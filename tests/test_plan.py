@@ -14,7 +14,7 @@ from t2t_jax.tools.plan.command import parse_mesh
 from t2t_jax.tools.plan.forecast import has_tpu_compiler
 from tests.small_run import ROOT
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 SMALL = {"layers": 1, "width": 64, "heads": 4, "hidden": 128, "dropout": 0.0}
 

@@ -24,7 +24,7 @@ from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same, config_for, final_parameters
 
-pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 @pytest.fixture

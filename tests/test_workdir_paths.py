@@ -29,7 +29,7 @@ from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same, assert_same_run, config_for, parameters_of
 
-pytestmark = pytest.mark.usefixtures("compiled_once", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 class Killed(BaseException):

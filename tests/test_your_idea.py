@@ -24,8 +24,6 @@ from tests.small_run import ROOT, config_for
 from tests.tasks import made_up
 from tests.tasks.test_laws import OF_EACH_TASK
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 PAGES = [ROOT / "docs" / name for name in ("your-idea.md", "your-task.md")]
 FILES = sorted((ROOT / "docs/ideas").glob("*.py"))
 # Each idea is in one of these.

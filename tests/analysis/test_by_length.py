@@ -19,8 +19,6 @@ from t2t_jax.tools.experiment.results import Context
 from t2t_jax.workdir import Workdir
 from tests.small_run import config_for
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 LONGEST = 8
 
 

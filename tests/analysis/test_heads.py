@@ -14,8 +14,6 @@ from t2t_jax.tools.experiment.heads import (
 )
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 PAIRS = [("the cat sees the dog", "die Katze sieht den Hund"), ("a dog", "ein Hund")]
 
 

@@ -8,8 +8,6 @@ from t2t_jax.costs import flops
 from t2t_jax.tools.experiment import layer_cost
 from t2t_jax.tools.experiment.measures import MEASURES
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def traced(count, layer, length, width, options=()):
     """Counts in the jaxpr of a layer for one sentence; compiles nothing."""

@@ -21,8 +21,6 @@ from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from tests.bridges.exported import needs, run_peer, translator
 from tests.decoding.small_translator import vocabulary
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 # -------------------------------------------------------------------------------- ONNX
 
 SOURCES = [[5, 9, 40, 2], [7, 2], [*range(30, 60), 2]]

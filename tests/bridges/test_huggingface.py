@@ -259,7 +259,7 @@ def original(shape, folder):
 
 @needs("torch", "transformers")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_computes_what_the_original_does(shape, tmp_path, quick_compiler):
+def test_it_computes_what_the_original_does(shape, tmp_path):
     importing.import_model(original(shape, tmp_path), Workdir(tmp_path / "w"))
     facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
     assert facts["logits"]["difference"] <= 1e-4

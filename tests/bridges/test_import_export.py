@@ -19,8 +19,6 @@ from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, 
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 class Original:
     """Stands in for another system: answers with our own numbers, plus an error."""
@@ -276,7 +274,7 @@ LINES = ["the cat sees the dog", "a dog sleeps"]
 
 
 @pytest.fixture(scope="module")
-def greedy(quick_compiler):
+def greedy():
     ours = translator()
     sources = ours.vocabulary.source.encode(LINES, end=True)
     found = [h.tokens for h in ours.translate_ids(sources, beam=1)]

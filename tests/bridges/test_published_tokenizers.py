@@ -166,7 +166,7 @@ def test_wrong_configurations_are_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory, quick_compiler):
+def translator(tmp_path_factory):
     """A random model that begins all translations with a language, and ends with it."""
     folder = tmp_path_factory.mktemp("m2m100")
     vocabulary = made("m2m100", folder, byte_fallback=True)

@@ -28,8 +28,6 @@ from tests.bridges import bpe_folders
 from tests.bridges import published_tokenizers as published
 from tests.bridges.exported import needs, random_like
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 TEXT = [f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")]
 NASTY = ["", " ", "a  b ", "\u2581", "\uf8fe\uf8fd\u2581\uf8fe", "<s> </s> <unk>"]
 NASTY += ["x́👩‍👩‍👧"]

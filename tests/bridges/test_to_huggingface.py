@@ -176,7 +176,7 @@ def test_tokenizer_json_has_the_ids_and_all_merges():
 
 @needs("torch", "transformers")
 @pytest.mark.parametrize("name", MODELS)
-def test_it_translates_as_we_do(name, tmp_path, quick_compiler):
+def test_it_translates_as_we_do(name, tmp_path):
     ours = agreement.float32(model_of(name)).with_options(
         beam=4, alpha=0.6, penalty="length", stop="best"
     )

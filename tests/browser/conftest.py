@@ -14,7 +14,6 @@ from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import to_payload
 from tests.bridges.exported import translator
 from tests.browser.looking import Opened
-from tests.compiler import optimizations
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
@@ -40,8 +39,7 @@ def explained():
         "must_not": "Hund",
         "warn": False,
     }
-    with optimizations(False):
-        return explain(one, LINES, TARGETS, beam=4, nbest=2, alpha=1.0, **options)
+    return explain(one, LINES, TARGETS, beam=4, nbest=2, alpha=1.0, **options)
 
 
 @pytest.fixture(scope="session")

@@ -151,7 +151,7 @@ def focused(opened):
     return int(opened.page.locator("#beam .focused").get_attribute("data-node"))
 
 
-def test_only_what_is_in_sight_of_a_long_search_is_drawn(open_page, quick_compiler):
+def test_only_what_is_in_sight_of_a_long_search_is_drawn(open_page):
     one = translator().with_options(extra_length=200)
     found = explain(one, "a dog", beam=4, prefix="die Katze " * 20, alternatives=0)
     long = to_payload(found)

@@ -63,7 +63,7 @@ def test_text_is_never_read_as_html(open_page, payload):
     assert opened.page.locator("h1").inner_text().startswith("</script><img")
 
 
-def test_pieces_of_other_scripts(open_page, quick_compiler):
+def test_pieces_of_other_scripts(open_page):
     one = translator(pieces=310)
     vocabulary = Vocabulary(train_tokenizer([*SCRIPTS[:2], "a dog"] * 20, 310))
     one = Translator(one.config, vocabulary, one.model, one.parameters)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def beside(explained, quick_compiler):
+def beside(explained):
     """The payload of two models, of which the second has no attention."""
     lines = [sentence.source for sentence in explained.sentences]
     other = explain(translator(kind="bytenet"), lines, beam=2, alternatives=1)

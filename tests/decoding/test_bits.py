@@ -17,6 +17,8 @@ from tests.decoding.test_search import check_against_the_twin, examples, grids, 
 from tests.decoding.test_teaching import PAIRS
 from tests.decoding.test_translator import NASTY as ODD_LINES
 
+pytestmark = pytest.mark.usefixtures("users_compiler")
+
 # But for one of them, of one shape: compiling is what takes long here.
 NASTY = [*ODD_LINES[:-1], "x" * 300, "\ufeffthe \u2581 cat\u3000"]
 SHORT = [n for n, line in enumerate(NASTY) if len(line) < 99]

@@ -167,7 +167,6 @@ def test_mistakes_are_named(text, options, message):
         chosen(text, ["x"], **options)
 
 
-@pytest.mark.usefixtures("quick_compiler")
 def test_a_translator_chooses_and_says_so():
     plain, lines = translator(), [TEXT[0], "", TEXT[1]]
     ours = plain.with_choice("mbr:samples=4", seed=5, epsilon=0.05)

@@ -37,8 +37,6 @@ from tests.decoding.test_search import (
     table_search,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 OPTIONS = [
     (Options(6, 4, 4, 0.6), 2),
     (Options(6, 6, 3, 1.0, "length"), 3),

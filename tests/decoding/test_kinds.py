@@ -8,8 +8,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import MODELS
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 LINES = ["the cat sees the dog", "a dog sleeps", "the dog sees a cat", "a cat"]
 
 

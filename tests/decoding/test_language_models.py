@@ -13,8 +13,6 @@ from t2t_jax.decoding.scoring import log_probs, windows
 from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 LINES = ["", "the cat", "the cat", "a dog ", ""]
 
 

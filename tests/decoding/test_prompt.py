@@ -9,8 +9,6 @@ import pytest
 from t2t_jax.commands.prompt import HELP, Prompt
 from t2t_jax.io.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 @pytest.fixture
 def typed(one):

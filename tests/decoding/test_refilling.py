@@ -18,7 +18,7 @@ from t2t_jax.search import beam
 from t2t_jax.tools.verify.references.search import SPECIAL
 from tests.decoding.test_devices import SHORT, on
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 DECODE = DecodeConfig(batch_tokens=256, extra_length=5)  # 8 rows of 32 positions
 

@@ -43,8 +43,6 @@ from tests.decoding.test_search import (
     seeds,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 C = 5
 VOCABULARY = 6
 LETTERS = (A, B, C)

@@ -45,8 +45,6 @@ from tests.decoding.test_search import (
     seeds,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 @functools.partial(
     jax.jit,

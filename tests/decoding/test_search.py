@@ -29,8 +29,6 @@ from t2t_jax.tools.verify.references.search import (
     table_step,
 )
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 BATCH = 4
 
 OPTIONS = [

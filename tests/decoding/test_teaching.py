@@ -17,8 +17,6 @@ from t2t_jax.model.attention import LayerTrace
 from t2t_jax.tools.verify.references import twin
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 PAIRS = [
     ("the cat", "die Katze"),
     ("a dog", ""),

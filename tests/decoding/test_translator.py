@@ -11,9 +11,6 @@ from t2t_jax.search import beam
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
-
 NASTY = [
     "the cat",
     "",

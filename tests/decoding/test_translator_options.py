@@ -10,8 +10,6 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import TEXT, translator, with_own_source
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def test_wishes_hold(one):
     lines, free = ["the cat sees the dog", "a dog sleeps", ""], one.sample(TEXT)

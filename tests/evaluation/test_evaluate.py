@@ -109,7 +109,6 @@ def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
     assert sorted(map(str, choices)) == ["None", "None", "mbr", "mbr"]
 
 
-@pytest.mark.usefixtures("quick_compiler")
 def test_damaged_copies_are_scored_and_nothing_is_overwritten(run, tmp_path):
     before = contents(tmp_path / "work")
     printed, told = run(damage="capitals")

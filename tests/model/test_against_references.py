@@ -29,8 +29,6 @@ from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.step import initial_state, loss_sums, train_step
 from tests.compiler import quick_jit
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 SMOOTHING = 0.1
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 

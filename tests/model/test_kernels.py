@@ -21,7 +21,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel import mesh as meshes
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 NO_DROPOUT = Dropout(0.0, None)
 

@@ -20,8 +20,6 @@ from tests.model import cases, laws
 from tests.model.cases import config_of
 from tests.model.subject import Excused, Subject
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
     x, key = jnp.ones((400, 500)), DropoutRng(jax.random.key(0), jnp.arange(400))

@@ -9,7 +9,7 @@ from tests.model.laws import COMPOSITION, LAWS, laws_of
 from tests.model.subject import Excused, subject
 
 pytestmark = pytest.mark.usefixtures(
-    "eight_devices", "quick_compiler", "small_blocks", "_programs_are_not_stored"
+    "eight_devices", "small_blocks", "_programs_are_not_stored"
 )
 
 

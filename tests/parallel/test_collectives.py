@@ -12,7 +12,7 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan import collectives
 from t2t_jax.training.step import compile_steps
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 MESH = {"data": 2, "fsdp": 2, "tensor": 2}
 

@@ -16,7 +16,7 @@ from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import compile_steps, state_shardings
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 CONFIG = Config(
     model=ModelConfig(layers=1, width=16, heads=4, hidden=32, dropout=0.0),

@@ -4,7 +4,6 @@ import pytest
 
 from t2t_jax import train
 from tests.children import Children
-from tests.compiler import optimizations, quick_environment
 from tests.small_run import config_for, flags_for
 
 # With a long warmup, Adam, which divides by what it has seen, does not make rounding
@@ -26,8 +25,7 @@ PLAIN = {
 def alone(text, tmp_path_factory):
     """A run of one process with one device, which translates nothing."""
     workdir = tmp_path_factory.mktemp("alone") / "work"
-    with optimizations(False):
-        train(config_for(text, **PLAIN | {"data": {"dev": "", "test": ""}}), workdir)
+    train(config_for(text, **PLAIN | {"data": {"dev": "", "test": ""}}), workdir)
     return workdir
 
 
@@ -40,5 +38,5 @@ def together(text, tmp_path_factory):
     places = folder / "work", folder / "file" / "elsewhere"
     flags = [[*flags_for(text, place, **PLAIN)] for place in places]
     with Children(folder / "logs") as two:
-        two.start_each(flags, devices=2, **quick_environment()).ends(0, 0)
+        two.start_each(flags, devices=2).ends(0, 0)
         return folder / "work", [two.err(i) for i in range(2)]

@@ -22,8 +22,6 @@ from t2t_jax.model.model import build
 from t2t_jax.tasks.classification import Classification, open_labelled
 from tests.decoding import small_translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 LABELS = ["bad", "good", "so so"]
 
 

@@ -12,8 +12,6 @@ from t2t_jax.sections import Options
 from t2t_jax.tasks.language_model import LanguageModel
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 DOCUMENTS = ["the cat\nsees the dog", "a dog", "a cat\n sleeps\n- well"]
 TEXT = f"\n{DOCUMENTS[0]}\n\n \n{DOCUMENTS[1]}\r\n\n{DOCUMENTS[2]}\n"
 

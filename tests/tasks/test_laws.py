@@ -21,7 +21,7 @@ from t2t_jax.tools.bridges.table import EXPORTS
 from tests.small_run import contents
 from tests.tasks.made_up import example_of, opened, write
 
-pytestmark = pytest.mark.usefixtures("quick_compiler", "compiled_once")
+pytestmark = pytest.mark.usefixtures("compiled_once")
 each_task = pytest.mark.parametrize("kind", TASKS)
 
 

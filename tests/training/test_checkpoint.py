@@ -27,8 +27,6 @@ from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same, parameters_of
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 CONFIG = Config(model=ModelConfig(layers=1, width=8, heads=2, hidden=8))
 MODEL = build(CONFIG.model, 11)
 

@@ -18,7 +18,7 @@ from t2t_jax.tools.plan import forecast
 from t2t_jax.training import cross_entropy
 from t2t_jax.training.step import compile_steps
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 VOCAB = 512
 CONFIG = Config(

@@ -16,7 +16,7 @@ from t2t_jax.training.cross_entropy import (
     summed,
 )
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(2, 5, 11)).astype(np.float32) * 3

@@ -21,7 +21,7 @@ from tests.training.small_model import (
     trained,
 )
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def assert_close(one, other):

@@ -25,7 +25,7 @@ from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same
 from tests.training.small_model import batch_of, config_of, model_of, steps_of, trained
 
-pytestmark = pytest.mark.usefixtures("eight_devices", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 # Small matrices are factored, too.
 OPTIONS = {"adafactor": {"adafactor_factored_from": 4}, "sgd": {"nesterov": True}}

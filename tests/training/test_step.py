@@ -20,9 +20,6 @@ from t2t_jax.training.validation import cross_entropy_of
 from tests.small_run import assert_same, config_for
 from tests.training.small_model import batch_of, config_of, steps_of
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
-
 PAPER = {"schedule": "paper", "warmup": 5}
 
 

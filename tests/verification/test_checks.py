@@ -18,7 +18,6 @@ def context(tmp_path):
     return Context(tmp_path)
 
 
-@pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_broken_kernel_is_caught(context, monkeypatch, broken):
     def kernel(q_bthk, kv, mask, scores):

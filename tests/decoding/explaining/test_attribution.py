@@ -13,7 +13,6 @@ from t2t_jax.model.embedding import Embedding
 from t2t_jax.tools.explain.attribution import attribute, can_attribute
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
 # No token is read twice, so that the row of a token in the table is one place.
 PAIR = [270, 265, 281, 275, 2], [288, 261, 272, 279, 264, 2]
 POSITIONS = [0, 3, 5]

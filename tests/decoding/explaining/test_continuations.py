@@ -12,7 +12,6 @@ from t2t_jax.tools.explain.distribution import Distribution
 from t2t_jax.tools.explain.trace import Explained
 from tests.decoding.small_translator import translator, vocabulary
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
 LINE = "the cat sees"
 
 

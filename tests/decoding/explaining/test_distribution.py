@@ -12,7 +12,6 @@ from t2t_jax.tools.explain import distribution
 from t2t_jax.tools.explain.distribution import TOP, distributions
 from tests.decoding.small_translator import translator
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
 PAIRS = [("the cat", "die Katze"), ("a dog sleeps", "ein Hund, der Hund")]
 
 

@@ -17,11 +17,11 @@ LINE, TARGET = "a dog </script><b>", "ein Hund"
 
 
 @pytest.fixture(scope="module")
-def explained(quick_compiler):
+def explained():
     return explain(translator(), LINE, TARGET, beam=3, alternatives=2, name="a & b")
 
 
-def test_the_translation_is_that_of_translate(explained, quick_compiler):
+def test_the_translation_is_that_of_translate(explained):
     (wanted,) = translator().translate([LINE], beam=3)
     found, target = explained.readings
     assert found.hypothesis == wanted.best
@@ -90,7 +90,7 @@ def test_the_tree_of_the_page_is_the_tree(explained):
     assert [*tree.nodes][search["finished"][0]] == tree.finished[0]
 
 
-def test_what_a_model_has_not_is_named(quick_compiler):
+def test_what_a_model_has_not_is_named():
     """A model without attention within the source."""
     explanation = explain(translator(kind="lstm"), "a dog", beam=1, alternatives=1)
     (reading,) = explanation.readings
