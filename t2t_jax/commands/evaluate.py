@@ -11,6 +11,7 @@ import json
 import sys
 
 from absl import flags
+from etils import epath
 
 from t2t_jax.commands.flags import (
     ENSEMBLE,
@@ -145,15 +146,15 @@ def main(_):
     for line in comparisons(all_scores):
         say(line)
     folder = results_folder(translator, workdir)
-    stored = stored_scores(Workdir.open(folder))
-    digest = "translations_sha256"
-    # A workdir may be read-only, and hold other, earlier scores.
-    kept = all(
-        stored.get(name, {}).get(digest) == scores[digest]
-        for name, scores in all_scores.items()
-    )
-    if kept and not print_json:
+    if not print_json and _are_stored(all_scores, folder):
         say(f"all scores: {folder / SCORES}/*.json; --json prints them")
+
+
+def _are_stored(all_scores: dict[str, dict], folder: epath.Path) -> bool:
+    """False in a read-only workdir, which may hold other, earlier scores."""
+    stored = stored_scores(Workdir.open(folder))
+    read = json.loads(json.dumps(all_scores))  # as they are stored: lists for tuples
+    return all(read[name].items() <= stored.get(name, {}).items() for name in read)
 
 
 def _print_json(scores: dict) -> None:

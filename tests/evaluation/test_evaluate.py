@@ -13,6 +13,7 @@ from t2t_jax.commands.flags import SEARCH
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import results_folder
 from t2t_jax.tasks.translation import Translation
+from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
 from tests.small_run import contents
 
@@ -52,6 +53,10 @@ def test_numbers_stand_side_by_side_with_what_they_are(run, trained, monkeypatch
     assert nothing == []
     assert told[-1].endswith("work/scores/*.json; --json prints them")
     assert run(json=True)[0]["lines"] == 10
+    # Scores that cannot be stored are not those that were stored before.
+    full = mock.Mock(side_effect=UserError("full"))
+    monkeypatch.setattr(Workdir, "check_writable", full)
+    assert run(beam=1)[1][-1] == f"test: {scores['compare_with']}"
 
 
 def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
