@@ -51,7 +51,7 @@ class MadeUp(NamedTuple):
     count: int
     words: int
     seed: int = 0
-    place: str = "made up"
+    spec: str = "made up"
     name: str = "made up"
     source: str = LANGUAGES[0]
     target: str = LANGUAGES[1]

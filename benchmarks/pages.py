@@ -103,7 +103,7 @@ def random_line(name: str, pieces: int) -> tuple[Translator, str]:
 def real_line(translator: Translator, args, pieces: int) -> str:
     """Lines of a test set, joined until they have about so many pieces."""
     line = ""
-    for source, _ in test_sets(args, translator.config.data)[0].pairs():
+    for source, _ in test_sets(args, translator.config)[0].pairs():
         longer = f"{line} {source}".strip()
         if line and len(translator.vocabulary.encode([longer])[0]) > pieces:
             break

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -152,7 +153,7 @@ def test_weights_of_reranking_are_those_of_the_highest_bleu_on_the_whole_set():
 SMALL = (
     "--config=configs/tiny.py",
     *("--config.model.layers=1", "--config.model.width=16", "--config.model.heads=2"),
-    *("--config.model.hidden=16", "--config.data.vocab_size=300"),
+    *("--config.model.hidden=16", "--config.data.vocab_size=340"),
 )
 OF_TEXT = ("--config.data.train={text}/train", "--config.data.dev={text}/dev")
 MODEL = ("--workdir={work}", "--test={text}/test", "--lines=3")
@@ -174,7 +175,7 @@ RUNS = {
     "prepare": (*ONCE, "--pairs=1000", "--vocab_size=300"),
     "startup": (
         *("--config=configs/tiny.py", *ONCE, "--pairs=1000", "--vocab=300"),
-        "--tokens=256",
+        "--tokens=2048",
     ),
     "layers": ("--layer=attention", *ONCE, "--lengths=32", "--attention=dense"),
     "layers of lstm": ("--layer=lstm", *PEAK, "--sizes=2x4x8", "--peers="),
@@ -209,7 +210,8 @@ def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
     (tmp_path / "test_2016_flickr.de").write_text(f"{line}\n")
     (papers,) = lower_tokenized([line], "de")
     (tmp_path / "test_2016_flickr.lc.norm.tok.de").write_text(f"{papers}\n")
-    places = {"text": text, "work": trained[0], "data": tmp_path}
+    work = shutil.copytree(trained[0], tmp_path / "work")  # some store scores in it
+    places = {"text": text, "work": work, "data": tmp_path}
     arguments = [word.format(**places) for word in RUNS[name]]
     output = tmp_path / "rows.json"
     module = name.partition(" ")[0]
