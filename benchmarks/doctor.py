@@ -22,7 +22,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, run
-from benchmarks.made_up import LANGUAGES, MadeUp
+from benchmarks.made_up import LANGUAGES, made_up
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.damage import HOMOGLYPHS
@@ -341,11 +341,11 @@ def damaged_text(args) -> None:
 def made_up_text(args) -> None:
     """Prints memory and time for made-up pairs."""
     before, began = megabytes("VmHWM"), time.process_time()
-    corpus = MadeUp(args.pairs, args.words)
+    corpus = made_up(args.pairs, args.words)
     made = sum(1 for _ in corpus.pairs())
     making = time.process_time() - began  # the text is made anew in each reading
     started, began = time.monotonic(), time.process_time()
-    dev = [*MadeUp(3_000, args.words, seed=1).pairs()]
+    dev = [*made_up(3_000, args.words, seed=1).pairs()]
     examination = Examination([corpus], [Reference("dev", dev)])
     content = findings(examination, LANGUAGES)
     if args.fix:

@@ -1,9 +1,10 @@
 """Made-up text, and the lengths of WMT 2014 English-German, without its text."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+
+from t2t_jax.data.corpus import Corpus
 
 # ---------------------------------------------------------------------------- lengths
 
@@ -37,50 +38,39 @@ PART = 1_000  # pairs made at a time
 LANGUAGES = "en", "de"
 
 
-class MadeUp(NamedTuple):
-    """A corpus of random sentences, the same in each reading.
+def made_up(count: int, words: int, seed: int = 0) -> Corpus:
+    """Returns a corpus of random sentences, the same in each reading.
 
     Words are drawn by Zipf's law; each has one translation, in almost the same order.
     Every hundredth pair is damaged.
 
-    Attributes:
+    Args:
       count: of pairs.
       words: of a source, on average.
     """
 
-    count: int
-    words: int
-    seed: int = 0
-    spec: str = "made up"
-    name: str = "made up"
-    source: str = LANGUAGES[0]
-    target: str = LANGUAGES[1]
-    weight: float = 1.0
-
-    def pairs(self):
-        """Yields the pairs."""
+    def pairs():
         vocabularies = [_vocabulary(seed) for seed in (1, 2)]
         weights = 1 / np.arange(10, WORDS + 10)
         shares = np.cumsum(weights) / weights.sum()
-        for part in range(-(-self.count // PART)):
-            rng = np.random.default_rng([self.seed, part])
-            lengths = rng.poisson(self.words - 3, PART) + 3
-            words = np.searchsorted(shares, rng.random(lengths.sum()))
+        for part in range(-(-count // PART)):
+            rng = np.random.default_rng([seed, part])
+            lengths = rng.poisson(words - 3, PART) + 3
+            drawn = np.searchsorted(shares, rng.random(lengths.sum()))
             # A place of its own, and some that moved by a word or two.
-            order = np.arange(len(words)) + rng.normal(0, 0.7, len(words))
+            order = np.arange(len(drawn)) + rng.normal(0, 0.7, len(drawn))
             ends = np.cumsum(lengths)
-            for n in range(min(PART, self.count - part * PART)):
+            for n in range(min(PART, count - part * PART)):
                 here = slice(ends[n] - lengths[n], ends[n])
-                source = [vocabularies[0][w] for w in words[here]]
-                moved = words[here][np.argsort(order[here])]
+                source = [vocabularies[0][w] for w in drawn[here]]
+                moved = drawn[here][np.argsort(order[here])]
                 target = [vocabularies[1][w] for w in moved]
                 if n % 100 == 0:
                     target = target[: len(target) // 3]
                 yield " ".join(source) + ".", " ".join(target) + "."
 
-    def fingerprint(self) -> str:
-        """Returns no hash: nothing is cached."""
-        return ""
+    # Without a hash, as nothing is cached.
+    return Corpus("made up", "made up", *LANGUAGES, pairs, lambda: "")
 
 
 def _vocabulary(seed: int) -> list[str]:
@@ -102,7 +92,7 @@ def write_text(folder: Path, pairs: int, words: int = 22) -> str:
     """Writes made-up pairs as text files, by default as long as WMT's; their prefix."""
     prefix = folder / "text"
     files = [prefix.with_suffix(f".{language}") for language in LANGUAGES]
-    sides = zip(*MadeUp(pairs, words).pairs(), strict=True)
+    sides = zip(*made_up(pairs, words).pairs(), strict=True)
     for file, lines in zip(files, sides, strict=True):
         file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return str(prefix)

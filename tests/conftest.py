@@ -37,21 +37,33 @@ HERE = Path(__file__).parent
 
 # Files that take longest, begun first: or a worker would end alone with one of them.
 LONG = [
-    *("model/test_laws_of_variants.py",),
-    *("faults/test_kills.py", "test_end_to_end.py", "faults/test_signals.py"),
-    *("processes/test_training.py", "decoding/test_bits.py", "faults/test_damage.py"),
-    *("test_translate_command.py", "test_runs.py", "test_workdir_paths.py"),
-    *("decoding/test_devices.py", "faults/test_disks.py", "faults/test_numbers.py"),
-    *("test_old_workdirs.py", "training/test_checkpoint.py"),
+    "model/test_laws_of_variants.py",
+    "faults/test_kills.py",
+    "test_end_to_end.py",
+    "faults/test_signals.py",
+    "processes/test_training.py",
+    "decoding/test_bits.py",
+    "faults/test_damage.py",
+    "test_translate_command.py",
+    "test_runs.py",
+    "test_workdir_paths.py",
+    "decoding/test_devices.py",
+    "faults/test_disks.py",
+    "faults/test_numbers.py",
+    "test_old_workdirs.py",
+    "training/test_checkpoint.py",
     "faults/test_two_runs.py",
-    *("decoding/test_translator_options.py", "decoding/test_search.py"),
-    *("decoding/test_rules.py", "decoding/test_sampling.py"),
-    *("decoding/explaining/test_beam_tree.py", "decoding/explaining/test_explain.py"),
+    "decoding/test_translator_options.py",
+    "decoding/test_search.py",
+    "decoding/test_rules.py",
+    "decoding/test_sampling.py",
+    "decoding/explaining/test_beam_tree.py",
+    "decoding/explaining/test_explain.py",
     "decoding/explaining/test_attribution.py",
     # These have slow tests only, or hardly any others.
     "test_notebooks.py",
     "test_docs_run.py",
-    *("parallel/test_mesh.py",),
+    "parallel/test_mesh.py",
 ]
 
 

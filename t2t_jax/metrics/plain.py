@@ -110,6 +110,9 @@ _TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # of `bleu`, unless 13a
 BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
 
+MOSES = "bleu_paper", "bleu_lc_tok"  # scores that need Moses' rules
+
+
 def _main_language(language: str) -> str:
     return re.split(r"[-_.]", language.lower())[0]  # zh-CN, zh_TW -> zh
 
@@ -119,9 +122,11 @@ def without_moses(language: str) -> bool:
     return _main_language(language) in _TOKENIZERS
 
 
-def words_of_ter_vary(language: str) -> bool:
-    """True for Japanese: sacreBLEU's TER splits kanji, but kana only at spaces."""
-    return _main_language(language) == "ja"
+def meaningless(language: str) -> tuple[str, ...]:
+    """Names of the scores that mean nothing in a target language."""
+    names = MOSES if without_moses(language) else ()
+    # sacreBLEU's TER of Japanese splits kanji, but kana only at spaces.
+    return (*names, "ter") if _main_language(language) == "ja" else names
 
 
 def by_words(language: str) -> "tuple[str, Metric | None] | None":

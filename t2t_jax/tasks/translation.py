@@ -8,18 +8,17 @@ from t2t_jax.grammar.corpus import SPLITS, word_for_word
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.plain import (
+    MOSES,
     by_words,
     corpus_scores,
+    meaningless,
     paper_scores,
     plain_scores,
     tokenized_scores,
-    without_moses,
-    words_of_ter_vary,
 )
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.task import Task
 
-MOSES = "bleu_paper", "bleu_lc_tok"  # scores that need Moses' rules
 LOOKS_TOKENIZED = 100  # lines that end so, as sacreBLEU counts them
 
 
@@ -84,12 +83,8 @@ class Translation(Task):
 
     def printed_of(self, corpus: Corpus) -> dict[str, str]:
         """Leaves out what means nothing for a language; adds sacreBLEU's default."""
-        printed = dict(self.printed)
-        if without_moses(corpus.target):
-            for name in MOSES:
-                del printed[name]
-        if words_of_ter_vary(corpus.target):
-            del printed["ter"]
+        hidden = meaningless(corpus.target)
+        printed = {n: what for n, what in self.printed.items() if n not in hidden}
         if words := by_words(corpus.target):
             package, metric = words
             hint = "" if metric else f" (pip install '{package}')"
@@ -108,8 +103,8 @@ class Translation(Task):
         grammar = corpus.spec in {f"grammar:{split}" for split in SPLITS}
         row = f"BLEU {scores['bleu']:5.1f}   "
         # Named after their protocols: none passes for sacreBLEU.
-        if not grammar and not without_moses(corpus.target):
-            for name in MOSES:
+        for name in () if grammar else MOSES:
+            if name not in meaningless(corpus.target):
                 row += f"{name} {scores[name]:5.1f}   "
         row += f"chrF {scores['chrf']:5.1f}   perplexity {scores['perplexity']:.3f}"
         if not grammar or corpus.source != "en":

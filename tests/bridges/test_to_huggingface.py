@@ -121,7 +121,7 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
     config = changed(ours.config, "data", target="no")
     ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
     mine = {"parameters_sha256": ours.provenance()["parameters_sha256"][0]}
-    shared = {"bleu": 12.5, "signature": "nrefs:1|eff:no"}
+    shared = {"bleu": 12.5, "signature": "nrefs:1|eff:no", "bleu_paper": 9, "ter": 70}
     folder = tmp_path / "scores"
     folder.mkdir()
     for name, beam, more in (
@@ -139,6 +139,15 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
         search = f"beam {beam}, length penalty 'gnmt' with alpha 0.6"
         assert f"| news | BLEU | 12.50 | {search} | `nrefs:1\\|eff:no` |" in text
     assert "beam 7" not in text
+    # Of scores that mean nothing in the language nothing is shown.
+    assert "BLEU as in the paper" in text
+    config = changed(ours.config, "data", target="ja")
+    ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
+    scores["news"]["parameters_sha256"] = ours.provenance()["parameters_sha256"][0]
+    card = readme(ours, {"max_length": 99, "length_penalty": 0.48}, scores)
+    assert "| news | BLEU |" in card
+    assert "BLEU as in the paper" not in card
+    assert "| TER |" not in card
 
 
 @pytest.mark.parametrize("separate", [False, True])

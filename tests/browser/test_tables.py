@@ -10,7 +10,7 @@ from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.overlap import Reference
 from tests.browser.looking import HOSTILE, plain, value
 from tests.comparison.made_up_systems import made_up
-from tests.doctor.made_up import MadeUp, grammar_pairs
+from tests.doctor.made_up import corpus_of, grammar_pairs
 
 pytestmark = pytest.mark.browser
 
@@ -123,7 +123,7 @@ def test_the_doctor_s_rules_open_on_their_worst_pairs(open_page, width):
     text = grammar_pairs(200)
     text[50] = text[50][::-1]
     text[60] = text[60][0], "<img src=x onerror=alert(1)> \x02" + text[60][1]
-    examination = Examination([MadeUp(text)], [Reference("dev", text[:3])])
+    examination = Examination([corpus_of(text)], [Reference("dev", text[:3])])
     html = findings.page(findings.findings(examination, ("en", "de")))
     opened = open_page(html, width=width)
 

@@ -4,7 +4,7 @@ import random
 
 from t2t_jax.tools.compare.compare import System
 from t2t_jax.tools.compare.texts import Texts, count_training
-from tests.doctor.made_up import MadeUp
+from tests.doctor.made_up import corpus_of
 
 SOURCE = ["the", "a", "dog", "cat", "house", "Anna", "sees", "red", "in", "7", "2.50"]
 TARGET = ["der", "ein", "Hund", "Katze", "Haus", "Anna", "sieht", "rot", "in", "7"]
@@ -33,7 +33,7 @@ def made_up(lines=40, seed=1, training=True, systems=3):
     learned = None
     if training:
         pairs = [(line(draw, SOURCE), line(draw, TARGET[:8])) for _ in range(60)]
-        learned = count_training([MadeUp(pairs)], "en", "de")
+        learned = count_training([corpus_of(pairs)], "en", "de")
     texts = Texts("made-up", "en", "de", sources, references, learned)
     made = []
     for n in range(systems):

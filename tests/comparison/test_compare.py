@@ -25,7 +25,7 @@ from t2t_jax.tools.compare.signs import SIGNS
 from t2t_jax.tools.compare.summary import summary
 from t2t_jax.tools.compare.texts import Texts, bleu_words, count_training
 from tests.comparison.made_up_systems import made_up
-from tests.doctor.made_up import MadeUp
+from tests.doctor.made_up import corpus_of
 from tests.documents import PYTHON
 
 WORDS = st.lists(st.sampled_from(["a", "b", "B", "7", "."]), max_size=8)
@@ -293,7 +293,7 @@ def test_words_without_support_are_found_in_both_directions():
         (" ".join(some), " ".join(words[w] for w in some))
         for some in (rng.choice(english, 2, replace=False) for _ in range(80))
     ]
-    training = count_training([MadeUp(pairs)], "en", "de")
+    training = count_training([corpus_of(pairs)], "en", "de")
     assert training.pairs == training.counted == 80
     sides = "one two", "eins zwei"
     assert counts_of("unsupported", *sides, "eins zwei", training) == (0, 2)

@@ -164,18 +164,22 @@ words = st.text(st.sampled_from("ab()ä'-.,"), min_size=1, max_size=4).filter(
     lambda word: not any(name in word for name in ("-LRB-", "-RRB-"))
 )
 labels = st.sampled_from(["S", "NP-SBJ", "-NONE-", ".", ","])
-trees = st.recursive(
-    st.builds(lambda label, word: Tree(label, (word,)), labels, words),
-    lambda inner: st.builds(
-        lambda label, children: Tree(label, tuple(children)),
-        labels,
-        st.lists(inner, min_size=1, max_size=4),
-    ),
-    max_leaves=12,
-)
 
 
-@given(trees)
+def trees(labels, tags, words):
+    """Draws trees of up to twelve words."""
+    return st.recursive(
+        st.builds(lambda tag, word: Tree(tag, (word,)), tags, words),
+        lambda inner: st.builds(
+            lambda label, children: Tree(label, tuple(children)),
+            labels,
+            st.lists(inner, min_size=1, max_size=4),
+        ),
+        max_leaves=12,
+    )
+
+
+@given(trees(labels, labels, words))
 def test_brackets_are_read_as_they_are_written(tree):
     line = bracketed(tree)
     assert parse_bracketed(line) == tree

@@ -1,23 +1,14 @@
 """Texts in memory for the tests of the doctor."""
 
 import itertools
-from typing import NamedTuple
 
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.grammar import corpus
 
 
-class MadeUp(NamedTuple):
+def corpus_of(pairs, spec="made up"):
     """Pairs in memory, as a corpus."""
-
-    made: list
-    spec: str = "made up"
-    name: str = "made-up"
-    source: str = "en"
-    target: str = "de"
-    weight: float = 1.0
-
-    def pairs(self):
-        return iter(self.made)
+    return Corpus(spec, "made-up", "en", "de", lambda: iter(pairs), lambda: "")
 
 
 def grammar_pairs(count, split="train"):

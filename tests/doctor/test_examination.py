@@ -16,7 +16,7 @@ from t2t_jax.tools.doctor.findings import findings, page, report, shown
 from t2t_jax.tools.doctor.model_scores import ModelScores
 from t2t_jax.tools.doctor.overlap import Overlap, Reference
 from t2t_jax.tools.doctor.rules import BIT, RULES
-from tests.doctor.made_up import MadeUp
+from tests.doctor.made_up import corpus_of
 
 LANGUAGES = "en", "de"
 SHIFT = range(300, 330)
@@ -37,7 +37,7 @@ def damaged(text):
 
 @pytest.fixture(scope="module")
 def examination(text, damaged):
-    corpora = [MadeUp(damaged[:350], "one"), MadeUp(damaged[350:], "two")]
+    corpora = [corpus_of(damaged[:350], "one"), corpus_of(damaged[350:], "two")]
     return Examination(corpora, [Reference("dev", text[700:720])])
 
 
@@ -147,7 +147,7 @@ def test_findings_are_json_and_are_shown(examination):
 
 def test_the_verdict_counts_a_pair_once(text):
     """A pair whose two sides are in the dev set, and nearly in it, is one pair."""
-    examination = Examination([MadeUp([*text])], [Reference("dev", [*text[:3]])])
+    examination = Examination([corpus_of([*text])], [Reference("dev", [*text[:3]])])
     examination.mask_p[:] = 0
     examination.mask_p[:3] = BIT["overlap"] | BIT["near_overlap"]
     said = findings(examination, LANGUAGES)["verdict"]
@@ -155,7 +155,7 @@ def test_the_verdict_counts_a_pair_once(text):
 
 
 def test_a_text_of_one_pair_is_examined():
-    examination = Examination([MadeUp([("a", "b")])])
+    examination = Examination([corpus_of([("a", "b")])])
     assert findings(examination, LANGUAGES)["pairs"] == 1
     assert {*examination.counts} == {*RULES}
 
@@ -217,7 +217,7 @@ def test_improbable_pairs_are_accused(models, text):
     pairs = [*text[:200]]
     pairs[20] = "x" * 2_000, pairs[20][1]
     options = Options(scores=ModelScores("forth", None, None, LANGUAGES))
-    examination = Examination([MadeUp(pairs)], options=options)
+    examination = Examination([corpus_of(pairs)], options=options)
     found = np.flatnonzero(examination.mask_p & np.uint32(BIT["cross_entropy"]))
     assert found.tolist() == [20]
     rules = {r["name"]: r for r in findings(examination, LANGUAGES)["rules"]}

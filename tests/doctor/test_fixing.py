@@ -12,7 +12,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.tools.doctor import command
 from t2t_jax.tools.doctor.examination import Examination, Options
 from t2t_jax.tools.doctor.fixing import HEADER, write_fix
-from tests.doctor.made_up import MadeUp
+from tests.doctor.made_up import corpus_of
 
 LANGUAGES = "en", "de"
 
@@ -24,7 +24,9 @@ def pairs(text):
 
 
 def test_kept_and_removed_are_all(pairs, tmp_path):
-    examination = Examination([MadeUp(pairs[:20], "one"), MadeUp(pairs[20:], "two")])
+    examination = Examination(
+        [corpus_of(pairs[:20], "one"), corpus_of(pairs[20:], "two")]
+    )
     prefix = tmp_path / "fixed"
     kept, removed = write_fix(examination, prefix, LANGUAGES)
     assert kept + removed == len(pairs)
@@ -52,7 +54,7 @@ def test_kept_and_removed_are_all(pairs, tmp_path):
 
 
 def test_nothing_is_overwritten(pairs, tmp_path):
-    examination = Examination([MadeUp(pairs)])
+    examination = Examination([corpus_of(pairs)])
     for ending in ("en", "de.gz", "hashes", "removed.tsv"):
         (tmp_path / f"fixed.{ending}").write_text("mine")
         with pytest.raises(UserError, match="already exists"):
@@ -68,7 +70,7 @@ def test_nothing_is_overwritten(pairs, tmp_path):
 
 def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
     options = Options(drops=frozenset({"empty"}))
-    examination = Examination([MadeUp(pairs)], options=options)
+    examination = Examination([corpus_of(pairs)], options=options)
     assert write_fix(examination, tmp_path / "fixed", LANGUAGES)[1] == 1
     # Carriage returns and a byte order mark are kept, too.
     kept = [*file_corpus(tmp_path / "fixed", *LANGUAGES).pairs()]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_jax import config as fields
 from t2t_jax.config import from_config_dict
-from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.grammar.trees import bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.parsing import (
     REPAIRED,
@@ -21,6 +21,7 @@ from t2t_jax.tasks.parsing import (
 )
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.treebank import cleaned, open_treebank, read_trees
+from tests.data.test_grammar import trees
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBZ barks) (, ,) (ADVP (RB loudly))) (. !))"
 WORDS = ["the", "dog", "barks", ",", "loudly", "!"]
@@ -29,15 +30,6 @@ LINE = "(S(NP=XX=XX)NP(VP=XX=.(ADVP=XX)ADVP)VP=.)S"
 labels = st.sampled_from(["S", "NP", "VP", "TOP", "X|Y", "NNP", "XX"])
 tags = st.sampled_from(["NN", ",", ".", "-LRB-", "``", "=", "PRP$", "XX"])
 words = st.sampled_from(["a", "b", "(", ")", "-", "'s", "é", "=XX"])
-trees = st.recursive(
-    st.builds(lambda tag, word: Tree(tag, (word,)), tags, words),
-    lambda inner: st.builds(
-        lambda label, children: Tree(label, tuple(children)),
-        labels,
-        st.lists(inner, min_size=1, max_size=4),
-    ),
-    max_leaves=12,
-).map(cleaned)
 
 
 def config_of(**data):
@@ -59,7 +51,7 @@ def test_a_tree_becomes_a_line():
     assert bracketed(repair(linearise(tree), WORDS)) == DOG
 
 
-@given(trees)
+@given(trees(labels, tags, words).map(cleaned))
 def test_an_intact_line_is_the_tree_and_not_repaired(tree):
     sentence = " ".join(tree.words())
     for line in (linearise(tree), linearise(without_tags(tree))):

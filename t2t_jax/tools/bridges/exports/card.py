@@ -11,7 +11,7 @@ from t2t_jax.config import TaskConfig, unusual
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.tables import markdown_cell, markdown_table
-from t2t_jax.metrics.plain import without_moses, words_of_ter_vary
+from t2t_jax.metrics.plain import meaningless
 from t2t_jax.tasks.table import known_measures
 from t2t_jax.tools.bridges.vocabularies.written import own_files
 
@@ -124,17 +124,14 @@ def _scores(
 ) -> str:
     """A table of the scores of these parameters, each with its search and signature."""
     shown = _SHOWN | {name: (name, "") for name in known_measures()}
-    if without_moses(target):
-        del shown["bleu_paper"]
-    if words_of_ter_vary(target):
-        del shown["ter"]
+    hidden = meaningless(target)
     rows = []
     for name, stored in sorted(scores.items()):
         # Scores of old versions do not say of which parameters they are.
         if [stored.get("parameters_sha256")] != provenance["parameters_sha256"]:
             continue
         for key, (label, signature) in shown.items():
-            if key in stored:
+            if key in stored and key not in hidden:
                 signed = markdown_cell(stored.get(signature) or "")
                 rows.append(
                     (
