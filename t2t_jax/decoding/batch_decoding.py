@@ -18,6 +18,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ from t2t_jax.decoding.programs import (
 )
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import Shared, core_count, merged
 from t2t_jax.parallel.machine import device_memory
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
@@ -234,8 +236,46 @@ def search_lines(
       lengths: of the lines. Each of several processes searches its share of them.
     """
     groups = own_groups(lengths, decode, search.mesh)
-    for bucket, same in itertools.groupby(groups, key=lambda group: group.bucket):
-        yield from _Bucket(search, longest_output(bucket, decode)).run(make_block, same)
+    waiting, once = Shared(groups), _Once()
+
+    def searched() -> Iterator[Finished | None]:
+        for bucket, same in itertools.groupby(waiting, key=lambda group: group.bucket):
+            max_length = longest_output(bucket, decode)
+            yield from _Bucket(search, max_length, once).run(make_block, same)
+
+    count = min(searches_at_once(search), len(groups))
+    for finished in merged([searched() for _ in range(count)], "search"):
+        if finished:
+            yield finished
+
+
+def searches_at_once(search: Search) -> int:
+    """Returns how many searches run beside each other, in threads.
+
+    On one CPU device each core has a search of its own: products of small matrices do
+    not become faster on several cores, and those of large ones fill all cores either
+    way (docs/performance.md). Other devices are busy with one.
+    """
+    alone = jax.default_backend() == "cpu" and search.mesh.size == 1
+    return core_count() if alone else 1
+
+
+class _Once:
+    """Lets threads wait while one of them compiles a program that all need."""
+
+    def __init__(self):
+        self.lock, self.compiled = threading.Lock(), set()
+
+    def __call__(self, program: Callable, *arrays: Any, **options: Any) -> Any:
+        """Calls a program, one thread at a time until it is compiled."""
+        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(arrays))
+        key = program.__name__, shapes, *options.items()
+        if key in self.compiled:
+            return program(*arrays, **options)
+        with self.lock:
+            result = program(*arrays, **options)
+            self.compiled.add(key)
+        return result
 
 
 class _Bucket:
@@ -245,12 +285,18 @@ class _Bucket:
       parked: position -> the batch that waits at this position for more lines.
     """
 
-    def __init__(self, search: Search, max_length: int):
+    def __init__(self, search: Search, max_length: int, once: _Once):
         self.search, self.mesh, self.max_length = search, search.mesh, max_length
+        self.once = once
         self.parked: dict[int, Batch] = {}
 
-    def run(self, make_block: Callable, groups: Iterable[Group]) -> Iterator[Finished]:
-        """Searches for all lines of the groups; yields them as they finish."""
+    def run(
+        self, make_block: Callable, groups: Iterable[Group]
+    ) -> Iterator[Finished | None]:
+        """Searches for all lines of the groups; yields them as they finish.
+
+        After a step without a finished line it yields None, so that it can be stopped.
+        """
         for group in groups:
             yield from self.advance_until_parked(self.begin(group, make_block(group)))
             while len(self.parked) > max_parked():
@@ -267,15 +313,16 @@ class _Bucket:
         line_b = np.full(group.shape[0], -1)
         line_b[: len(group.lines)] = group.lines
         room = room_for(min(STRIDE, self.max_length), self.max_length)
-        state = self.search.begin(block, room, self.max_length)
+        state = self.once(
+            self.search.begin, block, room=room, max_length=self.max_length
+        )
         return Batch(state, line_b, block.rules, 0, room)
 
-    def advance_until_parked(self, batch: Batch | None) -> Iterator[Finished]:
+    def advance_until_parked(self, batch: Batch | None) -> Iterator[Finished | None]:
         """Advances a batch until it is parked or all its lines have finished."""
         while batch is not None:
             batch, finished = self.advance(batch)
-            if finished:
-                yield finished
+            yield finished
             if not _count(batch):
                 return
             if batch.rules is None and _count(batch) < len(batch.line_b):
@@ -287,9 +334,9 @@ class _Bucket:
         until = min(position + STRIDE, self.max_length)
         # The left `room` is still the old one: Python evaluates it first.
         if room < (room := room_for(until, self.max_length)):
-            state = grow_caches(state, room=room, mesh=self.mesh)
-        state, stopped_b, result = self.search.advance(
-            state, position, until, line_b >= 0, rules
+            state = self.once(grow_caches, state, room=room, mesh=self.mesh)
+        state, stopped_b, result = self.once(
+            self.search.advance, state, position, until, line_b >= 0, rules
         )
         done_b = (line_b >= 0) & jax.device_get(stopped_b)
         batch = Batch(state, np.where(done_b, -1, line_b), rules, until, room)
@@ -310,7 +357,8 @@ class _Bucket:
             self.parked[batch.position] = batch
             return None
         from_b = _moves(parked.line_b, batch.line_b, self.mesh.size)
-        state = merge_rows(parked.state, batch.state, from_b, mesh=self.mesh)
+        states = parked.state, batch.state
+        state = self.once(merge_rows, *states, from_b, mesh=self.mesh)
         # `from_b` counts rows within a block; `line_b` is over all blocks.
         first_b = _first_rows(len(from_b), self.mesh.size)
         taken_b = from_b >= 0

@@ -2,8 +2,10 @@
 
 import collections
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 T, Made = TypeVar("T"), TypeVar("Made")
@@ -50,3 +52,50 @@ def in_order(
             # After an error or an early end, nobody will read what is not begun yet.
             for future in pending:
                 future.cancel()
+
+
+def merged(streams: Sequence[Iterable[T]], name: str = "worker") -> Iterator[T]:
+    """Draws from each iterable in a thread of its own; yields items as they come.
+
+    After an error, which is raised here, or an early end, the other threads stop at
+    their next item.
+    """
+    if len(streams) < 2:
+        for stream in streams:
+            yield from stream
+        return
+    made, stopped = queue.SimpleQueue(), threading.Event()
+
+    def draw(stream: Iterable[T]) -> None:
+        try:
+            for item in stream:
+                made.put([item])
+                if stopped.is_set():
+                    return
+        finally:
+            made.put([])
+
+    with ThreadPoolExecutor(len(streams), name) as pool:
+        drawing = [pool.submit(draw, stream) for stream in streams]
+        try:
+            while drawing:
+                if item := made.get():
+                    yield item[0]
+                    continue
+                # A thread has ended, or is about to: its last item says so.
+                ended = next(iter(as_completed(drawing)))
+                drawing.remove(ended)
+                ended.result()
+        finally:
+            stopped.set()
+
+
+class Shared(Iterator[T]):
+    """An iterator that several threads draw from; each item goes to one of them."""
+
+    def __init__(self, items: Iterable[T]):
+        self.items, self.lock = iter(items), threading.Lock()
+
+    def __next__(self) -> T:
+        with self.lock:
+            return next(self.items)

@@ -61,7 +61,13 @@ class LayerCache(NamedTuple):
                 old_bhntk, new_bhntk, self.position, axis=3
             )
 
-        stored = jax.tree.map(put, self.kv, new)
+        # Always true, but XLA does not know. Without the condition it would update a
+        # second array, in the reader's layout, and copy all values three times.
+        stored = jax.lax.cond(
+            self.position >= 0,
+            lambda: jax.tree.map(put, self.kv, new),
+            lambda: self.kv,
+        )
         # For attention, the rows of all hypotheses are one row of n * room keys. `Mask`
         # selects those of each hypothesis.
 

@@ -65,6 +65,7 @@ from t2t_jax.search.algorithm import (
     Algorithm,
     Hypotheses,
     Step,
+    best_extensions,
     check_arguments,
     check_cache,
     check_logits,
@@ -187,10 +188,18 @@ class BeamSearch(Algorithm):
         logits_bmv, cache = step(cache, token_bm, position)
         check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
         logits_bnv = logits_bmv.reshape(-1, self.width, logits_bmv.shape[2])
-        next_bnv = self.next_log_probs(
-            logits_bnv, before.log_prob_bn, before.state_bnc, position, limit_b, rules
-        )
-        parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
+        if self.groups == 1 and rules is None:
+            log_prob_bn, place_bn = best_extensions(
+                logits_bnv, before.log_prob_bn, self.beam, self.banned
+            )
+            vocabulary = logits_bnv.shape[2]
+            parent_bn, token_bn = place_bn // vocabulary, place_bn % vocabulary
+        else:
+            of_hypotheses = before.log_prob_bn, before.state_bnc
+            next_bnv = self.next_log_probs(
+                logits_bnv, *of_hypotheses, position, limit_b, rules
+            )
+            parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
         cache = self._move_cache(cache, parent_bn)
         tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
