@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -48,7 +48,7 @@ from t2t_jax.decoding.programs import (
 )
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.threads import Shared, core_count, merged
+from t2t_jax.io.threads import core_count, merged
 from t2t_jax.parallel.machine import device_memory
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.rules import concatenate_rules
@@ -235,13 +235,15 @@ def search_lines(
       make_block: a group -> its block, NumPy arrays.
       lengths: of the lines. Each of several processes searches its share of them.
     """
-    groups = own_groups(lengths, decode, search.mesh)
-    waiting, once = Shared(groups), _Once()
+    groups, once = own_groups(lengths, decode, search.mesh), _Once()
+    buckets = [
+        _Bucket(search, longest_output(bucket, decode), list(same), once)
+        for bucket, same in itertools.groupby(groups, key=lambda group: group.bucket)
+    ]
 
     def searched() -> Iterator[Finished | None]:
-        for bucket, same in itertools.groupby(waiting, key=lambda group: group.bucket):
-            max_length = longest_output(bucket, decode)
-            yield from _Bucket(search, max_length, once).run(make_block, same)
+        for bucket in buckets:
+            yield from bucket.run(make_block)
 
     count = min(searches_at_once(search), len(groups))
     for finished in merged([searched() for _ in range(count)], "search"):
@@ -269,7 +271,7 @@ class _Once:
     def __call__(self, program: Callable, *arrays: Any, **options: Any) -> Any:
         """Calls a program, one thread at a time until it is compiled."""
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(arrays))
-        key = program.__name__, shapes, *options.items()
+        key = program.__name__, options.get("room"), shapes
         if key in self.compiled:
             return program(*arrays, **options)
         with self.lock:
@@ -279,33 +281,47 @@ class _Once:
 
 
 class _Bucket:
-    """The batches of one bucket.
+    """The batches of one bucket; several threads may run it together.
 
     Attributes:
+      waiting: the groups that are not begun.
       parked: position -> the batch that waits at this position for more lines.
     """
 
-    def __init__(self, search: Search, max_length: int, once: _Once):
+    def __init__(
+        self, search: Search, max_length: int, waiting: list[Group], once: _Once
+    ):
         self.search, self.mesh, self.max_length = search, search.mesh, max_length
-        self.once = once
+        self.once, self.lock = once, threading.Lock()
+        self.waiting = waiting[::-1]
         self.parked: dict[int, Batch] = {}
 
-    def run(
-        self, make_block: Callable, groups: Iterable[Group]
-    ) -> Iterator[Finished | None]:
-        """Searches for all lines of the groups; yields them as they finish.
+    def run(self, make_block: Callable) -> Iterator[Finished | None]:
+        """Searches until no batch is left to begin or advance; yields finished lines.
 
         After a step without a finished line it yields None, so that it can be stopped.
         """
-        for group in groups:
-            yield from self.advance_until_parked(self.begin(group, make_block(group)))
-            while len(self.parked) > max_parked():
-                # The fullest batch computes the fewest empty rows.
-                fullest = max(self.parked, key=lambda p: _count(self.parked[p]))
-                yield from self.advance_until_parked(self.parked.pop(fullest))
-        # From the lowest position, so that batches can still merge with those ahead.
-        while self.parked:
-            yield from self.advance_until_parked(self.parked.pop(min(self.parked)))
+        while True:
+            with self.lock:
+                batch, group = self.take_parked(), None
+                if batch is None and self.waiting:
+                    group = self.waiting.pop()
+            if group is not None:
+                batch = self.begin(group, make_block(group))
+            if batch is None:
+                return
+            yield from self.advance_until_parked(batch)
+
+    def take_parked(self) -> Batch | None:
+        """Takes the parked batch to advance before another group begins, if any."""
+        if not self.waiting and self.parked:
+            # The lowest position: it can still merge with those ahead.
+            return self.parked.pop(min(self.parked))
+        if len(self.parked) > max_parked():
+            # The fullest batch computes the fewest empty rows.
+            fullest = max(self.parked, key=lambda p: _count(self.parked[p]))
+            return self.parked.pop(fullest)
+        return None
 
     def begin(self, group: Group, block: Block) -> Batch:
         """Starts the search for a group's lines."""
@@ -326,7 +342,8 @@ class _Bucket:
             if not _count(batch):
                 return
             if batch.rules is None and _count(batch) < len(batch.line_b):
-                batch = self.park_or_merge(batch)
+                with self.lock:
+                    batch = self.park_or_merge(batch)
 
     def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
         """Advances a batch by `STRIDE`; removes the lines that have stopped."""

@@ -88,14 +88,3 @@ def merged(streams: Sequence[Iterable[T]], name: str = "worker") -> Iterator[T]:
                 ended.result()
         finally:
             stopped.set()
-
-
-class Shared(Iterator[T]):
-    """An iterator that several threads draw from; each item goes to one of them."""
-
-    def __init__(self, items: Iterable[T]):
-        self.items, self.lock = iter(items), threading.Lock()
-
-    def __next__(self) -> T:
-        with self.lock:
-            return next(self.items)
