@@ -23,6 +23,10 @@ class Cache(NamedTuple):
     # int32, the beam row that stores each position of each hypothesis. A hypothesis
     # changes rows by changing these indices, not by copying keys and values.
     row_bnt: Array
+    # int32, the number of tokens of each sentence's hypotheses: equal for all that are
+    # searched together. An array, so that XLA computes what depends on it, such as
+    # rotary angles, once for a sentence and not for each feature of each head.
+    length_b: Array
 
     def moved(self, parent_bn: Array) -> "Cache":
         """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
@@ -38,7 +42,7 @@ class Cache(NamedTuple):
             return jnp.pad(x, more)
 
         kvs = jax.tree.map(lambda x: grow(x, 3), self.kvs)
-        return Cache(kvs, grow(self.row_bnt, 2))
+        return self._replace(kvs=kvs, row_bnt=grow(self.row_bnt, 2))
 
 
 class LayerCache(NamedTuple):

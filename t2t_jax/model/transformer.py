@@ -192,7 +192,7 @@ class Transformer(Architecture):
 
         kv = KV(zeros(attention.key), zeros(attention.value))
         row_bnt = jnp.broadcast_to(jnp.arange(beams)[:, None], (batch, beams, room))
-        return Cache([kv for _ in self.decoder], row_bnt)
+        return Cache([kv for _ in self.decoder], row_bnt, jnp.zeros(batch, jnp.int32))
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`.
@@ -215,7 +215,8 @@ class Transformer(Architecture):
         mine_bnmt &= jnp.arange(room) <= position
         # All tokens are in segment 1; `only_bts` alone decides.
         ones_bs = jnp.ones((b, n * room), jnp.int32)
-        at = Tokens(ones_bs[:, :n], jnp.full((b, n), position))
+        position_bn = jnp.broadcast_to(cache.length_b[:, None], (b, n))
+        at = Tokens(ones_bs[:, :n], position_bn)
         key_position_bs = jnp.broadcast_to(jnp.tile(jnp.arange(room), n), ones_bs.shape)
         mask = Mask(at, Tokens(ones_bs, key_position_bs), mine_bnmt.reshape(b, n, -1))
         source_mask = Mask(at, memory.at)
@@ -226,7 +227,7 @@ class Transformer(Architecture):
             layer_cache = LayerCache(cached, position)
             x_bnd, stored = layer(x_bnd, layer_cache, mask, kv, source_mask)
             kvs.append(stored)
-        return self.decoder_norm(x_bnd), Cache(kvs, row_bnt)
+        return self.decoder_norm(x_bnd), Cache(kvs, row_bnt, cache.length_b + 1)
 
 
 class EncoderLayer(nnx.Module):
