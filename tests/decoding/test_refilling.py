@@ -121,6 +121,32 @@ def test_every_line_is_found_once_where_it_began(seed, count, blocks, some_ruled
         assert [home[line] for line in lines] == device_b.tolist()
 
 
+@pytest.mark.parametrize("rules", [False, True])
+def test_searches_in_several_threads_find_what_one_finds(monkeypatch, rules):
+    wishes = {"must": [["ein"] * (n % 2) for n in range(len(SHORT))]} if rules else {}
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(batch_decoding, "searches_at_once", lambda _, n=threads: n)
+        found.append(on(1).translate(SHORT, beam=2, nbest=2, **wishes, warn=False))
+    assert found[0] == found[1]
+
+
+def test_an_error_in_one_thread_ends_the_others(monkeypatch):
+    monkeypatch.setattr(batch_decoding, "searches_at_once", lambda _: 3)
+    counted = Counted([20] * 2_000, [25] * 2_000, blocks=1)
+    make = counted.make
+
+    def fails(group):
+        if 100 in group.lines:
+            raise MemoryError("no room for line 100")
+        return make(group)
+
+    counted.make = fails
+    with pytest.raises(MemoryError, match="line 100"):
+        counted.run()
+    assert counted.steps < 1_000, "the other threads searched on"
+
+
 def test_finished_lines_stop_costing():
     """One line in eight is long: in one piece all others would wait for it."""
     lengths, blocks = [20] * 800, 4

@@ -4,6 +4,7 @@ Both, and the tables that serve as models, are in `tools/verify/references/searc
 """
 
 import functools
+import itertools
 
 import hypothesis
 import jax
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import strategies
 
 from t2t_jax.search import beam
-from t2t_jax.search.algorithm import top_k
+from t2t_jax.search.algorithm import best_extensions, extensions, top_k
 from t2t_jax.tools.verify.references.search import (
     MAX_LENGTH,
     SPECIAL,
@@ -219,3 +220,23 @@ def test_top_k_in_two_stages_is_top_k(size):
         for k in (1, 8):
             got, want = top_k(jnp.asarray(x_bv), k), jax.lax.top_k(x_bv, k)
             jax.tree.map(np.testing.assert_array_equal, tuple(got), tuple(want))
+
+
+@pytest.mark.parametrize("size", [1_000, 6_000])
+@pytest.mark.parametrize("k", [1, 5])
+def test_the_best_extensions_are_those_among_all(size, k):
+    """Values to the bit, and of equal ones the first; where few are alive, too."""
+    rng = np.random.default_rng(size + k)
+    banned = (0, 1, 3, size - 1)
+    ours = jax.jit(best_extensions, static_argnums=(2, 3))
+    for digits, alive in itertools.product((0, 1, 9), (1, 3)):
+        logits_bnv = (9 * rng.normal(size=(4, 3, size))).round(digits)
+        logits_bnv = logits_bnv.astype(np.float32)
+        logits_bnv[0, :, [*banned]] = 99  # what is banned would be the best
+        log_prob_bn = rng.normal(size=(4, 3)).round(digits).astype(np.float32)
+        log_prob_bn[:, alive:] = -np.inf
+        all_bnv = extensions(logits_bnv, log_prob_bn, banned)
+        want, place_bk = top_k(all_bnv.reshape(4, -1), k)
+        got, ours_bk = ours(logits_bnv, log_prob_bn, k, banned)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(ours_bk, place_bk)
