@@ -9,8 +9,8 @@ from absl import flags
 
 from t2t_jax.commands.config_files import config_name
 from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
-from t2t_jax.run.train import train
 
 DISTRIBUTED = True
 
@@ -35,4 +35,7 @@ def main(_):
     workdir = flags.FLAGS.workdir
     if workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
-    train(flags.FLAGS.config, workdir or Path("runs") / name)
+    config = from_config_dict(flags.FLAGS.config)  # mistakes are reported at once
+    from t2t_jax.run.train import train
+
+    train(config, workdir or Path("runs") / name)

@@ -10,9 +10,8 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
 
@@ -21,6 +20,9 @@ from t2t_jax.io.growing import open_growing
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
+
+if TYPE_CHECKING:  # readers of the file do without JAX
+    from jax import Array
 
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
 Row = dict[str, float]
@@ -38,7 +40,7 @@ class Meter:
 
     def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
-        self._on_device: list[dict[str, jax.Array]] = []  # of the last rows
+        self._on_device: list[dict[str, Array]] = []  # of the last rows
         self._peak = peak
         # Steps since the clock started. Rows from before a restart count in the means
         # and sums, but not in the timing.
@@ -47,7 +49,7 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self, step: int, at: Position, metrics: dict[str, jax.Array], flops: float = 0.0
+        self, step: int, at: Position, metrics: dict[str, "Array"], flops: float = 0.0
     ) -> None:
         """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
@@ -57,6 +59,8 @@ class Meter:
 
     def unread(self) -> list[Row]:
         """Fetches and returns the rows of all steps since the last `read`."""
+        import jax
+
         fetched = jax.device_get(self._on_device)
         self._on_device = []
         # Not strict: if nothing was fetched, the slice [-0:] is all rows.
@@ -129,6 +133,8 @@ class Meter:
 
     def leave_out_compilation(self) -> float:
         """Waits for the first step, restarts the clock, and returns its seconds."""
+        import jax
+
         jax.block_until_ready(self._on_device)
         seconds = time.perf_counter() - self._started
         self.pause()

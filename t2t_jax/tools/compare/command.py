@@ -26,7 +26,6 @@ from t2t_jax.io.messages import waiting
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tools.compare.compare import compare
 from t2t_jax.tools.compare.summary import page, summary
-from t2t_jax.tools.compare.systems import parse_systems, read_systems
 
 WORDS = "SYSTEM"  # the arguments that are not flags
 
@@ -67,9 +66,10 @@ def define_flags():
 def main(argv):
     args = flags.FLAGS
     if args.runs:
-        # Imported here: this command also works where no run is read.
+        from t2t_jax.parallel.process_setup import set_up_process
         from t2t_jax.tools.compare.runs import main_report
 
+        set_up_process()
         main_report(argv[1:], args.json)
         return
     if args.test is None:
@@ -77,6 +77,8 @@ def main(argv):
     output = None if args.html is None else Path(args.html).expanduser()
     if output is not None:
         check_page("html", output)
+    from t2t_jax.tools.compare.systems import parse_systems, read_systems
+
     places = parse_systems(argv[1:])
     comet = None
     if args.comet is not None:
