@@ -26,7 +26,7 @@ from t2t_jax.commands.flags import (
     test_sets,
     workdirs_of,
 )
-from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.corpus import Corpus, distinct
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel import processes
@@ -88,7 +88,6 @@ def main(_):
     from t2t_jax.evaluation.scores import (
         SCORES,
         comparisons,
-        distinct,
         read_baselines,
         results_folder,
         score_set,

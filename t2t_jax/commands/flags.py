@@ -11,7 +11,7 @@ from ml_collections import config_flags
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.config import Config, SearchOptions
-from t2t_jax.data.corpus import Corpus, open_specs
+from t2t_jax.data.corpus import Corpus, check_files, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
@@ -200,6 +200,8 @@ def test_sets(args: flags.FlagValues, config: Config) -> list[Corpus]:
     corpora = open_specs(args.test, task_of(config).open)
     if not corpora:
         raise UserError(f"--test={args.test!r} names no test set; want a PREFIX")
+    if processes.is_first():  # the others read none
+        check_files(corpora)
     return corpora
 
 

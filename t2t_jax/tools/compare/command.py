@@ -26,6 +26,7 @@ from t2t_jax.io.messages import waiting
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tools.compare.compare import compare
 from t2t_jax.tools.compare.summary import page, summary
+from t2t_jax.tools.compare.systems import parse_systems, read_systems
 
 WORDS = "SYSTEM"  # the arguments that are not flags
 
@@ -77,8 +78,6 @@ def main(argv):
     output = None if args.html is None else Path(args.html).expanduser()
     if output is not None:
         check_page("html", output)
-    from t2t_jax.tools.compare.systems import parse_systems, read_systems
-
     places = parse_systems(argv[1:])
     comet = None
     if args.comet is not None:

@@ -44,6 +44,8 @@ def main(_):
     config = fields.from_config_dict(args.config)
     if args.mesh:
         config = fields.changed(config, "mesh", **parse_mesh(args.mesh))
+    if not args.slice.startswith("cpu"):
+        chips.find_slice(args.slice)
     # Mistakes above are reported before JAX is imported.
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.plan.forecast import plan

@@ -12,6 +12,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.io.errors import UserError
+from t2t_jax.workdir import Workdir
 
 
 def default_config() -> str | None:
@@ -40,6 +41,8 @@ def main(_):
         )
     if args.workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    if workdir:
+        Workdir(args.workdir).config()  # mistakes are reported before JAX is imported
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.plan.describe import describe, describe_workdir
 
