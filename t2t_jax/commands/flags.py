@@ -1,6 +1,7 @@
 """The flags that several commands share, and the text of --help."""
 
 import dataclasses
+import gc
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -231,8 +232,13 @@ def read_config(args: flags.FlagValues) -> Config:
 def load_translator(args: flags.FlagValues) -> "Translator":
     """Loads the models of --workdir."""
     read_config(args)
+    # Imports make many objects and no garbage: looking for it takes a sixth of their
+    # time.
+    gc.disable()
     from t2t_jax.decoding.translator import Translator
 
+    gc.enable()
+    gc.freeze()
     return Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
 
 
