@@ -105,8 +105,10 @@ def main(_):
             raise UserError("--shard makes a part of the text; leave out --only=train")
     recipe = Recipe(args.nbest, args.by or "", search_flags(args))
     config = from_config_dict(args.config)
+    from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.run.distillation import distill
 
+    set_up_process()
     distill(
         teachers,
         args.input,

@@ -38,7 +38,8 @@ def run(name: str, command: ModuleType) -> None:
 
     Args:
       name: of the command, as it is typed.
-      command: a module of `commands/` with `define_flags` and `main`. Optional:
+      command: a module of `commands/` with `define_flags` and `main`, which calls
+        `set_up_process` before it uses JAX. Optional:
         `default_config()` returns the --config to use if none is given, or None if the
         command takes none; `DISTRIBUTED` is True if it may run in several processes;
         `WORD` names the argument that is not a flag, if the command takes one; `WORDS`
