@@ -12,14 +12,11 @@ import itertools
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.parallel.machine import memory_here
-
-if TYPE_CHECKING:
-    import jax
 
 GIB, TERA, GIGA = 2**30, 1e12, 1e9
 
@@ -269,8 +266,8 @@ def measured_cpu() -> Chip:
     )
 
 
-def chip_here(device: "jax.Device") -> tuple[str, Chip]:
-    """The name and numbers of a device of this machine, measured unless in `CHIPS`."""
+def chip_here(device: Any) -> tuple[str, Chip]:
+    """The name and numbers of a device of JAX here, measured unless in `CHIPS`."""
     if device.platform == "cpu":
         return "cpu", measured_cpu()
     if name := DEVICES.get(device.device_kind):

@@ -5,13 +5,10 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from t2t_jax import __version__
 from t2t_jax.io.threads import core_count
-
-if TYPE_CHECKING:  # chips and their memory are read without JAX
-    import jax
 
 
 def describe_machine() -> dict[str, str | int]:
@@ -90,8 +87,8 @@ def memory_here() -> float:
         return 8.0 * 2**30
 
 
-def device_memory(device: "jax.Device") -> float:
-    """Bytes that programs on a device can take; for a CPU, this machine's memory.
+def device_memory(device: Any) -> float:
+    """Bytes that programs on a JAX device can take; for a CPU, this machine's memory.
 
     Infinite where the device does not say.
     """

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -20,9 +20,6 @@ from t2t_jax.io.growing import open_growing
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
-
-if TYPE_CHECKING:  # readers of the file do without JAX
-    from jax import Array
 
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
 Row = dict[str, float]
@@ -40,7 +37,7 @@ class Meter:
 
     def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
-        self._on_device: list[dict[str, Array]] = []  # of the last rows
+        self._on_device: list[dict[str, Any]] = []  # arrays of the last rows
         self._peak = peak
         # Steps since the clock started. Rows from before a restart count in the means
         # and sums, but not in the timing.
@@ -49,7 +46,7 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self, step: int, at: Position, metrics: dict[str, "Array"], flops: float = 0.0
+        self, step: int, at: Position, metrics: dict[str, Any], flops: float = 0.0
     ) -> None:
         """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
