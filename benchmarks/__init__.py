@@ -16,9 +16,14 @@ def run(main: Callable, define_flags: Callable, config: str | None = None) -> No
 
     huge_pages.restart_if_useful()
     from t2t_jax.commands import runner
+    from t2t_jax.parallel.process_setup import set_up_process
+
+    def set_up(argv):
+        set_up_process()
+        main(argv)
 
     command = SimpleNamespace(
-        main=main,
+        main=set_up,
         define_flags=define_flags,
         default_config=lambda: config,
         __doc__=sys.modules["__main__"].__doc__,

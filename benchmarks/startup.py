@@ -1,10 +1,12 @@
-"""Measures the time to start: imports, the first training step.
+"""Measures the time to start: imports, answers of commands, the first training step.
 
     python -m benchmarks.startup
     python -m benchmarks.startup --config=configs/tiny.py --rounds=5 --output=PATH
+    python -m benchmarks.startup --parts=answer --workdir=runs/tiny
 
 Every measurement, in seconds, runs in new processes. The limit of an import is `import
-jax`; `import t2t_jax` alone imports nothing, so it is timed together with JAX. The
+jax`; `import t2t_jax` alone imports nothing, so it is timed together with JAX. An
+answer is --help, the refusal of a preset and, with --workdir, one translated line. The
 first step is timed from the start of `python -m t2t_jax.main` until the message that it
 is done, with tokenizer and token arrays prepared by an earlier run. A cold start has an
 empty folder of compiled programs (JAX_COMPILATION_CACHE_DIR); a warm one has the
@@ -28,6 +30,7 @@ from t2t_jax.commands.flags import define_config_flag
 
 SAID = "the first step took"  # from the message of training that ends the measurement
 
+KINDS = "cold", "warm"
 # The package alone, and with everything that translating needs.
 IMPORTS = {
     "import t2t_jax": "import t2t_jax, jax",
@@ -45,6 +48,46 @@ def imported(statement: str) -> float:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     return float(done.stdout)
+
+
+ANSWERS = {
+    "train --help": ["train", "--help"],
+    "a refused preset": ["train", "--config=tinny"],
+}
+
+
+def answered(arguments: list[str], programs: Path) -> float:
+    """Seconds of a command, which reads one line.
+
+    Args:
+      programs: the folder of compiled programs.
+    """
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "t2t_jax", *arguments],
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(programs)},
+        input="A dog.\n",
+        capture_output=True,
+        text=True,
+    )
+    seconds = time.perf_counter() - began
+    if done.returncode not in (0, 2) or "Traceback" in done.stderr:
+        raise RuntimeError(f"{arguments} failed:\n{done.stderr[-3000:]}")
+    return seconds
+
+
+def answers(workdir: str | None, rounds: int, folder: Path) -> dict[str, list[float]]:
+    """Seconds of each answer, in alternating rounds."""
+    seconds = {}
+    for number in range(rounds):
+        programs = folder / f"answers{number}"  # empty at first, so cold
+        named = {name: (words, programs) for name, words in ANSWERS.items()}
+        if workdir:
+            translate = ["translate", f"--workdir={workdir}"], programs
+            named |= {f"a translated line, {kind}": translate for kind in KINDS}
+        for name, command in named.items():
+            seconds.setdefault(name, []).append(answered(*command))
+    return seconds
 
 
 class FirstSteps:
@@ -115,10 +158,14 @@ def first_steps(config: str, args, folder: Path) -> FirstSteps:
     return starts
 
 
+PARTS = ["import", "answer", "step"]
+
+
 def define_flags():
     define_config_flag()
     measuring.define_flags(rounds=3)
-    flags.DEFINE_list("parts", ["import", "step"], "Parts to measure.")
+    flags.DEFINE_list("parts", PARTS, "Parts to measure.")
+    flags.DEFINE_string("workdir", None, "Workdir that translates a line.")
     flags.DEFINE_integer("pairs", 20_000, "Pairs of generated text.", lower_bound=1000)
     flags.DEFINE_integer("vocab", 16_000, "Pieces of the vocabulary.")
     flags.DEFINE_integer("tokens", 1_024, "Tokens of one side of a batch.")
@@ -127,7 +174,7 @@ def define_flags():
 def main(_):
     args = flags.FLAGS
     measuring.begin(args)
-    parts = measuring.chosen(args.parts, ["import", "step"], "parts")
+    parts = measuring.chosen(args.parts, PARTS, "parts")
     config = args["config"].config_filename
     with tempfile.TemporaryDirectory() as folder:
         rows = []
@@ -143,6 +190,9 @@ def main(_):
                 measuring.Row(name, "s", own, share_of_limit=limit / own, **beside)
                 for name, own in seconds.items()
             ]
+        if "answer" in parts:
+            seconds = answers(args.workdir, args.rounds, Path(folder))
+            rows += [_alone(n, measuring.median(s)) for n, s in seconds.items()]
         if "step" in parts:
             starts = first_steps(config, args, Path(folder))
             seconds = {"cold": [], "warm": []}

@@ -22,7 +22,6 @@ import re
 from t2t_jax import config as fields
 from t2t_jax.io.locations import is_local
 from t2t_jax.sections import Section
-from t2t_jax.training.losses import LOSSES
 from t2t_jax.workdir import TOKENIZERS, Workdir
 
 LAYERS = re.compile(r"([1-9]\d*)\+([1-9]\d*)", re.ASCII)
@@ -54,6 +53,8 @@ def get_config(argument=""):
 
 def _start_anew(train):
     """Clears what a recipe says about another model, and about its loss."""
+    from t2t_jax.training.losses import LOSSES  # loads JAX
+
     fresh = fields.defaults().train
     own = getattr(LOSSES[train.loss], "Options", None) or Section
     for option in dataclasses.fields(own):

@@ -10,8 +10,9 @@ Set a field on the command line as `--config.SECTION.FIELD=VALUE`, such as
 """
 
 import dataclasses
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_collections
@@ -503,16 +504,26 @@ class Config:
 SECTIONS = {part.name: part.default for part in dataclasses.fields(Config)}
 
 
-def field_names() -> list[str]:
-    """The full names of all fields: `['model.layers', ...]`, options included."""
+def field_names(options: bool = True) -> list[str]:
+    """The full names of all fields: `['model.layers', ...]`.
+
+    Args:
+      options: include those of variants, which imports the variants.
+    """
     names = []
     for section, default in SECTIONS.items():
         for config_field in dataclasses.fields(default):
-            if config_field.name == "options":
-                names += [f"{section}.options.{o}" for o in known_options(default)]
-            else:
+            if config_field.name != "options":
                 names.append(f"{section}.{config_field.name}")
+            elif options:
+                names += [f"{section}.options.{o}" for o in known_options(default)]
     return names
+
+
+def similar_field(name: str) -> str:
+    """A hint at the field whose name is most like this one, which does not exist."""
+    hint = did_you_mean(name, field_names(options=False))
+    return hint if "did you mean" in hint else did_you_mean(name, field_names())
 
 
 def default_of(name: str) -> Any:
@@ -528,19 +539,37 @@ def defaults() -> ml_collections.ConfigDict:
     return to_config_dict(Config())
 
 
+class _Options(ml_collections.ConfigDict):
+    """The options of a section; one at its default is added when it is first read.
+
+    So flags can set the options of all variants, and a config that reads none imports
+    no variant.
+    """
+
+    _known: Callable[[], Mapping] = dict
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self and name in (known := self._known()):
+            with self.unlocked():
+                self[name] = known[name][0].default
+        return super().__getitem__(name)
+
+    def __setstate__(self, state: dict):  # of a copy
+        super().__setstate__(state)
+        object.__setattr__(self, "_known", state["_known"])
+
+
 def to_config_dict(config: Config) -> ml_collections.ConfigDict:
     """Converts a config to a mutable, type-safe `ConfigDict`.
 
-    Its `options` hold those of all variants, so that flags can set each of them.
+    Its `options` have those of all variants.
     """
     sections = dataclasses.asdict(config)
     for section, values in sections.items():
         if "options" in values:
-            everything = {
-                name: option.default
-                for name, (option, _) in known_options(SECTIONS[section]).items()
-            }
-            values["options"] = everything | dict(values["options"])
+            values["options"] = _Options(dict(values["options"]))
+            known = functools.partial(known_options, SECTIONS[section])
+            object.__setattr__(values["options"], "_known", known)
     return ml_collections.ConfigDict(sections)
 
 
@@ -563,9 +592,7 @@ def from_config_dict(fields: Mapping) -> Config:
         for name in dict(values):
             if name not in (f.name for f in dataclasses.fields(default)):
                 full = f"{section}.{name}"
-                raise UserError(
-                    f"config.{full}: no such field" + did_you_mean(full, field_names())
-                )
+                raise UserError(f"config.{full}: no such field{similar_field(full)}")
         sections[section] = checked_section(section, default, values)
     return Config(**sections)
 

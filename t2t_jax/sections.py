@@ -4,11 +4,14 @@
 field knows its address, so that entries can be added before a value is checked.
 """
 
+import ast
 import dataclasses
 import importlib
 import math
 import operator
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ml_collections
@@ -45,8 +48,9 @@ def field(
       high, below: The greatest value allowed, or what all allowed ones are below.
       safe: True if the field may change when a stopped run is continued.
       table: The address of a dict whose keys are the values allowed, as
-        `MODULE.NAME` below `t2t_jax`. It is read when a value is checked, so that
-        entries may be added, and so that this module imports none of the tables.
+        `MODULE.NAME` below `t2t_jax`; the default is one of them. It is read when a
+        value is checked, so that entries may be added, and so that this module imports
+        none of the tables.
       help: The text for --help of a field that is a flag, too. Other fields have a
         comment above them.
       hint: What to write instead of a value outside the limits; ends the error.
@@ -159,12 +163,33 @@ def table_of(config_field: dataclasses.Field) -> Mapping[str, Any]:
     return getattr(importlib.import_module(f"t2t_jax.{module}"), name)
 
 
+def table_names(address: str) -> list[str]:
+    """The keys of a table, without an import of its module, which may import JAX.
+
+    Only a module that is imported already can have got further entries. The keys of
+    another are those of the literal dict in its source.
+
+    Args:
+      address: of the table, as `field` takes it.
+    """
+    module, _, name = address.rpartition(".")
+    if imported := sys.modules.get(f"t2t_jax.{module}"):
+        return [*getattr(imported, name)]
+    file = Path(__file__).parent / f"{module.replace('.', '/')}.py"
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if name in [getattr(target, "id", "") for target in targets]:
+            return [ast.literal_eval(key) for key in node.value.keys]
+    raise LookupError(f"{file} has no table {name}")
+
+
 def _no_entry(config_field: dataclasses.Field, value: Any) -> str:
     """The end of a message about a value that the field's table does not have."""
     module, _, name = config_field.metadata["table"].rpartition(".")
     return (
-        f"{did_you_mean(value, table_of(config_field))}; if it is an idea of your own, "
-        f"name the module that adds it to {name} (t2t_jax.{module}): --ideas=MODULE"
+        f"{did_you_mean(value, table_names(config_field.metadata['table']))}; if it is "
+        f"an idea of your own, name the module that adds it to {name} "
+        f"(t2t_jax.{module}): --ideas=MODULE"
     )
 
 
@@ -218,7 +243,8 @@ def checked(
     choices, limits = notes["choices"], notes["limits"]
     if choices and value not in choices:
         raise UserError(f"{name}={value!r}{did_you_mean(value, choices)}")
-    if tables and notes["table"] and value not in table_of(config_field):
+    named = not (tables and notes["table"]) or value == config_field.default
+    if not named and value not in table_names(notes["table"]):
         raise UserError(f"{name}={value!r}{_no_entry(config_field, value)}")
     if expected is float and not math.isfinite(value):
         raise UserError(f"{name}={value!r}; want a finite number")

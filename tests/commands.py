@@ -14,13 +14,14 @@ from typing import NamedTuple
 from tests.small_run import ROOT
 
 FORKING = """
-import json, os, runpy, sys, tempfile
-from t2t_jax.commands import launch, runner
+import importlib, json, os, pkgutil, runpy, sys, tempfile
+import t2t_jax
 
 package = sys.argv[1]
 if package == "t2t_jax":
-    for name in launch.commands():
-        launch.module_of(name)
+    for module in pkgutil.walk_packages(t2t_jax.__path__, "t2t_jax."):
+        if not module.name.endswith("__main__") and "peers" not in module.name:
+            importlib.import_module(module.name)
 else:
     import benchmarks.decode, benchmarks.train_step, benchmarks.doctor
 

@@ -18,6 +18,7 @@ from t2t_jax.commands.config_files import load_config
 from t2t_jax.config import Config, ModelConfig, from_config_dict
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
+from t2t_jax.sections import table_names, table_of
 from t2t_jax.training.schedules import schedule
 from tests.small_run import ROOT
 
@@ -134,6 +135,17 @@ def test_the_options_of_a_variant_are_fields():
     assert {*change} <= {*fields.field_names()}
     with pytest.raises(TypeError, match="read-only"):
         config.model.options["relative_clip"] = 4
+
+
+def test_the_names_of_a_table_are_known_without_importing_it(monkeypatch):
+    for section in fields.SECTIONS.values():
+        for chooser in section.choosers():
+            address, table = chooser.metadata["table"], table_of(chooser)
+            module = f"t2t_jax.{address.rpartition('.')[0]}"
+            monkeypatch.delitem(sys.modules, module, raising=False)
+            names = table_names(address)
+            assert names == [*table]
+            assert chooser.default in names
 
 
 def test_heads_divide_the_width():

@@ -36,7 +36,7 @@ def test_a_reader_that_has_left_is_no_error():
 def test_every_locale_prints_every_character(encoding, printed, monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setattr(runner, "set_up_process", lambda: 1 / 0)  # the next call
+    monkeypatch.setattr(runner.signal, "getsignal", lambda _: 1 / 0)  # the next call
     with pytest.raises(ZeroDivisionError):
         runner.run("score", None)
     print("± →", end="", flush=True)

@@ -1,8 +1,15 @@
 """What a user mistypes is told in a line, before anything is loaded or written."""
 
+import json
+import os
 import shlex
+import subprocess
+import sys
 
 import pytest
+
+from t2t_jax.commands.launch import commands as all_commands
+from tests.small_run import ROOT
 
 # Of each command: its flags, and words of the error.
 MISTAKES = {
@@ -66,3 +73,62 @@ def test_they_are_told_without_a_traceback(command, trained, commands, tmp_path)
         assert told in error, flags
         assert len(error.strip().splitlines()) == 1, error  # no traceback
     assert {*tmp_path.iterdir()} == before
+
+
+# Of a single mistake each, the rest being right.
+QUICK = (
+    *("tranlsate", "train --config=tinny", "train --confg=tiny"),
+    *("train --config.model.layrs=3", "train --config.model.layers=two"),
+    *("train --config.model.layers=0", "train --config.model.attention=mine"),
+    *("train --config.data.train=nix", "translate --workdir=nix"),
+    *("translate --workdir=WORK --input=nix", "translate --workdir=WORK --beam=0"),
+    *("evaluate --workdir=WORK --test=nix", "score --workdir=WORK --test=nix"),
+    *("compare WORK nix --test=nix", "whatwas --workdir=nix --step=1"),
+    *("describe --workdir=nix", "plan --slice=v5e:3x5", "doctor --config=tinny"),
+    *("distill --teacher=nix --input=a --workdir=b", "experiment table4 --workdir=b"),
+    *("explain --workdir=nix --output=a.html line", "plot --workdir=nix"),
+    *("export --workdir=nix --to=onnx --output=a", "import --model=nix --workdir=b"),
+    *("verify --quick --full",),
+)
+# Prints (exit status, heavy libraries that were imported) of each command.
+WITHOUT_JAX = """
+import json, os, sys
+from t2t_jax.commands import launch, runner
+
+for name in launch.commands():
+    launch.module_of(name)
+for words in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+        out = os.dup(1)
+        os.dup2(2, 1)
+        sys.argv, status = ["t2t_jax", *words], 0
+        try:
+            launch.main()
+        except SystemExit as end:
+            status = end.code
+        heavy = {"jax", "flax", "orbax", "optax", "tensorflow", "torch", "sacremoses"}
+        result = [status, sorted(heavy & {*sys.modules})]
+        os.write(out, (json.dumps(result) + os.linesep).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_help_and_refusals_import_nothing_that_computes(trained, tmp_path):
+    asked = [[name, "--help"] for name in all_commands()]
+    asked += [shlex.split(words.replace("WORK", str(trained[0]))) for words in QUICK]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAX, json.dumps(asked)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "T2T_JAX_HUGE_PAGES": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = [[2 * (words[-1] != "--help"), []] for words in asked]
+    assert dict(zip(map(str, asked), results, strict=True)) == dict(
+        zip(map(str, asked), wanted, strict=True)
+    )

@@ -15,10 +15,10 @@ from t2t_jax.commands.flags import define_config_flag, define_search_flags, sear
 from t2t_jax.config import from_config_dict
 from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.io.errors import UserError
-from t2t_jax.run.distillation import STAGES, distill
 from t2t_jax.run.teacher_text import CHUNK, CRITERIA, Recipe
 
 DISTRIBUTED = True
+STAGES = ("translate", "train")
 
 
 def default_config() -> str:
@@ -104,10 +104,15 @@ def main(_):
         if args.only == "train":
             raise UserError("--shard makes a part of the text; leave out --only=train")
     recipe = Recipe(args.nbest, args.by or "", search_flags(args))
+    config = from_config_dict(args.config)
+    from t2t_jax.parallel.process_setup import set_up_process
+    from t2t_jax.run.distillation import distill
+
+    set_up_process()
     distill(
         teachers,
         args.input,
-        from_config_dict(args.config),
+        config,
         args.workdir,
         recipe=recipe,
         mix=args.mix,

@@ -9,6 +9,7 @@ those of an ensemble (--workdir=A,B) in A/ensembles/HASH, apart from A's own.
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from absl import flags
 from etils import epath
@@ -19,38 +20,21 @@ from t2t_jax.commands.flags import (
     define_search_flags,
     define_test_flag,
     define_workdir_flags,
+    load_translator,
+    read_config,
     search_flags,
     test_sets,
     workdirs_of,
 )
-from t2t_jax.data.corpus import Corpus
-from t2t_jax.decoding.choosing import parse_choice
-from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.robustness import (
-    EVERY,
-    check_damageable,
-    damaged,
-    damages_named,
-    score_damaged,
-    table,
-)
-from t2t_jax.evaluation.scores import (
-    SCORES,
-    comparisons,
-    distinct,
-    read_baselines,
-    results_folder,
-    score_set,
-    scores_and_answers,
-    stored_scores,
-)
+from t2t_jax.data.corpus import Corpus, distinct
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel import processes
-from t2t_jax.tasks.table import task_of
-from t2t_jax.tasks.task import Task
-from t2t_jax.text.damage import DAMAGES
+from t2t_jax.text.damage import DAMAGES, EVERY
 from t2t_jax.workdir import Workdir
+
+if TYPE_CHECKING:
+    from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
 
@@ -89,9 +73,31 @@ def main(_):
         print_json = not sys.stdout.isatty()
     workdir = workdirs_of(args)
     search = search_flags(args)
+    config = read_config(args)
+    with processes.fail_together("opening the test sets"):
+        corpora = test_sets(args, config)
+    # Mistakes above are reported before JAX is imported, ...
+    from t2t_jax.decoding.choosing import parse_choice
+    from t2t_jax.evaluation.robustness import (
+        check_damageable,
+        damaged,
+        damages_named,
+        score_damaged,
+        table,
+    )
+    from t2t_jax.evaluation.scores import (
+        SCORES,
+        comparisons,
+        read_baselines,
+        results_folder,
+        score_set,
+        scores_and_answers,
+    )
+    from t2t_jax.tasks.table import task_of
+
     if args.choose is not None:
-        parse_choice(args.choose)  # mistakes are reported before loading
-    translator = Translator.load(workdir, args.checkpoint, args.dtype)
+        parse_choice(args.choose)  # ... and this one before models are loaded
+    translator = load_translator(args)
     task = task_of(translator.config)
     named = [*search, *(["choose"] if args.choose is not None else [])]
     if named and not task.searches:
@@ -105,7 +111,7 @@ def main(_):
     if args.choose is not None:
         translator = translator.with_choice(args.choose)
     with processes.fail_together("opening the test sets"):
-        corpora = distinct(test_sets(args, translator.config))
+        distinct(corpora)
         damages = damages_named(args.damage) if args.damage is not None else []
         if damages:
             check_damageable(translator, corpora)
@@ -152,6 +158,8 @@ def main(_):
 
 def _are_stored(all_scores: dict[str, dict], folder: epath.Path) -> bool:
     """False in a read-only workdir, which may hold other, earlier scores."""
+    from t2t_jax.evaluation.scores import stored_scores
+
     stored = stored_scores(Workdir.open(folder))
     read = json.loads(json.dumps(all_scores))  # as they are stored: lists for tuples
     return all(read[name].items() <= stored.get(name, {}).items() for name in read)
@@ -161,7 +169,7 @@ def _print_json(scores: dict) -> None:
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
 
 
-def _say_scores(task: Task, corpus: Corpus, scores: dict) -> None:
+def _say_scores(task: "Task", corpus: Corpus, scores: dict) -> None:
     perplexity = scores.get("perplexity")
     end = f", perplexity {perplexity:.3f}" if perplexity is not None else ""
     printed = task.printed_of(corpus)
@@ -181,7 +189,7 @@ def _say_scores(task: Task, corpus: Corpus, scores: dict) -> None:
         say(row.rstrip())
 
 
-def _say_difference(task: Task, comparison: dict[str, dict]) -> None:
+def _say_difference(task: "Task", comparison: dict[str, dict]) -> None:
     width = max(11, *map(len, comparison))
     for name, row in comparison.items():
         digits = _digits(task, name)
@@ -193,5 +201,5 @@ def _say_difference(task: Task, comparison: dict[str, dict]) -> None:
         )
 
 
-def _digits(task: Task, score: str) -> int:
+def _digits(task: "Task", score: str) -> int:
     return task.measures[score].digits if score in task.measures else 2

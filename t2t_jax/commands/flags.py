@@ -1,23 +1,27 @@
 """The flags that several commands share, and the text of --help."""
 
 import dataclasses
+import gc
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import shipped_names
-from t2t_jax.config import SearchOptions
-from t2t_jax.data.corpus import Corpus, open_specs
+from t2t_jax.config import Config, SearchOptions
+from t2t_jax.data.corpus import Corpus, check_files, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.parallel import processes
 from t2t_jax.sections import checked_options
-from t2t_jax.tasks.table import task_of
-from t2t_jax.tasks.task import Task
+from t2t_jax.workdir import Workdir
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+    from t2t_jax.tasks.task import Task
 
 
 def define_config_flag() -> None:
@@ -159,16 +163,18 @@ def define_task_flag() -> None:
 
 
 def chosen_task(
-    translator: Translator, args: flags.FlagValues
-) -> tuple[Task, Translator]:
+    translator: "Translator", args: flags.FlagValues
+) -> tuple["Task", "Translator"]:
     """Returns the task of the config or of --task, and the translator for its lines."""
+    from t2t_jax.tasks.table import task_of
+
     task = task_of(translator.config)
     if args.task is None:
         return task, translator
     return task.chosen(args.task, translator)
 
 
-def refuse_unused(task: Task, args: flags.FlagValues) -> None:
+def refuse_unused(task: "Task", args: flags.FlagValues) -> None:
     """Raises UserError for options of `translate` that mean nothing for a task."""
     if unused := [f"--{name}" for name in task.unused if args[name].present]:
         raise UserError(
@@ -188,11 +194,15 @@ def define_process_flags() -> None:
     flags.DEFINE_integer("process_id", None, "Index of this process, from 0.")
 
 
-def test_sets(args: flags.FlagValues, config: fields.Config) -> list[Corpus]:
+def test_sets(args: flags.FlagValues, config: Config) -> list[Corpus]:
     """Opens the test sets of --test, as the task of a workdir reads them."""
+    from t2t_jax.tasks.table import task_of
+
     corpora = open_specs(args.test, task_of(config).open)
     if not corpora:
         raise UserError(f"--test={args.test!r} names no test set; want a PREFIX")
+    if processes.is_first():  # the others read none
+        check_files(corpora)
     return corpora
 
 
@@ -202,6 +212,34 @@ def workdirs_of(args: flags.FlagValues) -> str | list[str]:
     if not names:
         raise UserError(f"--workdir={args.workdir!r} names no workdir")
     return names[0] if len(names) == 1 else names
+
+
+def read_config(args: flags.FlagValues) -> Config:
+    """The config of the first workdir of --workdir; refuses all that are none.
+
+    Imports no JAX: so mistakes are reported at once.
+    """
+    workdirs = workdirs_of(args)
+    workdirs = [workdirs] if isinstance(workdirs, str) else workdirs
+
+    def read() -> dict:
+        configs = [Workdir(workdir).config() for workdir in workdirs]
+        return dataclasses.asdict(configs[0])
+
+    return fields.from_config_dict(processes.from_first("opening the workdir", read))
+
+
+def load_translator(args: flags.FlagValues) -> "Translator":
+    """Loads the models of --workdir."""
+    read_config(args)
+    # Imports make many objects and no garbage: looking for it takes a sixth of their
+    # time.
+    gc.disable()
+    from t2t_jax.decoding.translator import Translator
+
+    gc.enable()
+    gc.freeze()
+    return Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
 
 
 def help_text(name: str, introduction: str, defined: list[str]) -> str:

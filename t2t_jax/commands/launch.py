@@ -44,8 +44,8 @@ COMMANDS = {
 TOOLS = {
     "experiment": "experiment.command",
     "compare": "compare.command",
-    "import": "bridges.importing",
-    "export": "bridges.exporting",
+    "import": "bridges.import_command",
+    "export": "bridges.export_command",
     "explain": "explain.command",
     "describe": "plan.describe_command",
     "plot": "pages.command",

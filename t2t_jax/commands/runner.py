@@ -16,10 +16,9 @@ from t2t_jax import config as fields
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_ideas_flag, define_process_flags, help_text
 from t2t_jax.io import ideas, messages
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import closed_pipe_ends, print_any_character, say
 from t2t_jax.parallel import processes, rendezvous
-from t2t_jax.parallel.process_setup import set_up_process
 
 # Errors of a disk or file system that the user can fix.
 _STORAGE_ERRORS = {
@@ -39,7 +38,8 @@ def run(name: str, command: ModuleType) -> None:
 
     Args:
       name: of the command, as it is typed.
-      command: a module of `commands/` with `define_flags` and `main`. Optional:
+      command: a module of `commands/` with `define_flags` and `main`, which calls
+        `set_up_process` before it uses JAX. Optional:
         `default_config()` returns the --config to use if none is given, or None if the
         command takes none; `DISTRIBUTED` is True if it may run in several processes;
         `WORD` names the argument that is not a flag, if the command takes one; `WORDS`
@@ -47,7 +47,6 @@ def run(name: str, command: ModuleType) -> None:
         `introduction()` returns the first part of --help, by default the docstring.
     """
     print_any_character()
-    set_up_process()
     # Respect a handler that is already set, or a signal that the caller ignores.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
@@ -124,6 +123,10 @@ def _unraisable(unraisable) -> None:
 def _connect_processes(_) -> None:
     """Connects to the other processes; only process 0 prints messages afterwards."""
     args = flags.FLAGS
+    if args.num_processes != 1 and rendezvous.may_have_others():
+        from t2t_jax.parallel.process_setup import set_up_process
+
+        set_up_process()
     rendezvous.initialize(args.coordinator_address, args.num_processes, args.process_id)
     if not processes.is_first():
         messages.silence()
@@ -202,10 +205,10 @@ def _resolve_config(argv: Sequence[str]) -> list[str]:
 def _check_fields(argv: Sequence[str]) -> None:
     """Refuses a field that the config does not have."""
     for field in config_files.given_fields(argv):
-        if field not in (names := fields.field_names()):
-            raise UserError(
-                f"--config.{field}: no such field{did_you_mean(field, names)}"
-            )
+        names = fields.field_names(options=".options." in field)
+        if field not in names:
+            hint = fields.similar_field(field)
+            raise UserError(f"--config.{field}: no such field{hint}")
 
 
 def _parse(

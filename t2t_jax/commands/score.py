@@ -15,12 +15,12 @@ from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
     define_workdir_flags,
+    load_translator,
+    read_config,
     test_sets,
-    workdirs_of,
 )
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.results import Score
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.messages import Progress, say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
@@ -39,9 +39,10 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
-    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    config = read_config(args)
     with processes.fail_together("opening the test sets"):
-        corpora = test_sets(args, translator.config)
+        corpora = test_sets(args, config)
+    translator = load_translator(args)
     ends = translator.vocabulary.eos >= 0  # a label has no end
     for corpus in corpora:
         pairs = pieces = 0

@@ -9,8 +9,9 @@ from absl import flags
 
 from t2t_jax.commands.config_files import config_name
 from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
-from t2t_jax.run.train import train
+from t2t_jax.parallel import processes
 
 DISTRIBUTED = True
 
@@ -31,8 +32,17 @@ def define_flags():
 
 
 def main(_):
+    from t2t_jax.tasks.table import task_of
+    from t2t_jax.tasks.task import open_text
+
     name = config_name(flags.FLAGS["config"].config_filename)
     workdir = flags.FLAGS.workdir
     if workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
-    train(flags.FLAGS.config, workdir or Path("runs") / name)
+    # Mistakes in the config and missing text are reported before JAX is imported.
+    config = from_config_dict(flags.FLAGS.config)
+    with processes.fail_together("opening the text"):
+        open_text(task_of(config))
+    from t2t_jax.run.train import train
+
+    train(config, workdir or Path("runs") / name)

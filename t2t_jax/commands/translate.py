@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -28,30 +29,24 @@ from t2t_jax.commands.flags import (
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
+    load_translator,
     refuse_unused,
     search_flags,
-    workdirs_of,
 )
-from t2t_jax.commands.prompt import Prompt
-from t2t_jax.decoding.choosing import parse_choice
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.results import Translation
-from t2t_jax.decoding.scoring import (
-    CONFIDENCES,
-    DROPPING,
-    ConfidenceOptions,
-    check_dropout,
-    parse_confidence,
-)
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.parallel import processes
 from t2t_jax.run.translated_pairs import PairOptions, write_pairs
-from t2t_jax.tasks import translation
-from t2t_jax.tasks.task import Task
+from t2t_jax.sections import table_names
 from t2t_jax.text.word_noise import parse_noise
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.scoring import ConfidenceOptions
+    from t2t_jax.decoding.translator import Translator
+    from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
 PENALTY = "alpha", "penalty"  # of the scores: samples have them, too
@@ -127,6 +122,8 @@ def main(_):
     changes = PairOptions(noises, args.noise_seed, args.tag)
     search, options = search_of(args)
     if args.choose is not None:
+        from t2t_jax.decoding.choosing import parse_choice
+
         parse_choice(args.choose)  # mistakes are reported before loading
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
@@ -137,13 +134,13 @@ def main(_):
         if processes.is_first() and args.input is not None:
             text = InputFile(Path(args.input), shard)
     # Files are checked above, before loading, so that mistakes are reported at once.
-    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    translator = load_translator(args)
     task, translator = chosen_task(translator, args)
     refuse_unused(task, args)
     if args.choose is not None:
         translator = translator.with_choice(args.choose)
     if marks:
-        check_dropout(marks.measure, translator.members)
+        marks.check(translator)
 
     def translate(lines: list[str], number: int) -> list[Translation]:
         """Translates lines, the first with this number (from 1)."""
@@ -196,8 +193,10 @@ def main(_):
 
 
 def _prompt(
-    translator: Translator, options: dict, args: flags.FlagValues, task: Task
+    translator: "Translator", options: dict, args: flags.FlagValues, task: "Task"
 ) -> None:
+    from t2t_jax.commands.prompt import Prompt
+
     for name in ("sample", "choose", "alignments", "scores", *CONFIDENCE):
         if args[name].present and args[name].value is not False:
             raise UserError(
@@ -252,8 +251,8 @@ def define_confidence_flags() -> None:
         "confidence",
         None,
         "Print TRANSLATION ||| CONFIDENCE, how sure the model is, higher is more sure: "
-        f"{', '.join(CONFIDENCES)}; those with dropout take options, as in "
-        "dropout_mean:passes=10,seed=0.",
+        f"{', '.join(table_names('decoding.scoring.CONFIDENCES'))}; those with dropout "
+        "take options, as in dropout_mean:passes=10,seed=0.",
     )
     flags.DEFINE_float(
         "min_confidence",
@@ -272,7 +271,9 @@ class Marks:
       lowest: the lowest confidence that is not marked; None marks none.
     """
 
-    def __init__(self, measure: str, options: ConfidenceOptions, lowest: float | None):
+    def __init__(
+        self, measure: str, options: "ConfidenceOptions", lowest: float | None
+    ):
         self.measure, self._options, self._lowest = measure, options, lowest
         self._lines = self._low = 0
 
@@ -284,17 +285,27 @@ class Marks:
         lowest = args.min_confidence
         if lowest is not None and math.isnan(lowest):
             raise UserError("--min_confidence=nan; want a number, such as -0.5")
+        from t2t_jax.decoding.scoring import parse_confidence
+
         spec = DEFAULT if args.confidence is None else args.confidence
         return cls(*parse_confidence(spec), lowest)
 
+    def check(self, translator: "Translator") -> None:
+        """Raises UserError if the measure needs dropout, and a model has none."""
+        from t2t_jax.decoding.scoring import check_dropout
+
+        check_dropout(self.measure, translator.members)
+
     def options(self) -> dict:
         """Returns what the output depends on, for the record of a job."""
+        from t2t_jax.decoding.scoring import DROPPING
+
         options = dataclasses.asdict(self._options) if self.measure in DROPPING else {}
         settings = {"measure": self.measure, **options, "lowest": self._lowest}
         return {"confidence": settings}
 
     def fields(
-        self, translator: Translator, translations: Sequence[Translation]
+        self, translator: "Translator", translations: Sequence[Translation]
     ) -> Iterator[str]:
         """Returns the fields of all hypotheses of some lines, in order."""
         pairs = [(t.source, h) for t in translations for h in t.hypotheses]
@@ -391,8 +402,10 @@ def check_pairs_flags(args: flags.FlagValues) -> None:
         raise UserError(f"--noise_seed={args.noise_seed}; want 0 or more")
 
 
-def languages_of(task: Task) -> tuple[str, str]:
+def languages_of(task: "Task") -> tuple[str, str]:
     """Returns source and target of the task of a workdir."""
+    from t2t_jax.tasks import translation
+
     if not isinstance(task, translation.Translation):
         raise UserError(
             "--pairs makes training text of translations; this workdir has "

@@ -16,7 +16,7 @@ from absl import flags
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.run.rerun import batch_of_step, report, rerun
+from t2t_jax.workdir import Workdir
 
 
 def define_flags():
@@ -37,6 +37,11 @@ def define_flags():
 def main(_):
     args = flags.FLAGS
     first, last = parse_steps(args.step)
+    Workdir(args.workdir).config()  # mistakes are reported before JAX is imported
+    from t2t_jax.parallel.process_setup import set_up_process
+    from t2t_jax.run.rerun import batch_of_step, report, rerun
+
+    set_up_process()
     if args.rerun:
         result = rerun(args.workdir, first, last)
         for line in report(result):

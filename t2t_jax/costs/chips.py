@@ -12,9 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
-
-import jax
-import jax.numpy as jnp
+from typing import Any
 
 from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -268,8 +266,8 @@ def measured_cpu() -> Chip:
     )
 
 
-def chip_here(device: jax.Device) -> tuple[str, Chip]:
-    """The name and numbers of a device of this machine, measured unless in `CHIPS`."""
+def chip_here(device: Any) -> tuple[str, Chip]:
+    """The name and numbers of a device of JAX here, measured unless in `CHIPS`."""
     if device.platform == "cpu":
         return "cpu", measured_cpu()
     if name := DEVICES.get(device.device_kind):
@@ -290,6 +288,8 @@ def chip_here(device: jax.Device) -> tuple[str, Chip]:
 
 def matrix_rate(dtype: str, size: int, times: int) -> float:
     """FLOP/s of the fastest of some products of two square matrices of a size."""
+    import jax
+
     # Random numbers: some GPUs are faster, as they stay cooler, on constants.
     x = jax.random.normal(jax.random.key(0), (size, size), dtype)
     product = jax.jit(lambda x: x @ x)
@@ -298,7 +298,9 @@ def matrix_rate(dtype: str, size: int, times: int) -> float:
 
 def memory_rate(size: int) -> float:
     """Bytes/s to and from the memory: those of an addition over `size` bytes."""
-    y = jnp.ones(size // 4, jnp.float32)
+    import jax
+
+    y = jax.numpy.ones(size // 4, jax.numpy.float32)
     # `y + 1` reads and writes the array.
     addition = jax.jit(lambda y: y + 1)
     return 2 * y.nbytes / fastest(lambda: addition(y))

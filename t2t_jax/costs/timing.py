@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-
 
 def timed(
     call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
@@ -14,6 +12,8 @@ def timed(
 
     A call ends when its results are computed, wherever they are.
     """
+    import jax
+
     while True:
         began = clock()
         jax.block_until_ready(call())

@@ -401,6 +401,33 @@ def open_specs(
     return list(corpora.values())
 
 
+def check_files(corpora: Iterable[Corpus]) -> None:
+    """Reads the first pair of each text file.
+
+    So one that is missing is reported now, before the others are read.
+    """
+    for corpus in corpora:
+        while corpus.made_of:
+            corpus = corpus.made_of
+        if not scheme_of(corpus.spec):
+            next(corpus.pairs(), None)
+
+
+def distinct(corpora: list[Corpus]) -> list[Corpus]:
+    """Returns the sets; raises UserError if two have the same name.
+
+    A set's name is also the name of its files of scores and translations.
+    """
+    seen: dict[str, Corpus] = {}
+    for corpus in corpora:
+        if (other := seen.setdefault(corpus.name, corpus)) is not corpus:
+            raise UserError(
+                f"the test sets {other.spec} and {corpus.spec} are both called "
+                f"{corpus.name!r}, which also names the files of scores; rename one"
+            )
+    return corpora
+
+
 def _has_files(prefix: Path) -> bool:
     """True if there is a file of this name, or of this name and an ending."""
     names = [file.name for file in prefix.parent.glob("*") if file.is_file()]

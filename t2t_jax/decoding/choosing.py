@@ -458,7 +458,7 @@ CHECKS = {"reverse": _check_reverse, "lm": _check_lm}
 
 
 # A choice is a class with the methods of `Choice`, and a line here.
-CHOICES = {PLAIN: Probability, "mbr": MinimumBayesRisk, "rerank": Reranking}
+CHOICES = {"probability": Probability, "mbr": MinimumBayesRisk, "rerank": Reranking}
 
 
 def parse_choice(text: str) -> tuple[str, dict]:

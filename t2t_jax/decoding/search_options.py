@@ -8,14 +8,16 @@ fields.
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from t2t_jax.config import SearchOptions
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.beam import BeamSearch
-from t2t_jax.search.sampling import Sampling, check_sampling
 from t2t_jax.sections import field
+
+if TYPE_CHECKING:  # they import JAX, which flags and checks do without
+    from t2t_jax.search.beam import BeamSearch
+    from t2t_jax.search.sampling import Sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,8 @@ class SamplingOptions:
     )
 
     def __post_init__(self):
+        from t2t_jax.search.sampling import check_sampling
+
         try:
             check_sampling(self.temperature, self.top_k, self.top_p, self.epsilon)
         except ValueError as e:
@@ -79,8 +83,10 @@ def takes(kind: type) -> Callable[[Callable], Callable]:
 
 def beam_search_algorithm(
     options: SearchOptions, vocabulary: Vocabulary, nbest: int = 1
-) -> BeamSearch:
+) -> "BeamSearch":
     """Returns the beam search of these options, which have been checked."""
+    from t2t_jax.search.beam import BeamSearch
+
     if not 1 <= nbest <= options.beam:
         raise UserError(
             f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
@@ -109,8 +115,10 @@ def sampling_algorithm(
     penalty: SearchOptions,
     vocabulary: Vocabulary,
     samples: int = 1,
-) -> Sampling:
+) -> "Sampling":
     """Returns the sampling of these options."""
+    from t2t_jax.search.sampling import Sampling
+
     if samples < 1:
         raise UserError(f"samples={samples}; want at least 1")
     return Sampling(

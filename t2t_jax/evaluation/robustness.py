@@ -22,9 +22,9 @@ from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.text.counter_random import Stream, hashed
-from t2t_jax.text.damage import DAMAGES, MOST_NEIGHBOURS
+from t2t_jax.text.damage import DAMAGES, EVERY, MOST_NEIGHBOURS
 
-EVERY, UNDAMAGED = "all", "undamaged"
+UNDAMAGED = "undamaged"
 HEADER = "damage", "BLEU", "difference", "codes copied", "lines changed"
 
 

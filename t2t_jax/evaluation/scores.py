@@ -42,21 +42,6 @@ ELSEWHERE = (
 )
 
 
-def distinct(corpora: list[Corpus]) -> list[Corpus]:
-    """Returns the sets; raises UserError if two have the same name.
-
-    A set's name is also the name of its files of scores and translations.
-    """
-    seen: dict[str, Corpus] = {}
-    for corpus in corpora:
-        if (other := seen.setdefault(corpus.name, corpus)) is not corpus:
-            raise UserError(
-                f"the test sets {other.spec} and {corpus.spec} are both called "
-                f"{corpus.name!r}, which also names the files of scores; rename one"
-            )
-    return corpora
-
-
 def score_set(
     translator: Translator, corpus: Corpus, workdir: Workdirs, keep: bool = False
 ) -> dict:

@@ -7,9 +7,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from t2t_jax import __version__
 from t2t_jax.io.threads import core_count
 
@@ -21,6 +18,8 @@ def describe_machine() -> dict[str, str | int]:
     float32 sum depends on its order, hence on the number of threads; on a GPU also on
     the choice of kernels, see `nondeterminism`.
     """
+    import jax
+
     devices = jax.devices()
     return {
         "t2t_jax": __version__,
@@ -88,8 +87,8 @@ def memory_here() -> float:
         return 8.0 * 2**30
 
 
-def device_memory(device: jax.Device) -> float:
-    """Bytes that programs on a device can take; for a CPU, this machine's memory.
+def device_memory(device: Any) -> float:
+    """Bytes that programs on a JAX device can take; for a CPU, this machine's memory.
 
     Infinite where the device does not say.
     """
@@ -104,6 +103,8 @@ GPU_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
 
 def nondeterminism() -> str:
     """Explains why two runs on this machine would differ; empty if they would not."""
+    import jax
+
     if jax.default_backend() != "gpu":
         return ""
     missing = set(GPU_FLAGS.split()) - set(os.environ.get("XLA_FLAGS", "").split())
@@ -118,5 +119,8 @@ def nondeterminism() -> str:
 
 def tree_bytes(tree: Any) -> int:
     """Bytes of the arrays of a tree, or of their shapes; other leaves count nothing."""
+    import jax
+    import numpy as np
+
     arrays = (x for x in jax.tree.leaves(tree) if hasattr(x, "dtype"))
     return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in arrays)

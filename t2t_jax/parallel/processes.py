@@ -4,7 +4,8 @@ Every process runs the same command. Process 0 alone reads and writes the workdi
 prints; no process needs access to another's disk. What only process 0 knows it sends to
 the others: small values through the key-value store of JAX's coordination service,
 arrays through the devices. All functions here are collective: every process calls them,
-in the same order. In a program of one process they cost nothing.
+in the same order. In a program of one process they cost nothing, not even the import of
+JAX.
 
 Every wait has a name and a timeout, and its error says which process did not come.
 Processes find each other, and end, in `rendezvous.py`.
@@ -15,13 +16,10 @@ import collections
 import contextlib
 import json
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
-
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 from t2t_jax.io.errors import UserError
 
@@ -38,12 +36,13 @@ _rounds: collections.Counter[str] = collections.Counter()
 
 def distributed() -> bool:
     """True if there are other processes."""
-    return jax.distributed.is_initialized() and jax.process_count() > 1
+    jax = sys.modules.get("jax")  # without it, nothing has connected the processes
+    return bool(jax and jax.distributed.is_initialized() and jax.process_count() > 1)
 
 
 def index() -> int:
     """The index of this process, from 0."""
-    return jax.process_index() if distributed() else 0
+    return sys.modules["jax"].process_index() if distributed() else 0
 
 
 def is_first() -> bool:
@@ -63,6 +62,8 @@ def exchange(name: str, value: Json, timeout: float = TIMEOUT) -> list[Json]:
     """
     if not distributed():
         return [value]
+    import jax
+
     _rounds[name] += 1
     prefix = f"t2t_jax/{name}/{_rounds[name]}"
     _send(f"{prefix}/{index()}", json.dumps(value))
@@ -228,6 +229,9 @@ def gather(tree: Any) -> Any:
     """
     if not distributed():
         return tree
+    import jax
+    import numpy as np
+    from jax.experimental import multihost_utils
 
     def fetch(x):
         if not isinstance(x, jax.Array) or x.is_fully_addressable:
@@ -246,12 +250,19 @@ def distribute(tree: Any, shapes: Any) -> Any:
       shapes: a pytree of `jax.ShapeDtypeStruct`s. An array whose struct has a sharding
         is placed so; otherwise every process gets it as a NumPy array.
     """
+    import jax
+    import numpy as np
+    from jax.experimental import multihost_utils
+
     structs, structure = jax.tree.flatten(shapes)
     arrays = structure.flatten_up_to(tree) if is_first() else [None] * len(structs)
 
     def place(x, shape):
         if distributed():
-            bits = _unsigned(shape.dtype)
+            # Unsigned integers of the same width: JAX broadcasts by adding up the
+            # arrays of all processes, zeros but for one. In floating point that would
+            # lose -0.0 and the bits of nan.
+            bits = np.dtype(f"u{np.dtype(shape.dtype).itemsize}")
             # Other processes need an array of the same shape; its values do not matter.
             x = (
                 np.asarray(x, shape.dtype)
@@ -269,15 +280,6 @@ def distribute(tree: Any, shapes: Any) -> Any:
         return jax.make_array_from_callback(x.shape, shape.sharding, x.__getitem__)
 
     return structure.unflatten(map(place, arrays, structs))
-
-
-def _unsigned(dtype: np.dtype) -> np.dtype:
-    """The unsigned integer type of the same width.
-
-    JAX broadcasts by adding up the arrays of all processes, zeros but for one. In
-    floating point that would lose -0.0 and the bits of nan.
-    """
-    return np.dtype(f"u{np.dtype(dtype).itemsize}")
 
 
 class OnFirstProcess:

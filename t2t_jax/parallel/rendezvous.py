@@ -6,19 +6,33 @@ of them dies, and ends the others about `HEARTBEAT` seconds later.
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 
-import jax
-
 from t2t_jax.io.errors import UserError
 
 HEARTBEAT = 30  # seconds of silence after which a process counts as dead
 CONNECT_TIMEOUT = 300  # seconds within which all processes have to start
 EXIT_TIMEOUT = 3600  # seconds that a finished process waits at exit for the others
+
+# Beginnings of the variables by which JAX recognizes a cluster (jax/_src/clusters).
+CLUSTERS = (
+    *("SLURM_", "OMPI_", "KUBERNETES_", "JAX_COORDINATOR_"),
+    *("JAX_FORCE_TPU_INIT", "TPU_LIBRARY_PATH"),
+)
+
+
+def may_have_others() -> bool:
+    """False if JAX would certainly find no other processes; does not import JAX."""
+    return (
+        "jax" in sys.modules
+        or any(name.startswith(CLUSTERS) for name in os.environ)
+        or importlib.util.find_spec("libtpu") is not None
+    )
 
 
 def initialize(
@@ -45,6 +59,10 @@ def initialize(
         "--process_id": process,
     }
     missing = [name for name, value in arguments.items() if value is None]
+    if len(missing) == 3 and not may_have_others():
+        return
+    import jax
+
     if jax.distributed.is_initialized() or (processes == 1 and not process):
         return
     if 0 < len(missing) < 3:
@@ -108,6 +126,8 @@ def _connecting(timeout_message: str) -> Iterator[None]:
 
     timer = threading.Timer(CONNECT_TIMEOUT, give_up)
     timer.daemon = True
+    import jax
+
     previous = {}
     # Python allows only the main thread to set signal handlers.
     if threading.current_thread() is threading.main_thread():

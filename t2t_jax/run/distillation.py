@@ -32,7 +32,6 @@ from t2t_jax.workdir import TOKENIZERS, Workdir
 
 ORIGINAL = "original"  # stands for the input in `mix`
 NAME = "distilled"  # of the text in the student's workdir
-STAGES = ("translate", "train")
 FIELDS = "tokenizer", "source_tokenizer"  # of `config.data`, as `Vocabulary.sides`
 
 

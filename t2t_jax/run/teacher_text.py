@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from t2t_jax import __version__
 from t2t_jax.config import DecodeConfig
@@ -34,7 +35,6 @@ from t2t_jax.data.text_files import (
 )
 from t2t_jax.decoding.jobs import InputLines, run_job, shard_of
 from t2t_jax.decoding.results import Translation
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import (
     checked_json,
     read_checked_json,
@@ -48,6 +48,9 @@ from t2t_jax.io.output_files import changes
 from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
 from t2t_jax.run.translated_pairs import complete_texts, write_sides
+
+if TYPE_CHECKING:  # imports JAX
+    from t2t_jax.decoding.translator import Translator
 
 PROBABILITY = "probability"
 CRITERIA = (PROBABILITY, *UTILITIES)
@@ -326,7 +329,7 @@ class TeacherText:
 
     def translate(
         self,
-        translator: Translator,
+        translator: "Translator",
         recipe: Recipe,
         lines: Lines | None,
         made_from: dict,

@@ -14,16 +14,16 @@ from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import Plan
-from t2t_jax.data.corpus import Corpus, Pair, open_specs, symbols_of
+from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.prepare import report_lines
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols, show_sizes
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.evaluation.dev_answers import DevAnswers
-from t2t_jax.evaluation.scores import distinct, score_all
+from t2t_jax.evaluation.scores import score_all
 from t2t_jax.io import ideas, lock, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, silence
@@ -36,7 +36,7 @@ from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run import initialization
 from t2t_jax.run.initialization import takes_embedding
 from t2t_jax.tasks.table import check_model, task_of
-from t2t_jax.tasks.task import Task
+from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import compile_steps
@@ -91,7 +91,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
                 # in the config can end this run any more.
                 lock.refuse_if_held(workdir.path)
             task = task_of(config)
-            training, dev, tests = _open_text(task, config)
+            training, dev, tests = open_text(task)
             _check_model(task, config)
             task.check_variation()
             if processes.is_first():
@@ -189,40 +189,6 @@ def _peak_flops(config: Config) -> float | None:
     dtype = compute_dtype(config.model).name
     peak = chips.peak(devices.flat[0].device_kind, dtype)
     return peak and peak * devices.size
-
-
-def _open_text(
-    task: Task, config: Config
-) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
-    """Opens the training, dev and test sets."""
-    data = config.data
-    if not data.train:
-        raise UserError(
-            "config.data.train is empty; name the training text: --config.data.train="
-            "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train. The "
-            "corpora of other tasks are in docs/tasks.md"
-        )
-    training = open_specs(data.train, task.open, data.dir, weights=True)
-    _check_symbols(task, training)
-    dev, tests = (
-        open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)
-    )
-    return training, dev, distinct(tests)
-
-
-def _check_symbols(task: Task, training: list[Corpus]) -> None:
-    """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
-    symbols = parse_symbols(task.data().symbols)
-    for corpus in training:
-        tags = symbols_of(corpus.prefix) if corpus.prefix else ()
-        if lacking := [s for s in tags if s not in symbols]:
-            suggestion = ",".join([*symbols, *lacking])
-            raise UserError(
-                f"{corpus.prefix}.json says that lines have the symbol "
-                f"{' and '.join(lacking)}, and config.data.symbols="
-                f"{','.join(symbols)!r} does not: the tokenizer would split it into "
-                f"letters; want --config.data.symbols='{suggestion}'"
-            )
 
 
 def _check_model(task: Task, config: Config) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, Pair, documents, open_lines
-from t2t_jax.decoding import scoring
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.metrics.measures import Measure
@@ -71,6 +70,8 @@ class LanguageModel(Task):
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:
         """Computes the log-probability and the number of tokens of each text."""
+        from t2t_jax.decoding import scoring  # imports JAX
+
         vocabulary = translator.vocabulary
         texts = vocabulary.encode([text for _, text in pairs], end=True)
         of_texts = scoring.log_probs(

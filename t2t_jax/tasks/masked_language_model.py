@@ -9,7 +9,6 @@ import numpy as np
 from t2t_jax.data.corpus import Corpus, Pair, open_lines
 from t2t_jax.data.noise import MASK, Masking, MaskingOptions, Noise
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.predictions import restore
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, percent
@@ -107,6 +106,8 @@ class MaskedLanguageModel(Task):
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:
         """Computes the probabilities of the hidden tokens of each line."""
+        from t2t_jax.decoding.predictions import restore  # imports JAX
+
         masking = self._masking(translator.vocabulary)
         lines = [line for _, line in pairs]
         restored = restore(

@@ -1,9 +1,10 @@
 """The tasks: `TASKS`."""
 
+from typing import TYPE_CHECKING
+
 from t2t_jax.config import Config
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.model.model import MODELS, Model
 from t2t_jax.tasks.classification import Classification
 from t2t_jax.tasks.language_model import LanguageModel
 from t2t_jax.tasks.masked_language_model import MaskedLanguageModel
@@ -11,6 +12,9 @@ from t2t_jax.tasks.parsing import Parsing
 from t2t_jax.tasks.task import Task
 from t2t_jax.tasks.text_to_text import TextToText
 from t2t_jax.tasks.translation import Translation
+
+if TYPE_CHECKING:  # imports JAX
+    from t2t_jax.model.model import Model
 
 # A task is a class with the methods of `Task`, and a line here.
 TASKS = {
@@ -33,8 +37,9 @@ def known_measures() -> dict[str, Measure]:
     return {name: m for task in TASKS.values() for name, m in task.measures.items()}
 
 
-def check_model(task: Task, model: Model) -> None:
+def check_model(task: Task, model: "Model") -> None:
     """Raises UserError, naming the kinds that fit, unless a model fits a task."""
+    from t2t_jax.model.model import MODELS
 
     def fits(kind) -> bool:
         if kind.has_source != task.has_source or kind.predicts != task.predicts:

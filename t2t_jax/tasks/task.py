@@ -12,10 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config, DataConfig, SearchOptions
-from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.data.corpus import (
+    Corpus,
+    Pair,
+    check_files,
+    distinct,
+    open_corpus,
+    open_specs,
+    symbols_of,
+)
 from t2t_jax.data.pairs import Examples
 from t2t_jax.data.tokenizers.training import make_tokenizer
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
@@ -342,3 +350,40 @@ class Task(Examples):
             "no published number is known for this text; compare only with systems "
             f"scored on the same examples of {corpus.spec}"
         )
+
+
+def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
+    """Opens the training, dev and test sets of a task's config.
+
+    Raises:
+      UserError: a set that does not exist, or that cannot be what it is named for.
+    """
+    data = task.config.data
+    if not data.train:
+        raise UserError(
+            "config.data.train is empty; name the training text: --config.data.train="
+            "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train. The "
+            "corpora of other tasks are in docs/tasks.md"
+        )
+    training = open_specs(data.train, task.open, data.dir, weights=True)
+    _check_symbols(task, training)
+    dev, tests = (
+        open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)
+    )
+    check_files([*training, *dev, *tests])
+    return training, dev, distinct(tests)
+
+
+def _check_symbols(task: Task, training: list[Corpus]) -> None:
+    """Refuses pairs made by machine whose tag is not a symbol of the tokenizer."""
+    symbols = parse_symbols(task.data().symbols)
+    for corpus in training:
+        tags = symbols_of(corpus.prefix) if corpus.prefix else ()
+        if lacking := [s for s in tags if s not in symbols]:
+            suggestion = ",".join([*symbols, *lacking])
+            raise UserError(
+                f"{corpus.prefix}.json says that lines have the symbol "
+                f"{' and '.join(lacking)}, and config.data.symbols="
+                f"{','.join(symbols)!r} does not: the tokenizer would split it into "
+                f"letters; want --config.data.symbols='{suggestion}'"
+            )

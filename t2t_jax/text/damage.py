@@ -477,6 +477,7 @@ AUGMENTATIONS: dict[str, Damage] = {
     "copy": Damage(copy),
 }
 # What `--damage` measures: all lines of a test set are damaged.
+EVERY = "all"  # stands for all of them
 DAMAGES: dict[str, Damage] = {
     "capitals": Damage(capitals),
     "lower_case": of_source(lower_case),

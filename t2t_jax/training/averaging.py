@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -190,13 +191,18 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=single_process())
-        with ocp.Checkpointer(
-            handler, multiprocessing_options=single_process()
-        ) as reader:
-            tree = reader.restore(
-                folder / "parameters",
-                ocp.args.PyTreeRestore(item=shapes, restore_args=restore),
-            )
+        # In a thread: in the main one, asyncio sets a handler of Ctrl-C, and makes text
+        # of all these arrays while it does (0.3 s for those of tiny).
+        with (
+            ocp.Checkpointer(
+                handler, multiprocessing_options=single_process()
+            ) as reader,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            arguments = ocp.args.PyTreeRestore(item=shapes, restore_args=restore)
+            tree = thread.submit(
+                reader.restore, folder / "parameters", arguments
+            ).result()
     except Exception:
         # A run that is still training may have removed the checkpoint meanwhile.
         if trouble := damage(folder):

@@ -10,9 +10,8 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
 
@@ -38,7 +37,7 @@ class Meter:
 
     def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
-        self._on_device: list[dict[str, jax.Array]] = []  # of the last rows
+        self._on_device: list[dict[str, Any]] = []  # arrays of the last rows
         self._peak = peak
         # Steps since the clock started. Rows from before a restart count in the means
         # and sums, but not in the timing.
@@ -47,7 +46,7 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self, step: int, at: Position, metrics: dict[str, jax.Array], flops: float = 0.0
+        self, step: int, at: Position, metrics: dict[str, Any], flops: float = 0.0
     ) -> None:
         """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
@@ -57,6 +56,8 @@ class Meter:
 
     def unread(self) -> list[Row]:
         """Fetches and returns the rows of all steps since the last `read`."""
+        import jax
+
         fetched = jax.device_get(self._on_device)
         self._on_device = []
         # Not strict: if nothing was fetched, the slice [-0:] is all rows.
@@ -129,6 +130,8 @@ class Meter:
 
     def leave_out_compilation(self) -> float:
         """Waits for the first step, restarts the clock, and returns its seconds."""
+        import jax
+
         jax.block_until_ready(self._on_device)
         seconds = time.perf_counter() - self._started
         self.pause()

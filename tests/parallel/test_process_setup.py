@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from jax._src.clusters import ClusterEnv
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import process_setup, rendezvous
@@ -49,6 +50,20 @@ def test_a_jax_that_lacks_an_argument_is_named(monkeypatch):
     monkeypatch.setattr(jax, "__version__", "0.8.0")
     with pytest.raises(UserError, match=r"JAX 0\.8\.0 does not work.*pip install"):
         rendezvous.initialize()
+
+
+def test_every_cluster_that_jax_knows_is_recognized_without_jax(monkeypatch):
+    clusters = {cluster.__name__ for cluster in ClusterEnv._cluster_types}
+    tpus = {"BaseTpuCluster", "GceTpuCluster", "GkeTpuCluster"}  # those need libtpu
+    named = {"SlurmCluster", "OmpiCluster", "K8sCluster", "Mpi4pyCluster"}  # on request
+    assert clusters <= tpus | named
+    monkeypatch.delitem(sys.modules, "jax")
+    monkeypatch.setattr(rendezvous.os, "environ", {})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert not rendezvous.may_have_others()
+    for name in ("SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.setattr(rendezvous.os, "environ", {name: "1"})
+        assert rendezvous.may_have_others()
 
 
 FAULTS = """

@@ -14,8 +14,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-
 from t2t_jax.io.errors import UserError
 
 END = "</w>"  # the end of a word in merges
@@ -52,10 +50,13 @@ class Moses:
     def __init__(
         self, language: str, split_dashes: bool, escape: bool, normalize: bool
     ):
-        self._tokenizer = MosesTokenizer(language)
-        self._detokenizer = MosesDetokenizer(language)
+        import sacremoses  # slow to import
+
+        self._tokenizer = sacremoses.MosesTokenizer(language)
+        self._detokenizer = sacremoses.MosesDetokenizer(language)
+        self._other_detokenizer = sacremoses.MosesDetokenizer("")
         self._options = {"aggressive_dash_splits": split_dashes, "escape": escape}
-        self._normalizer = normalize and MosesPunctNormalizer(
+        self._normalizer = normalize and sacremoses.MosesPunctNormalizer(
             language, pre_replace_unicode_punct=True
         )
 
@@ -74,7 +75,7 @@ class Moses:
             return self._detokenizer.detokenize(words)
         except TypeError:
             # sacremoses 0.2 fails at a Czech rule, for the words "x' - li".
-            return MosesDetokenizer("").detokenize(words)
+            return self._other_detokenizer.detokenize(words)
 
     def unescape(self, text: str) -> str:
         """Returns words in the characters of the text, apart from spaces."""

@@ -1,8 +1,6 @@
-"""Exports a run: `python -m t2t_jax export --workdir=DIR --to=FORMAT --output=PATH`.
+"""Exports a run: written under a temporary name, loaded without t2t_jax, compared.
 
-The result is written under a temporary name, loaded in a process without t2t_jax, and
-has to translate like ours before it gets the name PATH; agreement.json in it holds the
-figures. If it does not, the files stay in PATH.failed and the exit status is 2.
+The command is `export_command.py`.
 """
 
 import dataclasses
@@ -14,19 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from absl import flags
 
 from t2t_jax import __version__
-from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.atomic import first_free
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
@@ -35,7 +29,6 @@ from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import translates, write_json
 from t2t_jax.tools.bridges.formats import ExportFormat, find_format
 from t2t_jax.tools.bridges.table import EXPORTS
-from t2t_jax.workdir import Workdir
 
 AGREEMENT = "agreement.json"
 LINES = 1_000  # compared
@@ -286,42 +279,3 @@ def _values(translator, form, job, lines, rounded):
 
 # Task of a peer script -> function that compares its answer with ours.
 CHECKS = {"greedy": _greedy, "beam": _beam, "logits": _logits, "values": _values}
-
-
-# ------------------------------------------------------------------------ the command
-
-OPTIONS = ("quantization", "beam", "alpha")
-
-
-def define_flags():
-    define_workdir_flags(dtype=False)
-    string = flags.DEFINE_string
-    formats = "; ".join(f"{name}: {form.name}" for name, form in EXPORTS.items())
-    string("to", None, f"The format. {formats}.", required=True)
-    string("output", None, "The new folder.", required=True)
-    string("quantization", None, "Type of the stored weights, such as int8 or float16.")
-    flags.DEFINE_integer("beam", None, "Beam width, where the search is exported.")
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty, likewise.")
-    string(
-        "test",
-        "",
-        "Text to compare translations on: PREFIX of two files, as for evaluate; by "
-        "default the dev and test sets of the run.",
-    )
-
-
-def main(_):
-    args = flags.FLAGS
-    if not args.output:
-        raise UserError("--output is empty; name a new folder")
-    if not is_local(args.output):
-        raise UserError(f"--output={args.output}: want a folder of this machine")
-    translator = Translator.load(args.workdir, args.checkpoint)
-    export(
-        translator,
-        args.to,
-        Path(args.output).expanduser(),
-        args.test,
-        stored_scores(Workdir.open(args.workdir)),
-        **{name: args[name].value for name in OPTIONS},
-    )

@@ -1,31 +1,23 @@
-"""Imports a published model: `python -m t2t_jax import --model=PATH --workdir=DIR`.
+"""Imports a published model: read, compared with the original, stored as a workdir.
 
-PATH is a folder as it is published, or a file. The model is read, compared with the
-original and stored as an ordinary workdir: translate, score, evaluate, or start
-training from it with --config=finetune:DIR. It has one checkpoint, of step 0, and
-`imported.json`: the files it came from, what was compared, and the notes.
+The workdir has one checkpoint, of step 0, and `imported.json`: the files it came from,
+what was compared, and the notes. The command is `import_command.py`.
 """
 
 import dataclasses
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
-from absl import flags
-from ml_collections import config_flags
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
-from t2t_jax.commands.config_files import given_fields
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import agreement, peer_process
@@ -206,61 +198,3 @@ def _hashes(request: Request) -> dict[str, str]:
         with file.open("rb") as opened:
             hashes[name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return hashes
-
-
-# ------------------------------------------------------------------------ the command
-
-
-def define_flags():
-    string = flags.DEFINE_string
-    string("model", None, "The model: a folder or a file.", required=True)
-    string("workdir", None, "The new workdir.", required=True)
-    string(
-        "format",
-        "",
-        f"The format of the model, if its files do not state: {', '.join(IMPORTS)}.",
-    )
-    string("source", "", "The language to translate from, as the model names it.")
-    string("target", "", "The language to translate into.")
-    string("tokenizer", None, "SentencePiece model, for a format without a tokenizer.")
-    string("source_tokenizer", None, "The same of the source, if it has its own.")
-    config_flags.DEFINE_config_dict(
-        "config",
-        fields.to_config_dict(fields.Config()),
-        "Fields of the model that its files do not state, such as "
-        "--config.model.heads=8.",
-    )
-
-
-def main(_):
-    args = flags.FLAGS
-    for name in ("model", "workdir"):
-        if not args[name].value:
-            raise UserError(f"--{name} is empty; name a folder")
-    if not is_local(args.model):
-        raise UserError(f"--model={args.model}: want a folder of this machine; copy it")
-    request = Request(
-        Path(args.model).expanduser(),
-        args.source,
-        args.target,
-        *(
-            Path(args[name].value).expanduser() if args[name].value else None
-            for name in ("tokenizer", "source_tokenizer")
-        ),
-        _model_fields(args.config),
-    )
-    import_model(request, Workdir(args.workdir), args.format)
-
-
-def _model_fields(config: ml_collections.ConfigDict) -> dict[str, Any]:
-    """The fields of `config.model` on the command line."""
-    values = {}
-    for field in given_fields(sys.argv[1:]):
-        section, _, name = field.partition(".")
-        if section != "model" or "." in name:
-            raise UserError(
-                f"--config.{field} is not read by import; only fields of config.model "
-                "that the model's files do not state are"
-            )
-        values[name] = config.model[name]
-    return values

@@ -67,9 +67,10 @@ def define_flags():
 def main(argv):
     args = flags.FLAGS
     if args.runs:
-        # Imported here: this command also works where no run is read.
+        from t2t_jax.parallel.process_setup import set_up_process
         from t2t_jax.tools.compare.runs import main_report
 
+        set_up_process()
         main_report(argv[1:], args.json)
         return
     if args.test is None:

@@ -4,12 +4,16 @@ import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_jax.data.corpus import Corpus, open_corpora, open_specs, split_specs
+from t2t_jax.data.corpus import (
+    Corpus,
+    distinct,
+    open_corpora,
+    open_specs,
+    split_specs,
+)
 from t2t_jax.data.text_files import read_lines
-from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import distinct, scores_and_answers
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say, waiting
@@ -18,6 +22,9 @@ from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.compare.compare import System
 from t2t_jax.tools.compare.texts import Texts, Training, count_training
 from t2t_jax.workdir import short_names
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
 
 
 class Place(NamedTuple):
@@ -35,10 +42,12 @@ class Place(NamedTuple):
     checkpoint: str | None = None
     files: tuple[Path, ...] = ()
 
-    def load(self, checkpoint: str | None, search: dict) -> Translator | None:
+    def load(self, checkpoint: str | None, search: dict) -> "Translator | None":
         """Loads the translator of workdirs, with options of the search."""
         if not self.workdirs:
             return None
+        from t2t_jax.decoding.translator import Translator
+
         translator = Translator.load(self.members(), self.checkpoint or checkpoint)
         return translator.with_options(**search)
 
@@ -177,7 +186,7 @@ def read_systems(
 
 
 def _corpora(
-    translators: Sequence[Translator], tests: str, direction: str | None
+    translators: Sequence["Translator"], tests: str, direction: str | None
 ) -> list[Corpus]:
     """Opens the test sets as the first workdir does, or in a direction."""
     if translators:
@@ -195,7 +204,7 @@ def _corpora(
     return _some(distinct(open_corpora(tests, source, target)), tests)
 
 
-def _open(translator: Translator, tests: str) -> list[Corpus]:
+def _open(translator: "Translator", tests: str) -> list[Corpus]:
     """Opens the test sets as a workdir's task reads them."""
     task = task_of(translator.config)
     corpora = _some(distinct(open_specs(tests, task.open)), tests)
@@ -214,7 +223,9 @@ def _some(corpora: list[Corpus], tests: str) -> list[Corpus]:
     return corpora
 
 
-def _lines(translators: Sequence[Translator], corpus: Corpus) -> list[tuple[str, str]]:
+def _lines(
+    translators: Sequence["Translator"], corpus: Corpus
+) -> list[tuple[str, str]]:
     """The pairs of a test set, without a tag before the source."""
     if not translators:
         return list(corpus.pairs())
@@ -246,7 +257,7 @@ def _read_files(
 
 def _translate(
     place: Place,
-    translator: Translator,
+    translator: "Translator",
     tests: str,
     n: int,
     lines: Sequence[tuple[str, str]],
@@ -258,6 +269,8 @@ def _translate(
             f"{place.name} reads other lines of {corpus.spec} than the first workdir: "
             "want runs of the same direction"
         )
+    from t2t_jax.evaluation.scores import scores_and_answers
+
     _, answers = scores_and_answers(translator, corpus, place.members())
     steps = ", ".join(f"{step:,}" for step in translator.steps)
     one = len(translator.steps) == 1
@@ -266,7 +279,7 @@ def _translate(
 
 
 def _count(
-    translators: Sequence[Translator], train: str | None, source: str, target: str
+    translators: Sequence["Translator"], train: str | None, source: str, target: str
 ) -> tuple[Training | None, str]:
     """Counts the training text of a direction; or says why there is none."""
     if train is None and not translators:

@@ -13,7 +13,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import open_specs, scheme_of, split_specs
+from t2t_jax.data.corpus import check_files, open_specs, scheme_of, split_specs
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
@@ -104,6 +104,7 @@ def run(args) -> None:
             f"config.data.train={data.train!r} names no text; give "
             "--config.data.train=PREFIX, for PREFIX.en and PREFIX.de"
         )
+    check_files(corpora)
     references = [
         Reference(corpus.spec, [*corpus.pairs()])
         for specs in (data.dev, data.test)

@@ -34,11 +34,14 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import text_table
-from t2t_jax.tools.experiment import Experiment, estimates, tables
-from t2t_jax.tools.experiment.estimates import failures, status
-from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
-from t2t_jax.tools.experiment.results import FAILED, RUNNING, read_results
-from t2t_jax.tools.experiment.running import LEASES, RUNS, Queue, select
+from t2t_jax.tools.experiment import Experiment
+from t2t_jax.tools.experiment.experiment import (
+    LEASES,
+    RUNS,
+    Request,
+    freeze,
+    with_changes,
+)
 
 WORD = "NAME"  # the argument that is not a flag
 
@@ -124,11 +127,17 @@ def main(argv):
         experiment = define_experiment(module, request.parameters)
         return with_changes(experiment, request.changes)
 
+    folder = None if args.dry_run else _folder(Path(argv[1]).stem)
+    # Mistakes above are reported before JAX is imported.
+    from t2t_jax.parallel.process_setup import set_up_process
+    from t2t_jax.tools.experiment import estimates
+    from t2t_jax.tools.experiment.running import select
+
+    set_up_process()
     if args.dry_run:
         rows = select(define(request).rows, args.rows)
         print(estimates.dry_run(rows, args.slice, args.measure))
         return
-    folder = _folder(Path(argv[1]).stem)
     named = [parameter for parameter in request.parameters if args[parameter].present]
     experiment = freeze(folder, request, named, define, args.replan)
     _run(experiment, folder)
@@ -136,6 +145,11 @@ def main(argv):
 
 def _run(experiment: Experiment, folder: Path) -> None:
     """Runs the rows of --rows, and makes the tables after each."""
+    from t2t_jax.tools.experiment import tables
+    from t2t_jax.tools.experiment.estimates import failures, status
+    from t2t_jax.tools.experiment.results import FAILED, RUNNING, read_results
+    from t2t_jax.tools.experiment.running import Queue, select
+
     args = flags.FLAGS
     queue = Queue(folder.parent, experiment.rows)
     rows = select(experiment.rows, args.rows)

@@ -30,6 +30,8 @@ from t2t_jax.io.messages import say
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+RUNS, LEASES = "runs", "leases"  # folders in the workdir of experiments
+
 
 @dataclasses.dataclass(frozen=True)
 class Measure:

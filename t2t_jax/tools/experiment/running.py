@@ -20,7 +20,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.run.train import train
-from t2t_jax.tools.experiment.experiment import Measure, Row, Run
+from t2t_jax.tools.experiment.experiment import LEASES, RUNS, Measure, Row, Run
 from t2t_jax.tools.experiment.leases import Leases, LostError
 from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import (
@@ -40,7 +40,6 @@ from t2t_jax.tools.experiment.results import (
 )
 from t2t_jax.workdir import Workdir
 
-RUNS, LEASES = "runs", "leases"  # folders in the workdir of experiments
 POLL = 5.0  # seconds between two looks at the runs of other processes
 
 

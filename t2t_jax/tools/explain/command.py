@@ -7,6 +7,7 @@ of death, the layers' predictions, and what each token depends on.
 
 import functools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -16,20 +17,19 @@ from t2t_jax.commands.flags import (
     define_search_flags,
     define_task_flag,
     define_workdir_flags,
+    read_config,
     search_flags,
     workdirs_of,
 )
 from t2t_jax.data.text_files import read_lines
-from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.provenance import code_version
-from t2t_jax.evaluation.scores import stored_scores
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page
-from t2t_jax.tools.explain.continuations import MOST
-from t2t_jax.tools.explain.explain import explain
-from t2t_jax.tools.explain.explanation import Explanation
+from t2t_jax.tools.explain import MOST
 from t2t_jax.workdir import Workdir, short_names
+
+if TYPE_CHECKING:
+    from t2t_jax.tools.explain.explanation import Explanation
 
 WORD = "SENTENCE"  # the argument that is not a flag
 LARGE = 20e6  # bytes of a page that browsers are slow with
@@ -81,6 +81,9 @@ def main(argv):
             f"--workdir names {len(places)} workdirs; want one, or two to show side "
             "by side"
         )
+    read_config(args)  # mistakes are reported before JAX is imported
+    from t2t_jax.tools.explain.explanation import Explanation
+
     explained = [
         _explain(place, name, lines, targets, args)
         for place, name in zip(places, _names(places), strict=True)
@@ -134,8 +137,11 @@ def _explain(
     lines: list[str],
     targets: list[str] | None,
     args: flags.FlagValues,
-) -> Explanation:
+) -> "Explanation":
     """Explains the lines with the model of one workdir."""
+    from t2t_jax.decoding.translator import Translator
+    from t2t_jax.tools.explain.explain import explain
+
     translator = Translator.load(place, args.checkpoint, args.dtype)
     task, translator = chosen_task(translator, args)
     task.check_sources(lines)
@@ -159,6 +165,8 @@ def _explain(
 
 def _scores(place: str) -> list[tuple[str, str]]:
     """The BLEU of the workdir's test sets."""
+    from t2t_jax.evaluation.scores import stored_scores
+
     sets = sorted(stored_scores(Workdir.open(place)).items())
     return [
         (f"BLEU of {name}", f"{scores['bleu']:.2f}, {scores['signature']}")
@@ -168,6 +176,8 @@ def _scores(place: str) -> list[tuple[str, str]]:
 
 
 def _code() -> str:
+    from t2t_jax.evaluation.provenance import code_version
+
     version = code_version()
     if version["commit"] is None:
         return "not from a checkout"

@@ -12,12 +12,12 @@ from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.search.algorithm import never_generated
+from t2t_jax.tools.explain import MOST
 from t2t_jax.tools.explain.distribution import Distribution
 from t2t_jax.tools.explain.trace import Explained
 
 LEAST = 0.02  # probability of an alternative
 AMONG = 4  # the most probable tokens of a position that may be alternatives
-MOST = 48  # alternatives of a sentence
 
 
 class Alternative(NamedTuple):

@@ -22,8 +22,8 @@ from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.search.beam import BeamSearch
+from t2t_jax.tools.explain import MOST
 from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
-from t2t_jax.tools.explain.continuations import MOST
 from t2t_jax.tools.explain.explanation import (
     ExplainedModel,
     ExplainedSentence,

@@ -3,6 +3,7 @@
 python -m t2t_jax plan --config=big --slice=v5e:2x4 --mesh=data:2,fsdp:4
 """
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,13 +11,10 @@ from absl import flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_config_flag
-from t2t_jax.costs import chips, memory_check
+from t2t_jax.costs import chips
 from t2t_jax.costs.chips import CHIPS, GIB
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.parallel.mesh import AXES
-from t2t_jax.tools.plan.describe import VOCABULARIES
-from t2t_jax.tools.plan.forecast import plan
 
 
 def default_config() -> str:
@@ -46,6 +44,13 @@ def main(_):
     config = fields.from_config_dict(args.config)
     if args.mesh:
         config = fields.changed(config, "mesh", **parse_mesh(args.mesh))
+    if not args.slice.startswith("cpu"):
+        chips.find_slice(args.slice)
+    # Mistakes above are reported before JAX is imported.
+    from t2t_jax.parallel.process_setup import set_up_process
+    from t2t_jax.tools.plan.forecast import plan
+
+    set_up_process()
     result = plan(config, args.slice, measure=True, remedy=args.remedy)
     print(json.dumps(result, indent=1) if args.json else page(result))
     if args.picture:
@@ -62,12 +67,12 @@ def parse_mesh(text: str) -> dict[str, int]:
     Raises:
       UserError: no such axis, or a size that is not a number.
     """
-    sizes = {"data": -1, "fsdp": 1, "tensor": 1}
+    sizes = {axis.name: axis.default for axis in dataclasses.fields(fields.MeshConfig)}
     for part in filter(None, text.split(",")):
         axis, _, size = part.partition(":")
-        if axis not in AXES:
+        if axis not in sizes:
             raise UserError(
-                f"--mesh={text}: no axis {axis!r}" + did_you_mean(axis, AXES)
+                f"--mesh={text}: no axis {axis!r}" + did_you_mean(axis, sizes)
             )
         if not size.lstrip("-").isdecimal():
             raise UserError(f"--mesh={text}: want AXIS:NUMBER, such as {axis}:2")
@@ -89,6 +94,8 @@ PARTS = {
 
 def page(plan: dict) -> str:
     """Formats a plan: model, batch, memory, communication and time."""
+    from t2t_jax.tools.plan.describe import VOCABULARIES
+
     mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
     batch = plan["batch"]
     labels, *sizes = [plan[name] for name in VOCABULARIES if name in plan]
@@ -228,6 +235,8 @@ def picture(plan: dict, path: str | Path) -> None:
 
 def refusal(plan: dict) -> str:
     """The error message for a run that does not fit, with a change that does."""
+    from t2t_jax.costs import memory_check
+
     memory = plan["memory"]
     text = (
         f"does not fit: needs {_size(memory['needed'])} on each chip of "

@@ -12,7 +12,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.plan.describe import VOCABULARIES, describe, describe_workdir
+from t2t_jax.workdir import Workdir
 
 
 def default_config() -> str | None:
@@ -41,6 +41,12 @@ def main(_):
         )
     if args.workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    if workdir:
+        Workdir(args.workdir).config()  # mistakes are reported before JAX is imported
+    from t2t_jax.parallel.process_setup import set_up_process
+    from t2t_jax.tools.plan.describe import describe, describe_workdir
+
+    set_up_process()
     result = describe_workdir(args.workdir) if workdir else describe(args.config)
     if args.json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
@@ -61,6 +67,8 @@ def _given_flags() -> tuple[bool, list[str]]:
 
 def page(description: dict) -> str:
     """Formats a description of a config: one fact per line."""
+    from t2t_jax.tools.plan.describe import VOCABULARIES
+
     lines = []
     kind = description["config"]["model"]["kind"]
     for section, values in description["config"].items():

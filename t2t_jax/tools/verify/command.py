@@ -20,7 +20,6 @@ from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import markdown_cell, markdown_table, text_table
-from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tools.verify.check import (
     Check,
     Context,
@@ -30,7 +29,6 @@ from t2t_jax.tools.verify.check import (
     left_out,
     run_check,
 )
-from t2t_jax.tools.verify.table import CHECKS
 
 NOT_HELD = 1  # exit status; 2 is that of a mistake on the command line
 
@@ -53,12 +51,18 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
-    if args.list:
-        print("\n".join(_listing(CHECKS)))
-        return
     if args.quick and args.full:
         raise UserError("--quick and --full exclude each other; leave one out")
     output = _output_file(args.output)
+    # Mistakes above are reported before JAX is imported.
+    from t2t_jax.parallel.machine import describe_machine
+    from t2t_jax.parallel.process_setup import set_up_process
+    from t2t_jax.tools.verify.table import CHECKS
+
+    if args.list:
+        print("\n".join(_listing(CHECKS)))
+        return
+    set_up_process()
     names = chosen(CHECKS, [name.strip() for name in args.only if name], args.full)
     machine = describe_machine()
     with tempfile.TemporaryDirectory(prefix="t2t_jax_verify_") as scratch:
