@@ -37,7 +37,7 @@ def test_the_choice_is_recorded_and_kept(text, tmp_path, monkeypatch, capsys):
     ((sizes, rows),) = asked
     # Self- and cross-attention, and both feed-forward layers; the logits.
     assert sizes == {(32, 32): 12 + 4, (32, 400): 1}
-    assert rows == 1_024
+    assert rows == products.MOST_ROWS
     assert Workdir(tmp_path).config().model.products == "bfloat16"
     assert Translator.load(tmp_path).config.model.products == "bfloat16"
 

@@ -18,6 +18,7 @@ from t2t_jax.commands.flags import (
     define_choice_flag,
     define_search_flags,
     define_test_flag,
+    define_weights_flag,
     define_workdir_flags,
     search_flags,
     test_sets,
@@ -57,6 +58,7 @@ DISTRIBUTED = True
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_weights_flag()
     define_search_flags()
     define_choice_flag()
     define_test_flag()
@@ -91,7 +93,7 @@ def main(_):
     search = search_flags(args)
     if args.choose is not None:
         parse_choice(args.choose)  # mistakes are reported before loading
-    translator = Translator.load(workdir, args.checkpoint, args.dtype)
+    translator = Translator.load(workdir, args.checkpoint, args.dtype, args.weights)
     task = task_of(translator.config)
     named = [*search, *(["choose"] if args.choose is not None else [])]
     if named and not task.searches:

@@ -15,6 +15,7 @@ from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.model.products import WEIGHTS
 from t2t_jax.sections import checked_options
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
@@ -72,6 +73,17 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
             "Type of the activations; by default the workdir's config.model.dtype.",
         )
     define_checkpoint_flag()
+
+
+def define_weights_flag() -> None:
+    """Defines --weights, of commands that do not look into a model."""
+    flags.DEFINE_enum(
+        "weights",
+        "float32",
+        WEIGHTS,
+        "Type of the weights: int8 rounds them, and activations where they meet them, "
+        "for a quarter of the memory. Translations may differ.",
+    )
 
 
 def define_checkpoint_flag() -> None:

@@ -14,6 +14,7 @@ from absl import flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
+    define_weights_flag,
     define_workdir_flags,
     test_sets,
     workdirs_of,
@@ -31,6 +32,7 @@ CHUNK = 4_096  # pairs sorted and scored together
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_weights_flag()
     define_test_flag()
     flags.DEFINE_boolean(
         "tokens", False, "Print JSON with each token and its log-probability."
@@ -39,7 +41,9 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
-    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    translator = Translator.load(
+        workdirs_of(args), args.checkpoint, args.dtype, args.weights
+    )
     with processes.fail_together("opening the test sets"):
         corpora = test_sets(args, translator.config)
     ends = translator.vocabulary.eos >= 0  # a label has no end

@@ -27,6 +27,7 @@ from t2t_jax.commands.flags import (
     define_sampling_flags,
     define_search_flags,
     define_task_flag,
+    define_weights_flag,
     define_workdir_flags,
     refuse_unused,
     search_flags,
@@ -60,6 +61,7 @@ CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not gi
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_weights_flag()
     define_task_flag()
     define_search_flags()
     define_choice_flag()
@@ -137,7 +139,9 @@ def main(_):
         if processes.is_first() and args.input is not None:
             text = InputFile(Path(args.input), shard)
     # Files are checked above, before loading, so that mistakes are reported at once.
-    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    translator = Translator.load(
+        workdirs_of(args), args.checkpoint, args.dtype, args.weights
+    )
     task, translator = chosen_task(translator, args)
     refuse_unused(task, args)
     if args.choose is not None:

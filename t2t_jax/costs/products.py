@@ -24,7 +24,7 @@ from t2t_jax.workdir import Workdir
 FASTER = 1.2  # bfloat16 has to be, to be worth its rounding
 # Larger products are cut to these sizes: their rates are the same, and all of them
 # together take about a second.
-MOST_ROWS, MOST_COLUMNS = 1024, 4096
+MOST_ROWS, MOST_COLUMNS = 512, 2048
 TRIALS = 3
 
 

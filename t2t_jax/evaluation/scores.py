@@ -17,6 +17,7 @@ from t2t_jax import __version__
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, split_specs
 from t2t_jax.data.text_files import read_lines
+from t2t_jax.decoding.inputs import recorded_weights
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.io import atomic, lock
@@ -108,7 +109,9 @@ def _score(
 
     def stored_before() -> tuple[dict, bool]:
         stored = _read(path, lines)
-        if inputs.items() <= stored.items():
+        # What float32 weights do not record has to be absent there, too.
+        same_weights = inputs.get("weights") == stored.get("weights")
+        if same_weights and inputs.items() <= stored.items():
             return stored, True
         # Warn before the answers are computed, which may take long, not after.
         try:
@@ -177,6 +180,7 @@ def _members(translator: Translator, workdir: Workdirs) -> list[dict]:
             "checkpoints": list(member.steps),
             "parameters_sha256": member.parameters_sha256(),
             "dtype": compute_dtype(member.config.model).name,
+            **({"weights": "int8"} if member.weights == "int8" else {}),
             "config": dataclasses.asdict(member.config),
         }
         for place, member in zip(workdir, translator.members, strict=True)
@@ -191,6 +195,7 @@ def _inputs(
         "checkpoints": [list(member.steps) for member in translator.members],
         "parameters_sha256": [m.parameters_sha256() for m in translator.members],
         "dtype": [compute_dtype(m.config.model).name for m in translator.members],
+        **recorded_weights(translator.members),
     }
     if len(translator.members) == 1:
         of_members = {name: value for name, (value,) in of_members.items()}

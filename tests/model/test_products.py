@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from t2t_jax.model.products import Rounded, product
+from t2t_jax.model.products import Rounded, product, quantized, quantized_rows
 from tests.model import cases, laws
 from tests.model.subject import Subject
 
@@ -105,3 +105,75 @@ def test_what_has_bfloat16_activations_is_not_changed(subjects):
     x = x.astype(jnp.bfloat16)
     got = product(equation, x, Rounded(jnp.asarray(w)))
     np.testing.assert_array_equal(got, product(equation, x, jnp.asarray(w)))
+
+
+# -------------------------------------------------------------------------------- int8
+
+
+def by_numpy(equation, x, w, summed):
+    """Rows and weight in int8 with their scales, and the int32 product."""
+    n = len(summed)
+    largest = np.abs(w).max(summed, keepdims=True)
+    scale_w = largest / np.float32(127)
+    largest = np.abs(x).max((*range(x.ndim - n, x.ndim),), keepdims=True)
+    scale_x = largest / np.float32(127)
+    rows, columns = np.rint(x / scale_x), np.rint(w / scale_w)
+    product = np.einsum(equation, rows.astype(np.int64), columns.astype(np.int64))
+    scale_x = scale_x.reshape(*x.shape[:-n], *[1] * (w.ndim - n))
+    return rows, columns, product, scale_x * scale_w.squeeze(summed)
+
+
+SUMMED = {"bthk,hkd->btd": (0, 1), "btd,vd->btv": (1,)}
+
+
+@of_equations
+def test_int8_is_numpys_to_the_bit(equation):
+    x, w, _ = drawn(equation)
+    summed = SUMMED.get(equation, (0,))
+    x[0, 1] = 1e4 * x[0, 1]  # a row's scale is its own
+    int8 = quantized({"w": w}, {"w": summed})["w"]
+    rows, columns, want, scale = by_numpy(equation, x, w, summed)
+    np.testing.assert_array_equal(int8.values, columns)
+    got_rows, _ = jax.jit(quantized_rows, static_argnums=1)(x, len(summed))
+    np.testing.assert_array_equal(got_rows, rows)
+    got = jnp.einsum(equation, got_rows, int8.values, preferred_element_type=jnp.int32)
+    np.testing.assert_array_equal(got, want)
+    y = jax.jit(lambda x, w: product(equation, x, w))(x, int8)
+    np.testing.assert_allclose(y, want * scale, rtol=3e-7, atol=0)
+    # A row's product does not depend on the others.
+    alone = jax.jit(lambda x, w: product(equation, x, w))(x[1:2, 2:3], int8)
+    np.testing.assert_array_equal(alone, y[1:2, 2:3])
+    # Of a weight, half a step is lost; a row of zeros is zeros.
+    assert np.all(np.abs(int8.astype(np.float32) - w) <= 0.501 / 127 * np.abs(w).max())
+    np.testing.assert_array_equal(product(equation, 0 * x, int8), 0 * y)
+
+
+def test_a_product_over_other_axes_is_an_error():
+    table = quantized({"w": np.ones((40, 32))}, {"w": (1,)})["w"]
+    with pytest.raises(ValueError, match="does not sum over"):
+        product("btv,vd->btd", jnp.ones((1, 2, 40)), table)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [{"layers": 2}, {"feed_forward": "swiglu", "tied": "none"}, {"kind": "lstm"}],
+    ids=str,
+)
+def test_a_model_in_int8_is_near_and_no_weight_of_products_is_float32(case):
+    subject = Subject(cases.config_of(**case))
+    parameters = quantized(subject.parameters, subject.model.summed)
+    exact = subject.forced(subject.batch)
+    near = np.asarray(subject.forced_and_trace(parameters, subject.batch)[0])
+    assert 1e-4 < np.linalg.norm(near - exact) / np.linalg.norm(exact) < 0.1
+    int8 = {x.shape for x in jax.tree.leaves(parameters) if x.dtype == np.int8}
+    summed = jax.tree.leaves(
+        jax.tree.map(
+            lambda x, axes: x if axes else (),
+            subject.model.shapes,
+            subject.model.summed,
+        )
+    )
+    assert int8 == {x.shape for x in summed}
+    assert not any(
+        x.dtype == np.float32 and x.shape in int8 for x in jax.tree.leaves(parameters)
+    )
