@@ -52,7 +52,11 @@ class Member(NamedTuple):
 
 
 def recorded_weights(members: Sequence[Member]) -> dict[str, list[str]]:
-    """What a record says of the types of weights: nothing if all are float32."""
+    """What a record says of the types of weights: nothing if all are float32.
+
+    Int8 weights also have another `parameters_sha256`, so neither's scores are taken
+    for the other's.
+    """
     weights = [member.weights for member in members]
     return {} if {*weights} == {"float32"} else {"weights": weights}
 
