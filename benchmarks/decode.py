@@ -24,7 +24,14 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers, run
-from benchmarks.peers import CTranslate2, HuggingFace, Search, Tokens, until_end
+from benchmarks.peers import (
+    CTranslate2,
+    HuggingFace,
+    OursInt8,
+    Search,
+    Tokens,
+    until_end,
+)
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
@@ -37,6 +44,7 @@ from t2t_jax.tools.verify.random_models import random_lines, random_translator
 PEERS = {
     "ctranslate2": partial(CTranslate2, weights="float32"),
     "ctranslate2-int8": partial(CTranslate2, weights="int8"),
+    "ours-int8": OursInt8,
     "huggingface": HuggingFace,
 }
 AGREE = 0.8  # required share of equal lines; rounding decides between near-equal tokens

@@ -40,6 +40,7 @@ NAMES = {
     "marianmt": "Hugging Face's MarianMT on PyTorch",
     "ctranslate2": "CTranslate2",
     "ctranslate2-int8": "CTranslate2 int8",
+    "ours-int8": "t2t_jax int8",
     "huggingface": "Hugging Face generate",
     "torch": "PyTorch",
 }

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import core_count
+from t2t_jax.model.products import quantized
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.tools.bridges.exports import to_ctranslate2, to_huggingface
 
 TRAINING = ("marianmt",)
@@ -244,6 +247,23 @@ class HuggingFace:
             for i, row in zip(part, made.tolist(), strict=True):
                 outputs[i] = until_end(row[1:], eos)
         return [outputs[i] for i in range(len(sources))]
+
+
+class OursInt8:
+    """Our own search with int8 weights."""
+
+    def __init__(self, translator: Translator, search: Search):
+        model, self.search = translator.model, search
+        parameters = quantized(jax.device_get(translator.parameters), model.summed)
+        self._translator = Translator(
+            translator.config, translator.vocabulary, model, parameters
+        )
+        self.megabytes = tree_bytes(parameters) / 1e6
+
+    def __call__(self, sources: Tokens) -> Tokens:
+        found = self._translator.translate_ids(sources, beam=self.search.beam)
+        eos = self._translator.vocabulary.eos
+        return [until_end(each.tokens, eos) for each in found]
 
 
 def until_end(tokens: Sequence[int], eos: int) -> list[int]:

@@ -28,6 +28,9 @@ from t2t_jax.sections import (
     known_options,
 )
 
+# Types of the weights of a model that only decodes; no field, since any workdir can.
+WEIGHTS = ("float32", "int8")
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(Section):
@@ -99,6 +102,11 @@ class ModelConfig(Section):
     # The type of activations; "auto" is bfloat16 where the hardware supports it
     # natively, else float32. Parameters are always float32.
     dtype: str = field("auto", ("auto", "float32", "bfloat16"))
+    # Products with weights, where activations are float32: "bfloat16" rounds their
+    # operands and adds up in float32, for processors that have such products; gradients
+    # of weights stay float32. "auto" times both when a run starts, and the workdir's
+    # config says what it chose.
+    products: str = field("float32", ("float32", "bfloat16", "auto"))
     # Recompute activations in the backward pass to save memory: "dots" keeps only
     # products with weights, "full" keeps only the input of each layer.
     remat: str = field("none", ("none", "dots", "full"), safe=True)

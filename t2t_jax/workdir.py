@@ -173,7 +173,11 @@ class Workdir:
                 f"{self} holds an imported model, which is not trained in place; start "
                 f"a run from it in a new folder: --config=finetune:{self} --workdir=NEW"
             )
-        changed = fields.differences(self.config(), config)
+        recorded = self.config()
+        if config.model.products == "auto":  # stands for what the run has chosen
+            products = recorded.model.products
+            config = fields.changed(config, "model", products=products)
+        changed = fields.differences(recorded, config)
         # Fields such as the number of steps may change during a run; see `config.py`.
         unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}
         if unsafe:

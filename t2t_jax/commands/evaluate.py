@@ -19,6 +19,7 @@ from t2t_jax.commands.flags import (
     define_choice_flag,
     define_search_flags,
     define_test_flag,
+    define_weights_flag,
     define_workdir_flags,
     load_translator,
     read_config,
@@ -41,6 +42,7 @@ DISTRIBUTED = True
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_weights_flag()
     define_search_flags()
     define_choice_flag()
     define_test_flag()

@@ -11,7 +11,7 @@ from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import shipped_names
-from t2t_jax.config import Config, SearchOptions
+from t2t_jax.config import WEIGHTS, Config, SearchOptions
 from t2t_jax.data.corpus import Corpus, check_files, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
@@ -76,6 +76,17 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
             "Type of the activations; by default the workdir's config.model.dtype.",
         )
     define_checkpoint_flag()
+
+
+def define_weights_flag() -> None:
+    """Defines --weights, of commands that do not look into a model."""
+    flags.DEFINE_enum(
+        "weights",
+        "float32",
+        WEIGHTS,
+        "Type of the weights: int8 rounds them, and activations where they meet them, "
+        "for a quarter of the memory. Translations may differ.",
+    )
 
 
 def define_checkpoint_flag() -> None:
@@ -239,7 +250,7 @@ def load_translator(args: flags.FlagValues) -> "Translator":
 
     gc.enable()
     gc.freeze()
-    return Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    return Translator.load(workdirs_of(args), args.checkpoint, args.dtype, args.weights)
 
 
 def help_text(name: str, introduction: str, defined: list[str]) -> str:

@@ -14,6 +14,7 @@ from absl import flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
+    define_weights_flag,
     define_workdir_flags,
     load_translator,
     read_config,
@@ -31,6 +32,7 @@ CHUNK = 4_096  # pairs sorted and scored together
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_weights_flag()
     define_test_flag()
     flags.DEFINE_boolean(
         "tokens", False, "Print JSON with each token and its log-probability."

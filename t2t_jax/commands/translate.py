@@ -28,6 +28,7 @@ from t2t_jax.commands.flags import (
     define_sampling_flags,
     define_search_flags,
     define_task_flag,
+    define_weights_flag,
     define_workdir_flags,
     load_translator,
     refuse_unused,
@@ -55,6 +56,7 @@ CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not gi
 
 def define_flags():
     define_workdir_flags(ENSEMBLE)
+    define_weights_flag()
     define_task_flag()
     define_search_flags()
     define_choice_flag()

@@ -37,12 +37,28 @@ class Member(NamedTuple):
     def mesh(self) -> Mesh:
         return jax.tree.leaves(self.parameters)[0].sharding.mesh
 
+    @property
+    def weights(self) -> str:
+        """The type of the weights of products: float32 or int8."""
+        leaves = jax.tree.leaves(self.parameters)
+        return "int8" if any(x.dtype == np.int8 for x in leaves) else "float32"
+
     def parameters_sha256(self) -> str:
         """Returns a digest of all values, which identifies the parameters."""
         digest = hashlib.sha256()
         for leaf in jax.tree.leaves(self.parameters):
             digest.update(np.asarray(leaf).tobytes())
         return digest.hexdigest()
+
+
+def recorded_weights(members: Sequence[Member]) -> dict[str, list[str]]:
+    """What a record says of the types of weights: nothing if all are float32.
+
+    Int8 weights also have another `parameters_sha256`, so neither's scores are taken
+    for the other's.
+    """
+    weights = [member.weights for member in members]
+    return {} if {*weights} == {"float32"} else {"weights": weights}
 
 
 class Source(NamedTuple):

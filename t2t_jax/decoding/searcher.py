@@ -15,7 +15,7 @@ import jax
 from etils import epath
 
 from t2t_jax import config as fields
-from t2t_jax.config import Config, DecodeConfig, TaskConfig
+from t2t_jax.config import WEIGHTS, Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import (
@@ -26,7 +26,13 @@ from t2t_jax.decoding.batch_decoding import (
 )
 from t2t_jax.decoding.batches import longest_output, replicate
 from t2t_jax.decoding.constraints import Constraints, Phrases, constraints_for
-from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
+from t2t_jax.decoding.inputs import (
+    InputReader,
+    Member,
+    Source,
+    check_lines,
+    recorded_weights,
+)
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis, Score, Translation
 from t2t_jax.decoding.search_options import (
@@ -35,9 +41,10 @@ from t2t_jax.decoding.search_options import (
     sampling_algorithm,
     takes,
 )
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
+from t2t_jax.model.products import quantized
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
@@ -96,6 +103,7 @@ class Searcher:
         workdir: Workdir | epath.PathLike | Sequence[epath.PathLike],
         checkpoint: str | int | None = None,
         dtype: str | None = None,
+        weights: str = "float32",
     ) -> Self:
         """Loads a workdir for translation; executes no code from it.
 
@@ -109,6 +117,8 @@ class Searcher:
             Damaged checkpoints are reported by name. The next intact ones replace them,
             unless steps or a number N are given.
           dtype: of activations, `float32` or `bfloat16`; as in training if None.
+          weights: `float32`, or `int8`: weights are rounded once, and activations in
+            each product with them, to a quarter of the memory (`model/products.py`).
 
         Raises:
           UserError: not a workdir; no such checkpoint; too few intact ones; or members
@@ -118,11 +128,15 @@ class Searcher:
             averaging,  # loads Orbax, which `describe` does without
         )
 
+        if weights not in WEIGHTS:
+            raise UserError(f"weights={weights!r}{did_you_mean(weights, WEIGHTS)}")
         set_up_process()
         if isinstance(workdir, list | tuple):
             if not workdir:
                 raise UserError("no workdir is given; want at least one")
-            return cls.ensemble([cls.load(w, checkpoint, dtype) for w in workdir])
+            return cls.ensemble(
+                [cls.load(w, checkpoint, dtype, weights) for w in workdir]
+            )
         workdir = Workdir.open(workdir)
         config, vocabulary = workdir.config_and_vocabulary()
         if dtype:
@@ -136,6 +150,8 @@ class Searcher:
             ),
             model.shapes,
         )
+        if weights == "int8":
+            parameters = quantized(parameters, model.summed)
         return cls(config, vocabulary, model, parameters, steps)
 
     @classmethod
@@ -240,6 +256,7 @@ class Searcher:
             "checkpoints": [[*member.steps] for member in self.members],
             "parameters_sha256": [m.parameters_sha256() for m in self.members],
             "dtype": [compute_dtype(m.config.model).name for m in self.members],
+            **recorded_weights(self.members),
             "decode": self.decode_options(),
             **({"tag": self.tag} if self.tag else {}),
         }

@@ -17,6 +17,7 @@ from t2t_jax import __version__
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, split_specs
 from t2t_jax.data.text_files import read_lines
+from t2t_jax.decoding.inputs import recorded_weights
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.io import atomic, lock
@@ -162,6 +163,7 @@ def _members(translator: Translator, workdir: Workdirs) -> list[dict]:
             "checkpoints": list(member.steps),
             "parameters_sha256": member.parameters_sha256(),
             "dtype": compute_dtype(member.config.model).name,
+            **({"weights": "int8"} if member.weights == "int8" else {}),
             "config": dataclasses.asdict(member.config),
         }
         for place, member in zip(workdir, translator.members, strict=True)
@@ -176,6 +178,7 @@ def _inputs(
         "checkpoints": [list(member.steps) for member in translator.members],
         "parameters_sha256": [m.parameters_sha256() for m in translator.members],
         "dtype": [compute_dtype(m.config.model).name for m in translator.members],
+        **recorded_weights(translator.members),
     }
     if len(translator.members) == 1:
         of_members = {name: value for name, (value,) in of_members.items()}

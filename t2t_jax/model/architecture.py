@@ -12,6 +12,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.layers import DropoutRng, project
 from t2t_jax.model.mask import Tokens
+from t2t_jax.model.products import Weight
 
 # Fields that only some models read: for the `unused` of the others.
 TRANSFORMER_FIELDS = frozenset(
@@ -104,7 +105,7 @@ class Architecture(nnx.Module):
         """
         raise NotImplementedError
 
-    def output_layer(self) -> tuple[Array, Array | None]:
+    def output_layer(self) -> tuple[Weight, Array | None]:
         """Returns the matrix [v, d] and the bias [v] (or None) of the logits."""
         return self.embedding.output_layer()
 

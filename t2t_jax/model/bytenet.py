@@ -35,6 +35,7 @@ from t2t_jax.model.layers import (
     windows,
 )
 from t2t_jax.model.mask import Tokens
+from t2t_jax.model.products import product
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
@@ -78,7 +79,7 @@ class Block(nnx.Module):
     def after(self, x_btd: Array, y_btkh: Array, rng: DropoutRng | None) -> Array:
         """Convolves windows of `convolved`; adds the result to the block's input."""
         dtype = x_btd.dtype
-        y_bth = jnp.einsum("btkh,khe->bte", y_btkh, self.conv[...].astype(dtype))
+        y_bth = product("btkh,khe->bte", y_btkh, self.conv)
         y_bth = constrain(y_bth, "batch", "length", "hidden")
         y_bth = jax.nn.relu(self.norm3(y_bth + self.conv_bias[...].astype(dtype)))
         y_btd = linear(y_bth, self.outer, bias=self.outer_bias)

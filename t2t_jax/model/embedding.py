@@ -12,6 +12,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
+from t2t_jax.model.products import Weight, factor
 from t2t_jax.parallel.mesh import constrain
 
 
@@ -53,7 +54,7 @@ class Embedding(nnx.Module):
         width = self.config.width
         # Vectors of length 1, so that logits begin with variance 1; inputs are scaled.
         table_vd = width**-0.5 * jax.random.normal(rng, (vocab_size, width))
-        return nnx.Param(table_vd, axes=("vocab", "width"))
+        return nnx.Param(table_vd, axes=("vocab", "width"), summed=(1,))
 
     def source(
         self, tokens_bt: Array, at: Tokens, position: Position, rng: DropoutRng | None
@@ -92,8 +93,8 @@ class Embedding(nnx.Module):
         x_btd = constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd.astype(compute_dtype(config)), config.dropout, rng)
 
-    def output_layer(self) -> tuple[Array, Array | None]:
+    def output_layer(self) -> tuple[Weight, Array | None]:
         """Returns the matrix [v, d] and the bias [v] of the logits, float32."""
         matrix = self.output if hasattr(self, "output") else self.tokens
         bias = self.output_bias[...] if hasattr(self, "output_bias") else None
-        return matrix[...], bias
+        return factor(matrix), bias

@@ -13,17 +13,21 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.model.products import Weight, product
 from t2t_jax.parallel.mesh import constrain
 
 Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
 
 def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
-    """A Glorot-uniform weight whose dicts give both its shape and its axis names."""
+    """A Glorot-uniform weight whose dicts give both its shape and its axis names.
+
+    Products sum over its `inputs`: multiply by `product` (`model/products.py`).
+    """
     names, shape = zip(*inputs.items(), *outputs.items(), strict=True)
     n = len(inputs)
     init = jax.nn.initializers.glorot_uniform(range(n), range(n, len(shape)))
-    return nnx.Param(init(rng, shape, jnp.float32), axes=names)
+    return nnx.Param(init(rng, shape, jnp.float32), axes=names, summed=(*range(n),))
 
 
 def constant(value: float, axes: dict[str, int]) -> nnx.Param:
@@ -43,7 +47,7 @@ def linear(
     Args:
       axis: the logical axis of the outputs, along which they are sharded.
     """
-    y_btf = jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(x_btd.dtype))
+    y_btf = product("btd,df->btf", x_btd, matrix)
     y_btf = constrain(y_btf, "batch", "length", axis)
     return y_btf if bias is None else y_btf + bias[...].astype(x_btd.dtype)
 
@@ -187,19 +191,14 @@ def rematerialized(
     return jax.checkpoint(layer, policy=REMAT[config.remat])
 
 
-def project(x_btd: Array, table_vd: Array, bias_v: Array | None) -> Array:
+def project(x_btd: Array, table_vd: Weight, bias_v: Array | None) -> Array:
     """Returns logits, float32 [b, t, v]: the output layer of every model (section 3.4).
 
     Args:
       x_btd: the model's `outputs`, in the compute dtype.
       table_vd, bias_v: its `output_layer()`, float32.
     """
-    logits_btv = jnp.einsum(
-        "btd,vd->btv",
-        x_btd,
-        table_vd.astype(x_btd.dtype),
-        preferred_element_type=logits_dtype(x_btd),
-    )
+    logits_btv = product("btd,vd->btv", x_btd, table_vd, logits_dtype(x_btd))
     logits_btv = constrain(logits_btv, "batch", "length", "vocab")
     return logits_btv if bias_v is None else logits_btv + bias_v
 

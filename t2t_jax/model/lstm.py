@@ -33,6 +33,7 @@ from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import constant, dropout, dropout_rngs, rematerialized, weight
 from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.products import product
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
@@ -136,8 +137,7 @@ class LSTM(Architecture):
                 h_bsd = jnp.concatenate([h_bsd, other.hidden], axis=-1)
             x_bsd = self._after(i, x_bsd, h_bsd, layer_rng)
             states.append(state)
-        key = self.attention.key[...].astype(x_bsd.dtype)
-        keys_bsd = jnp.einsum("bse,ed->bsd", x_bsd, key)
+        keys_bsd = product("bse,ed->bsd", x_bsd, self.attention.key)
         return Source(x_bsd, keys_bsd, at, []), states
 
     def _after(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
@@ -285,7 +285,7 @@ class AdditiveAttention(nnx.Module):
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
         dtype = h_btd.dtype
-        query_btd = jnp.einsum("btd,dh->bth", h_btd, self.query[...].astype(dtype))
+        query_btd = product("btd,dh->bth", h_btd, self.query)
 
         # Recomputed for the gradient: a scan that stores these for every step takes
         # memory for all pairs of tokens times d, and on a CPU four times as long.
@@ -315,8 +315,7 @@ class GeneralAttention(nnx.Module):
     def outputs(self, context_bte: Array, h_btd: Array) -> Array:
         """The attentional hidden state (equation 5)."""
         both = jnp.concatenate([context_bte, h_btd], axis=-1)
-        matrix = self.combine[...].astype(h_btd.dtype)
-        return jnp.tanh(jnp.einsum("bte,ed->btd", both, matrix))
+        return jnp.tanh(product("bte,ed->btd", both, self.combine))
 
 
 class LSTMLayer(nnx.Module):

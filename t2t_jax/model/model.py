@@ -16,6 +16,7 @@ from jax import Array
 
 from t2t_jax.config import Config, ModelConfig
 from t2t_jax.io.errors import UserError
+from t2t_jax.model import products
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
 from t2t_jax.model.bytenet import ByteNet
 from t2t_jax.model.conv import ConvS2S
@@ -48,6 +49,8 @@ class Model(NamedTuple):
     shapes: Parameters  # the parameters as `jax.ShapeDtypeStruct`s
     # The logical axis names of each parameter, in a dict of the same structure.
     axes: Parameters
+    # The axes of each that products sum over; () for what is no factor of `product`.
+    summed: Parameters
     # packs, predicts, generates, has_source, longest, cross_layers: of its
     # `Architecture`.
     packs: bool
@@ -77,7 +80,9 @@ def build(
     kind = config.variant("kind")
     _check_unused(config)
     return from_constructor(
-        lambda rng: kind(config, vocab_size, rng, source_vocab_size)
+        lambda rng: products.of_config(
+            kind(config, vocab_size, rng, source_vocab_size), config
+        )
     )
 
 
@@ -126,16 +131,21 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
     # Traces the constructor: all shapes and axis names, and no arrays.
     abstract = nnx.eval_shape(make, jax.random.key(0))
     definition, state = nnx.split(abstract)
-    axes = jax.tree.map(
-        lambda variable: variable.get_metadata()["axes"],
-        state,
-        is_leaf=lambda x: isinstance(x, nnx.Variable),
-    )
+
+    def noted(name: str) -> Parameters:
+        values = jax.tree.map(
+            lambda variable: variable.get_metadata(name, ()),
+            state,
+            is_leaf=lambda x: isinstance(x, nnx.Variable),
+        )
+        return nnx.to_pure_dict(values)
+
     return Model(
         definition,
         init,
         nnx.to_pure_dict(state),
-        nnx.to_pure_dict(axes),
+        noted("axes"),
+        noted("summed"),
         packs=abstract.packs,
         predicts=abstract.predicts,
         generates=abstract.generates,
@@ -148,6 +158,12 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
 def describe_dtype(config: ModelConfig) -> str:
     """Returns `compute_dtype` as text, with the reason if it may surprise."""
     dtype, device = compute_dtype(config).name, jax.devices()[0].device_kind
+    if config.products == "bfloat16":
+        effect = ", products in bfloat16"
+        if dtype != "float32":
+            effect = " (config.model.products='bfloat16' has no effect)"
+        config = dataclasses.replace(config, products="float32")
+        return describe_dtype(config) + effect
     native = compute_dtype(dataclasses.replace(config, dtype="auto")) == jnp.bfloat16
     if native or config.dtype == "float32":
         return dtype

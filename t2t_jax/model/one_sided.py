@@ -25,6 +25,7 @@ from t2t_jax.model.layers import (
     weight,
 )
 from t2t_jax.model.mask import Mask, Tokens
+from t2t_jax.model.products import factor
 from t2t_jax.model.transformer import Transformer, checked_side
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
@@ -125,7 +126,7 @@ class Classifier(EncoderOnly):
 
     def output_layer(self):
         """Returns the head's matrix [v, d] and bias [v]; v labels."""
-        return self.head.labels[...], self.head.labels_bias[...]
+        return factor(self.head.labels), self.head.labels_bias[...]
 
 
 class Head(nnx.Module):
@@ -138,7 +139,9 @@ class Head(nnx.Module):
         self.dense = weight(dense_rng, width, hidden)
         self.dense_bias = constant(0.0, hidden)
         table_vd = jax.random.normal(label_rng, (labels, config.width))
-        self.labels = nnx.Param(config.width**-0.5 * table_vd, axes=("vocab", "width"))
+        self.labels = nnx.Param(
+            config.width**-0.5 * table_vd, axes=("vocab", "width"), summed=(1,)
+        )
         self.labels_bias = constant(0.0, {"vocab": labels})
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None) -> Array:

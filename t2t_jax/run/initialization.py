@@ -31,7 +31,7 @@ _FREE = {
     f"model.{name}"
     for name in (
         *("dropout", "attention_dropout", "activation_dropout"),
-        *("dtype", "attention", "remat", "max_positions"),
+        *("dtype", "products", "attention", "remat", "max_positions"),
     )
 }
 

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, memory_check, step_costs
+from t2t_jax.costs.products import with_products
 from t2t_jax.data import prepare
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import Corpus, Pair
@@ -104,7 +105,8 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
                 task.of(corpus).examples(corpus)
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = until_the_end.enter_context(workdir.hold())
-        _train(config, task, workdir, training, dev, check_owner)
+        config = with_products(config, workdir)
+        _train(config, task_of(config), workdir, training, dev, check_owner)
         return score_all(workdir, config, tests)
 
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.model.layers import logits_dtype, project
+from t2t_jax.model.products import Weight, product
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.mesh import constrain
 
@@ -75,7 +76,7 @@ def real_first(x_btd: Array, target_bt: Array, real_bt: Array):
 
 def projected(
     x_btd: Array,
-    table_vd: Array,
+    table_vd: Weight,
     target_bt: Array,
     real_bt: Array,
     smoothing: float,
@@ -113,11 +114,11 @@ def projected(
 def summed(
     f: Callable[..., tuple[Array, ...]],
     outputs: Sequence[Array],
-    table_vd: Array,
+    table_vd: Weight,
     bias_v: Array | None,
     real_bt: Array,
     *others: Array,
-    frozen: Sequence[tuple[Array, Array, Array | None]] = (),
+    frozen: Sequence[tuple[Array, Weight, Array | None]] = (),
     sparse: bool = False,
 ) -> tuple[Array, ...]:
     """Sums of any function of each token's logits, without storing the logits.
@@ -186,11 +187,11 @@ class Inputs(NamedTuple):
     """The arrays that `summed` takes; the first three have a gradient."""
 
     outputs: tuple[Array, ...]
-    table_vd: Array
+    table_vd: Weight
     bias_v: Array | None
     real_bt: Array
     others: tuple[Array, ...]
-    frozen: tuple[tuple[Array, Array, Array | None], ...]
+    frozen: tuple[tuple[Array, Weight, Array | None], ...]
 
 
 # A custom gradient: JAX's own would keep the logits of all chunks for the backward
@@ -242,7 +243,7 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
             grad_bias_gv = grad_btv.reshape(shards, -1, v).sum(1)
             grad_bias_gv = constrain(grad_bias_gv, "batch", "vocab")
         grad_btv = grad_btv.astype(x_btd.dtype)
-        grad_x_btd = jnp.einsum("btv,vd->btd", grad_btv, rounded_vd)
+        grad_x_btd = product("btv,vd->btd", grad_btv, rounded_vd)
         # The table's gradient sums over the batch. Keep one partial sum per device, so
         # that devices communicate once, after the last chunk, and not in every chunk.
         grad_grv, x_grd = (
@@ -293,7 +294,11 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     sums, grad_table_gvd, grad_bias_gv = total
     grad_table_vd = constrain(grad_table_gvd.sum(0), "vocab", "width")
     grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
-    return sums, (grad_outputs, grad_table_vd.astype(table_vd.dtype), grad_bias_v)
+    # As `table_vd`, which may be a `Rounded`.
+    grad_table = jax.tree.unflatten(
+        jax.tree.structure(table_vd), [grad_table_vd.astype(table_vd.dtype)]
+    )
+    return sums, (grad_outputs, grad_table, grad_bias_v)
 
 
 sums.defvjp(partial(_pass, gradients=True), _backward)

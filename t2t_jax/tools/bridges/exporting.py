@@ -78,6 +78,11 @@ def export(
         )
     if len(translator.members) > 1:
         raise UserError("an ensemble cannot be exported; give one workdir")
+    if (weights := translator.members[0].weights) != "float32":
+        raise UserError(
+            f"the translator has {weights} weights, and an export starts from float32; "
+            "load it without weights=, and let the format quantize (--quantization)"
+        )
     check_task(translator, name, form)
     if (groups := translator.config.decode.groups) > 1:
         say(f"the beam has {groups} groups; exported is the plain beam search")

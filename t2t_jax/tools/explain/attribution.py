@@ -78,7 +78,8 @@ def strongest_rivals(
 
 def can_attribute(member: Member) -> bool:
     """True if the model reads its tokens through a table of embeddings."""
-    return "tokens" in member.parameters.get("embedding", {})
+    tables = member.parameters.get("embedding", {})
+    return "tokens" in tables and member.weights == "float32"  # int8: no gradient
 
 
 def attribute(

@@ -214,7 +214,8 @@ def _recorded(workdir: Workdir, stored: dict) -> Translator | None:
     """The translator that answered a set; None if its parameters are others now."""
     steps = ",".join(map(str, stored["checkpoints"]))
     with judged_by("checkpoints"):
-        translator = Translator.load(workdir, steps, stored["dtype"])
+        weights = stored.get("weights", "float32")
+        translator = Translator.load(workdir, steps, stored["dtype"], weights)
     if translator.members[0].parameters_sha256() != stored["parameters_sha256"]:
         return None
     fields = {field.name for field in dataclasses.fields(DecodeConfig)}

@@ -90,8 +90,8 @@ class Texts(NamedTuple):
 
 
 def float32(translator: Translator) -> Translator:
-    """The same translator with activations in float32, as comparisons need them."""
-    config = changed(translator.config, "model", dtype="float32")
+    """The same translator, all of whose numbers are float32, as comparisons need it."""
+    config = changed(translator.config, "model", dtype="float32", products="float32")
     return Translator(
         config,
         translator.vocabulary,

@@ -1,0 +1,188 @@
+"""Products of activations with weights: every model's go through `product`.
+
+A weight says by its type how it is multiplied: an array in the dtype of the
+activations; `Rounded` with operands in bfloat16, if `config.model.products` says so
+(`of_config`); `Int8` with operands in int8, in models that only decode (`quantized`).
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import Array
+
+from t2t_jax.config import ModelConfig
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rounded:
+    """A weight whose products with float32 activations have operands in bfloat16.
+
+    Sums are float32, and so is the gradient by the weight, which is that of a float32
+    product: rounded terms would be lost in a sum over all tokens of a batch.
+    """
+
+    weight: Array  # float32, or already rounded
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weight.shape
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        return self.weight.dtype
+
+    def astype(self, dtype) -> "Rounded | Array":
+        """Rounds the weight once, for several products with activations of `dtype`."""
+        if dtype == jnp.float32:
+            return Rounded(bfloat16(self.weight))
+        return self.weight.astype(dtype)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Int8:
+    """A weight of 8 bits, in the place of a float32 array; has no gradient.
+
+    Code that does not know it multiplies by `astype(float32)`, the rounded weight.
+    """
+
+    values: Array  # int8, -127 to 127, of the weight's shape
+    scale: Array  # float32, one for each output: the weight is about values * scale
+    # The axes that products sum over.
+    summed: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def astype(self, dtype) -> Array:
+        """Returns the weight as an array."""
+        scale = jnp.expand_dims(self.scale, self.summed)
+        return (self.values * scale).astype(dtype)
+
+    def __jax_array__(self) -> Array:
+        return self.astype(jnp.float32)
+
+    def __getitem__(self, rows) -> "Int8 | Array":
+        """Returns rows of a table [v, d], float32; all of it, `[...]`, as it is."""
+        if rows is ...:
+            return self
+        return self.values[rows] * self.scale[rows][..., None]
+
+
+Weight = Array | Rounded | Int8
+
+
+def quantized(parameters: Any, summed: Any) -> Any:
+    """Rounds the weights of products to `Int8`, symmetrically; others stay as they are.
+
+    Args:
+      parameters: a tree of arrays.
+      summed: of the `Model`.
+    """
+
+    def of(x: np.ndarray, axes: tuple[int, ...]):
+        if not axes:
+            return x
+        largest = np.abs(x := np.asarray(x, np.float32)).max(axes, keepdims=True)
+        scale = np.where(largest > 0, largest / np.float32(127), np.float32(1))
+        values = np.rint(x / scale).astype(np.int8)
+        return Int8(values, scale.squeeze(axes), axes)
+
+    return jax.tree.map(of, parameters, summed)
+
+
+def factor(weight: "nnx.Param | Weight") -> Weight:
+    """Returns a parameter's value as `product` multiplies it, also for its gradient."""
+    if not isinstance(weight, nnx.Variable):
+        return weight
+    value = weight[...]
+    is_rounded = weight.get_metadata("products", "") == "bfloat16"
+    return Rounded(value) if is_rounded else value
+
+
+def product(
+    equation: str,
+    x: Array,
+    weight: "nnx.Param | Weight",
+    dtype: jnp.dtype | None = None,
+) -> Array:
+    """The product of activations with a weight, summed over the weight's inputs.
+
+    Args:
+      equation: of `jnp.einsum`, such as "btd,df->btf".
+      dtype: of the result; that of `x` by default.
+    """
+    weight = factor(weight)
+    if isinstance(weight, Int8):
+        return _int8(equation, x, weight).astype(dtype or x.dtype)
+    if isinstance(weight, Rounded):
+        if x.dtype == jnp.float32:
+            return _rounded(equation, x, weight.weight)
+        weight = weight.weight
+    return jnp.einsum(equation, x, weight.astype(x.dtype), preferred_element_type=dtype)
+
+
+def bfloat16(x: Array) -> Array:
+    """Rounds to bfloat16."""
+    # XLA may leave out a conversion there and back, in a program for a device without
+    # bfloat16; `reduce_precision` it has to keep.
+    return jax.lax.reduce_precision(x, 8, 7).astype(jnp.bfloat16)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _rounded(equation: str, x: Array, weight: Array) -> Array:
+    return jnp.einsum(
+        equation, bfloat16(x), bfloat16(weight), preferred_element_type=jnp.float32
+    )
+
+
+def _forward(equation, x, weight):
+    return _rounded(equation, x, weight), (x, weight)
+
+
+def _backward(equation, factors, grad):
+    x, weight = factors
+    inputs, output = equation.split("->")
+    of_x, of_weight = inputs.split(",")
+    grad_x = _rounded(f"{output},{of_weight}->{of_x}", grad, weight)
+    transposed = jax.linear_transpose(lambda w: jnp.einsum(equation, x, w), weight)
+    return grad_x, *transposed(grad)
+
+
+_rounded.defvjp(_forward, _backward)
+
+
+def quantized_rows(x: Array, axes: int) -> tuple[Array, Array]:
+    """Rounds each row, the last `axes` axes, to int8; returns it and its scale."""
+    largest = jnp.abs(x).max(range(x.ndim - axes, x.ndim), keepdims=True)
+    scale = jnp.where(largest > 0, largest / 127, 1)
+    return jnp.round(x / scale).astype(jnp.int8), scale
+
+
+def _int8(equation: str, x: Array, weight: Int8) -> Array:
+    inputs, output = equation.split("->")
+    of_x, of_weight = inputs.split(",")
+    summed = [of_weight[axis] for axis in weight.summed]
+    if not (of_x.endswith("".join(summed)) and set(summed).isdisjoint(output)):
+        raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
+    # Each row by itself: what shares the batch does not change it.
+    rows, scale = quantized_rows(x.astype(jnp.float32), len(summed))
+    y = jnp.einsum(equation, rows, weight.values, preferred_element_type=jnp.int32)
+    scale = scale.reshape(*x.shape[: -len(summed)], *[1] * weight.scale.ndim)
+    return y * scale * weight.scale
+
+
+def of_config(module: nnx.Module, config: ModelConfig) -> nnx.Module:
+    """Returns the module, with the products of `config.products`."""
+    if config.products == "bfloat16":
+        for _, node in nnx.iter_graph(module):
+            if isinstance(node, nnx.Param) and node.get_metadata("summed", ()):
+                node.set_metadata(products="bfloat16")
+    return module

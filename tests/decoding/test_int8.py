@@ -1,0 +1,69 @@
+"""Decoding with weights of 8 bits."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from t2t_jax import Translator
+from t2t_jax.data.corpus import open_corpus
+from t2t_jax.evaluation.scores import score_set
+from t2t_jax.io.errors import UserError
+from t2t_jax.parallel.machine import tree_bytes
+from t2t_jax.tools.bridges.exporting import export
+
+
+@pytest.fixture(scope="module")
+def pair(trained):
+    """The run, with float32 and with int8 weights."""
+    workdir, _ = trained
+    return Translator.load(workdir), Translator.load(workdir, weights="int8")
+
+
+@pytest.fixture(scope="module")
+def lines(text):
+    return [source for source, _ in open_corpus("test", "en", "de", str(text)).pairs()]
+
+
+def test_a_line_does_not_depend_on_its_neighbours(pair, lines):
+    _, int8 = pair
+    together = int8.translate(lines, warn=False)
+    alone = [int8.translate([line], warn=False)[0] for line in lines[:3]]
+    assert [t.best for t in together[:3]] == [t.best for t in alone]
+
+
+def test_it_says_so_and_takes_less_memory(pair):
+    exact, int8 = pair
+    assert "weights" not in exact.provenance()
+    assert int8.provenance()["weights"] == ["int8"]
+    assert tree_bytes(int8.parameters) < 0.4 * tree_bytes(exact.parameters)
+    both = Translator.ensemble([exact, int8])
+    assert both.provenance()["weights"] == ["float32", "int8"]
+    log_probs = [
+        score.log_prob
+        for score in (t.score([("a man", "ein Mann")])[0] for t in (exact, int8, both))
+    ]
+    assert np.ptp(log_probs) < 0.05 * abs(log_probs[0])
+    assert min(log_probs[:2]) <= log_probs[2] + 1e-3
+
+
+def test_scores_are_kept_apart(pair, trained, text, tmp_path):
+    exact, int8 = pair
+    workdir = shutil.copytree(trained[0], tmp_path / "work")
+    corpus = open_corpus("test", "en", "de", str(text))
+    stored = score_set(exact, corpus, workdir)
+    assert "weights" not in stored
+    assert score_set(int8, corpus, workdir)["weights"] == "int8"
+    kept = [json.loads(f.read_text()) for f in (workdir / "scores").glob("*.json*")]
+    assert sorted("weights" in of for of in kept) == [False, True]
+    # Neither is taken for the other.
+    again = score_set(exact, corpus, workdir)
+    assert again == stored
+
+
+def test_what_needs_float32_refuses(pair, trained, tmp_path):
+    with pytest.raises(UserError, match="int8 weights, and an export starts from"):
+        export(pair[1], "safetensors", tmp_path / "out")
+    with pytest.raises(UserError, match="weights='int4'"):
+        Translator.load(trained[0], weights="int4")
