@@ -22,7 +22,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.kernels import kernel_for
-from t2t_jax.model.layers import Dropout, DropoutRng, constant, weight
+from t2t_jax.model.layers import Dropout, DropoutRng, constant, product, weight
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.parallel.mesh import constrain
@@ -161,8 +161,7 @@ class Attention(nnx.Module):
 
     def _project(self, x_btd: Array, name: str) -> Array:
         """Projects to the queries, keys or values of each head, [b, t, h, k]."""
-        matrix_dhk = getattr(self, name)[...].astype(x_btd.dtype)
-        y_bthk = jnp.einsum("btd,dhk->bthk", x_btd, matrix_dhk)
+        y_bthk = product(x_btd, getattr(self, name)[...])
         if self.has_bias:
             y_bthk += getattr(self, f"{name}_bias")[...].astype(x_btd.dtype)
         return constrain(y_bthk, "batch", "length", "heads", "head")
@@ -206,8 +205,7 @@ class Attention(nnx.Module):
             trace.append(function.weights(q_bthk, kv, mask, position, **options))
         drop = Dropout(self.rate, rng)
         y_bthk = function.attend(q_bthk, kv, mask, position, drop, **options)
-        # Concat(head_1, ..., head_h) W^O, without storing the concatenation.
-        y_btd = jnp.einsum("bthk,hkd->btd", y_bthk, self.out[...].astype(x_btd.dtype))
+        y_btd = product(y_bthk, self.out[...], inputs=2)  # Concat(head_1, ...) W^O
         if self.has_bias:
             y_btd += self.out_bias[...].astype(x_btd.dtype)
         return constrain(y_btd, "batch", "length", "features")

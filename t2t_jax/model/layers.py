@@ -32,6 +32,17 @@ def constant(value: float, axes: dict[str, int]) -> nnx.Param:
     return nnx.Param(jnp.full(shape, value, jnp.float32), axes=tuple(axes))
 
 
+def product(x: Array, matrix: Array, inputs: int = 1) -> Array:
+    """Sums over the last `inputs` axes of `x` and the first of `matrix`, in x's dtype.
+
+    As a product of two matrices. If batch and length stay two axes, XLA stores for each
+    gradient of a weight a transposed copy on a CPU, and computes what it copies anew.
+    """
+    size = math.prod(matrix.shape[:inputs])
+    y = x.reshape(-1, size) @ matrix.reshape(size, -1).astype(x.dtype)
+    return y.reshape(*x.shape[: x.ndim - inputs], *matrix.shape[inputs:])
+
+
 def linear(
     x_btd: Array,
     matrix: nnx.Param,
@@ -43,8 +54,7 @@ def linear(
     Args:
       axis: the logical axis of the outputs, along which they are sharded.
     """
-    y_btf = jnp.einsum("btd,df->btf", x_btd, matrix[...].astype(x_btd.dtype))
-    y_btf = constrain(y_btf, "batch", "length", axis)
+    y_btf = constrain(product(x_btd, matrix[...]), "batch", "length", axis)
     return y_btf if bias is None else y_btf + bias[...].astype(x_btd.dtype)
 
 

@@ -180,6 +180,11 @@ class Learned(Position):
         return x_btd + table_pd[at.position + self.offset]
 
 
+def _paired(one: Array, two: Array) -> Array:
+    """[..., n] twice -> [..., 2 n]: one_0, two_0, one_1, two_1, ..."""
+    return jnp.stack([one, two], -1).reshape(*one.shape[:-1], -1)
+
+
 class Rotary(Position):
     """Rotates pairs of features of queries and keys by angles (Su et al. 2021).
 
@@ -206,12 +211,15 @@ class Rotary(Position):
         angle_bt1k = at.position[:, :, None, None] * jnp.asarray(
             self.base ** (-np.arange(0, k, 2) / k), jnp.float32
         )
-        # float32: bfloat16 cannot represent the angles of far positions.
-        pairs = x_bthk.astype(jnp.float32).reshape(*x_bthk.shape[:-1], k // 2, 2)
         cos, sin = jnp.cos(angle_bt1k), jnp.sin(angle_bt1k)
-        one, two = pairs[..., 0], pairs[..., 1]
-        turned = jnp.stack([one * cos - two * sin, one * sin + two * cos], axis=-1)
-        return turned.reshape(x_bthk.shape).astype(x_bthk.dtype)
+        # (one, two) becomes (one cos - two sin, two cos + one sin). `swapped` and not
+        # slices of every second feature: XLA pads and adds their gradients on a CPU.
+        cos_bt1k, sin_bt1k = (_paired(x, y) for x, y in ((cos, cos), (-sin, sin)))
+        # float32: bfloat16 cannot represent the angles of far positions.
+        x = x_bthk.astype(jnp.float32)
+        swapped = jnp.flip(x.reshape(*x.shape[:-1], k // 2, 2), -1).reshape(x.shape)
+        turned = x * cos_bt1k + swapped * sin_bt1k
+        return turned.astype(x_bthk.dtype)
 
 
 class Relative(Position):
