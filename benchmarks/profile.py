@@ -42,7 +42,8 @@ def profile(call: Callable[[], object], times: int = 10) -> list[dict]:
     """Calls a function some times; rows with milliseconds a call, longest first.
 
     The time of an instruction is its median times how often it ran, without that of the
-    instructions that it calls. So a pause by another process does not count.
+    instructions that it calls. So a pause by another process does not count; waiting
+    for other threads of this one does, mostly in `cond` and `while`.
 
     Args:
       call: returns what is to be waited for, or waits itself. Compiled before.
