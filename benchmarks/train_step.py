@@ -3,6 +3,7 @@
     python -m benchmarks.train_step
     python -m benchmarks.train_step --work=S --rounds=9 --output=PATH
     python -m benchmarks.train_step --config=configs/big.py --batch=16x64
+    python -m benchmarks.train_step --work=S --profile
 
 Rates are in target tokens a second. Work T is the paper's base model with 32,000 pieces
 and 32 rows of 32 + 32 tokens; S is a small model (4 + 4 layers of 128) with 8,000
@@ -11,6 +12,8 @@ pieces, 170 rows of 24 + 24 tokens and dropout 0.3. With
 is given. A step is forward, backward and Adam, from token ids in the host's memory,
 without padding. Peak memory is measured in a separate process for each contender, above
 that of its imports; on a GPU it is the device's.
+
+--profile prints instead where our step spends its time on a CPU, by operation.
 """
 
 import dataclasses
@@ -23,6 +26,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers, run
+from benchmarks.profile import profile
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, changed, from_config_dict
@@ -203,11 +207,19 @@ def define_flags():
         "steps", 2, "Steps of each contender in a round.", lower_bound=1
     )
     flags.DEFINE_boolean("memory", True, "Also measure peak memory.")
+    flags.DEFINE_boolean("profile", False, "Time by operation of our step alone.")
 
 
 def main(_):
     args = flags.FLAGS
     measuring.begin(args)
+    if args.profile:
+        for work in works(args, sys.argv[1:]):
+            rate, _ = contender("ours", work)
+            rate(2)
+            print(f"{work.name}\n")
+            measuring.publish(profile(lambda r=rate: r(1)), args.output)
+        return
     names = measuring.chosen(args.peers, peers.TRAINING, "peers")
     if names:
         peers.need("torch", "transformers")

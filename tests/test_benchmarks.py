@@ -3,7 +3,10 @@
 import itertools
 import json
 import shutil
+import time
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
@@ -17,6 +20,7 @@ from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
 from benchmarks.input_pipeline import Padded
 from benchmarks.measuring import Row
+from benchmarks.profile import profile
 from benchmarks.reranking import best_weights
 from benchmarks.train_step import WORKS
 from t2t_jax import load_config
@@ -25,6 +29,7 @@ from t2t_jax.data.feeding import plan_for
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
 from t2t_jax.metrics.text_measures import bleu_statistics
+from t2t_jax.model.layers import project
 from t2t_jax.tools.verify.measuring import random_pairs
 from tests.commands import Commands
 from tests.small_run import ROOT
@@ -62,6 +67,30 @@ def test_contenders_take_turns_and_medians_count(monkeypatch):
     (row,) = measuring.rows_of("T", "tokens/s", {"ours": 6.0, "b": medians["b"]})
     assert (row.peer_name, row.ratio) == ("b", 1.2)
     assert Row("import", "s", 2.0, 3.0, more_is_better=False).ratio == 1.5
+
+
+def test_a_profile_has_the_products_of_the_program_and_no_more_than_its_time():
+    def loss(table_vd, x_btd):
+        def layer(x_btd, _):
+            return jnp.tanh(project(x_btd, table_vd, None)), None
+
+        return jax.lax.scan(layer, x_btd, None, 3)[0].sum()
+
+    gradient, arrays = (
+        jax.jit(jax.grad(loss)),
+        (jnp.ones((32, 32)), jnp.ones((2, 40, 32))),
+    )
+    jax.block_until_ready(gradient(*arrays))
+    began = time.perf_counter()
+    rows = profile(lambda: gradient(*arrays), 5)
+    assert sum(row["ms"] for row in rows) <= 1e3 * (time.perf_counter() - began) / 5
+    products = [row for row in rows if row["operation"].startswith("product")]
+    assert {row["function"] for row in products} == {"project"}
+    flops = sum(row["GFLOP/s"] * row["ms"] * 1e6 for row in products)
+    assert flops == pytest.approx(
+        3 * 3 * (2 * 80 * 32 * 32)
+    )  # forward and both factors
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
 
 
 def test_measurements_are_not_overwritten(tmp_path):
@@ -161,6 +190,7 @@ ONCE = ("--rounds=1",)
 PEAK = (*ONCE, "--peak_sizes=256")
 RUNS = {
     "train_step": (*SMALL, *PEAK, "--batch=4x8", "--peers=", "--nomemory"),
+    "train_step by operation": (*SMALL, "--batch=4x8", "--profile"),
     "decode": (
         *(*SMALL[:-1], *PEAK, "--peers=", "--vocab=300"),
         *("--rows=2", "--source=4", "--steps=6"),
@@ -225,5 +255,8 @@ def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
 
 def test_every_benchmark_runs_in_a_test():
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")}
-    shared = {"__init__", "measuring", "results", "peers", "made_up", "chart"}
+    shared = {
+        *("__init__", "measuring", "results"),
+        *("peers", "made_up", "chart", "profile"),
+    }
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}

@@ -207,11 +207,27 @@ class Rotary(Position):
             self.base ** (-np.arange(0, k, 2) / k), jnp.float32
         )
         # float32: bfloat16 cannot represent the angles of far positions.
-        pairs = x_bthk.astype(jnp.float32).reshape(*x_bthk.shape[:-1], k // 2, 2)
-        cos, sin = jnp.cos(angle_bt1k), jnp.sin(angle_bt1k)
-        one, two = pairs[..., 0], pairs[..., 1]
-        turned = jnp.stack([one * cos - two * sin, one * sin + two * cos], axis=-1)
-        return turned.reshape(x_bthk.shape).astype(x_bthk.dtype)
+        x = x_bthk.astype(jnp.float32)
+        turned = _turned(x, jnp.cos(angle_bt1k), jnp.sin(angle_bt1k))
+        return turned.astype(x_bthk.dtype)
+
+
+@jax.custom_vjp
+def _turned(x: Array, cos: Array, sin: Array) -> Array:
+    """Rotates pairs of neighbouring features of [b, t, h, k]; angles [b, t, 1, k/2]."""
+    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    one, two = pairs[..., 0], pairs[..., 1]
+    turned = jnp.stack([one * cos - two * sin, one * sin + two * cos], axis=-1)
+    return turned.reshape(x.shape)
+
+
+def _turned_back(angles: tuple[Array, Array], grad: Array) -> tuple[Array, ...]:
+    """The transpose of a rotation turns back. (XLA would pad and add, on a CPU.)"""
+    cos, sin = angles
+    return _turned(grad, cos, -sin), jnp.zeros_like(cos), jnp.zeros_like(sin)
+
+
+_turned.defvjp(lambda x, cos, sin: (_turned(x, cos, sin), (cos, sin)), _turned_back)
 
 
 class Relative(Position):

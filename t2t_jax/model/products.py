@@ -6,6 +6,7 @@ activations; `Rounded` with operands in bfloat16, if `config.model.products` say
 """
 
 import dataclasses
+import math
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.parallel.mesh import target_device
 
 
 @jax.tree_util.register_dataclass
@@ -126,7 +128,27 @@ def product(
         if x.dtype == jnp.float32:
             return _rounded(equation, x, weight.weight)
         weight = weight.weight
-    return jnp.einsum(equation, x, weight.astype(x.dtype), preferred_element_type=dtype)
+    return _multiply(equation, x, weight.astype(x.dtype), dtype)
+
+
+def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Array:
+    """`jnp.einsum`; on a CPU a product of two matrices, if the axes are in that order.
+
+    If batch and length stay two axes, XLA stores for each gradient of a weight a
+    transposed copy on a CPU, and computes what it copies anew.
+    """
+    inputs, output = equation.split("->")
+    of_x, of_weight = inputs.split(",")
+    n = len({*of_x} & {*of_weight} - {*output})
+    if (
+        target_device().platform != "cpu"
+        or of_x[-n:] != of_weight[:n]
+        or of_x[:-n] + of_weight[n:] != output
+    ):
+        return jnp.einsum(equation, x, weight, preferred_element_type=dtype)
+    matrix = weight.reshape(math.prod(weight.shape[:n]), -1)
+    y = jnp.matmul(x.reshape(-1, len(matrix)), matrix, preferred_element_type=dtype)
+    return y.reshape(*x.shape[:-n], *weight.shape[n:])
 
 
 def bfloat16(x: Array) -> Array:
@@ -138,9 +160,7 @@ def bfloat16(x: Array) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _rounded(equation: str, x: Array, weight: Array) -> Array:
-    return jnp.einsum(
-        equation, bfloat16(x), bfloat16(weight), preferred_element_type=jnp.float32
-    )
+    return _multiply(equation, bfloat16(x), bfloat16(weight), jnp.float32)
 
 
 def _forward(equation, x, weight):
@@ -152,7 +172,7 @@ def _backward(equation, factors, grad):
     inputs, output = equation.split("->")
     of_x, of_weight = inputs.split(",")
     grad_x = _rounded(f"{output},{of_weight}->{of_x}", grad, weight)
-    transposed = jax.linear_transpose(lambda w: jnp.einsum(equation, x, w), weight)
+    transposed = jax.linear_transpose(lambda w: _multiply(equation, x, w), weight)
     return grad_x, *transposed(grad)
 
 

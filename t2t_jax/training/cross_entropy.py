@@ -55,7 +55,9 @@ def cross_entropy(logits_btv: Array, target_bt: Array, smoothing: float):
 def cross_entropy_gradient(logits_btv: Array, target_bt: Array, smoothing: float):
     """Gradient of the smoothed loss by the logits: softmax - target distribution."""
     v = logits_btv.shape[-1]
-    gradient_btv = jax.nn.softmax(logits_btv) - smoothing / v
+    # The normalizer that `cross_entropy` has: XLA computes it once for both.
+    normalizer_bt = jax.nn.logsumexp(logits_btv, axis=-1)
+    gradient_btv = jnp.exp(logits_btv - normalizer_bt[..., None]) - smoothing / v
     # A comparison that XLA fuses: the one-hot array is never stored.
     is_true_btv = jnp.arange(v) == target_bt[..., None]
     return jnp.where(is_true_btv, gradient_btv - (1 - smoothing), gradient_btv)
@@ -249,15 +251,15 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
         grad_grv, x_grd = (
             a.reshape(shards, -1, a.shape[-1]) for a in (grad_btv, x_btd)
         )
-        grad_table_gvd = jnp.einsum(
-            "grv,grd->gvd", grad_grv, x_grd, preferred_element_type=logits_dtype(x_btd)
+        grad_table_gdv = jnp.einsum(
+            "grd,grv->gdv", x_grd, grad_grv, preferred_element_type=logits_dtype(x_btd)
         )
-        grad_table_gvd = constrain(grad_table_gvd, "batch", "vocab", "features")
+        grad_table_gdv = constrain(grad_table_gdv, "batch", "features", "vocab")
         grad_x_btd = constrain(grad_x_btd, "batch", "length", "features")
         grad_outputs = (
             (grad_x_btd,) if n == 1 else tuple(jnp.split(grad_x_btd, n, axis=1))
         )
-        added = _real_sums(by_token, real_bt), grad_table_gvd, grad_bias_gv
+        added = _real_sums(by_token, real_bt), grad_table_gdv, grad_bias_gv
         return added, grad_outputs
 
     def add(total, chunk):
@@ -280,10 +282,9 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     else:
         chunks = jax.tree.map(lambda a: _split(a, count), whole)
         first = jax.tree.map(lambda a: a[0], chunks)
+        axes = {0: (), 2: ("batch", "vocab"), 3: ("batch", "features", "vocab")}
         zeros = jax.tree.map(
-            lambda x: constrain(
-                jnp.zeros(x.shape, x.dtype), *("batch", "vocab", "features")[: x.ndim]
-            ),
+            lambda x: constrain(jnp.zeros(x.shape, x.dtype), *axes[x.ndim]),
             jax.eval_shape(of_chunk, first)[0],
         )
         loop = add_if_real if sparse else add
@@ -291,8 +292,8 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
         grad_outputs = jax.tree.map(_joined, grad_outputs)
     if not gradients:
         return total, None
-    sums, grad_table_gvd, grad_bias_gv = total
-    grad_table_vd = constrain(grad_table_gvd.sum(0), "vocab", "width")
+    sums, grad_table_gdv, grad_bias_gv = total
+    grad_table_vd = constrain(grad_table_gdv.sum(0).T, "vocab", "width")
     grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
     # As `table_vd`, which may be a `Rounded`.
     grad_table = jax.tree.unflatten(
