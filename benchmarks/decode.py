@@ -1,13 +1,15 @@
 """Compares translation with CTranslate2 (float32, int8) and Hugging Face's generate.
 
     python -m benchmarks.decode                          # work D
-    python -m benchmarks.decode --beam=1 --output=PATH
+    python -m benchmarks.decode --models=128x4+4,256x6+2,128x4+4:rotary --beam=5
     python -m benchmarks.decode --workdir=DIR,DIR --test=PREFIX --lines=1000
 
 Work D: the paper's base model with 32,000 pieces and random weights, beam 4, 32 sources
 of 32 tokens, exactly 64 steps. All contenders have the same weights, and before the
 clock starts greedy search must find the same tokens in all of them. The end of a
-sentence has a zero embedding, so that no search finds it and stops early.
+sentence has a zero embedding, so that no search finds it and stops early. `--models`
+takes other sizes: the width, encoder and decoder layers, and the position scheme; with
+--rows=1, a single line.
 
 With workdirs and a test set: text in, text out, and a table of quality and size beside
 the speed, such as of a teacher and its students. A post-norm model becomes a Marian, a
@@ -16,6 +18,8 @@ same beam, the penalty length^alpha, until no better result is possible. All bat
 sentences of similar length; CTranslate2 divides the cores as is faster for it.
 """
 
+import dataclasses
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -75,7 +79,8 @@ def search_flops(
         # Step n attends to n positions.
         self_attention = 2 * inner * steps * (steps + 1) // 2
         decoder = beam * (steps * step + self_attention)
-        total += model.layers * (encoder + source_keys_values + decoder)
+        total += (model.encoder_layers or model.layers) * encoder
+        total += (model.decoder_layers or model.layers) * (source_keys_values + decoder)
         total += beam * steps * d * vocab_size
     return 2.0 * total
 
@@ -182,16 +187,36 @@ class Contest:
         ]
 
 
-def work_d(args, names: list[str]) -> Contest:
+def sized(model: ModelConfig, sizes: str) -> ModelConfig:
+    """The model with sizes such as 128x4+4, or 128x4+4:rotary."""
+    found = re.fullmatch(r"(\d+)x(\d+)\+(\d+)(?::(\w+))?", sizes)
+    if not found:
+        raise UserError(
+            f"--models={sizes!r}; want the width, encoder and decoder layers, and if "
+            "you like a position scheme: 128x4+4 or 128x4+4:rotary"
+        )
+    width, encoder, decoder = map(int, found.groups()[:3])
+    return dataclasses.replace(
+        model,
+        width=width,
+        heads=max(1, width // (32 if width < 512 else 64)),
+        hidden=width * (2 if width < 256 else 4),
+        encoder_layers=encoder,
+        decoder_layers=decoder,
+        positions=found[4] or model.positions,
+    )
+
+
+def work_d(model: ModelConfig, args, names: list[str]) -> Contest:
     """Work D, or the same with other sizes."""
-    model = from_config_dict(args.config).model
     if not 1 <= args.source <= args.steps - 1:
         raise UserError(
             f"--steps={args.steps} with --source={args.source}; want more steps than "
             "source tokens, as an output may always be longer than its source"
         )
     sizes = args.rows, args.source, args.steps
-    translator = random_translator(model, args.vocab, *sizes)
+    # Blocks as a user has them, 0.
+    translator = random_translator(model, args.vocab, *sizes, batch_tokens=0)
     lines = random_lines(args.rows, args.source, args.vocab)
     beam, alpha = args.beam or 4, translator.config.decode.alpha
     extra = args.steps - args.source
@@ -241,6 +266,7 @@ def define_flags():
     flags.DEFINE_integer(
         "beam", None, "Beam width, 1 is greedy search; default: 4, or the workdir's."
     )
+    flags.DEFINE_list("models", [], "Sizes of random models, such as 128x4+4:rotary.")
     flags.DEFINE_integer("vocab", 32_000, "Pieces of the random model.")
     flags.DEFINE_integer("rows", 32, "Sentences in a batch of the peers.")
     flags.DEFINE_integer("source", 32, "Tokens of a source, with its end; D has 32.")
@@ -266,8 +292,10 @@ def main(_):
         works = {w: f"{w}, beam {c.search.beam}" for w, c in contests.items()}
         print(f"{len(pairs):,} lines of {corpus.spec}")
     else:
-        contests = {"": work_d(args, names)}
-        works = {"": f"beam {contests[''].search.beam} with base (D)"}
+        base = from_config_dict(args.config).model
+        models = {s: sized(base, s) for s in args.models} or {"base (D)": base}
+        contests = {name: work_d(m, args, names) for name, m in models.items()}
+        works = {name: f"{name}, beam {c.search.beam}" for name, c in contests.items()}
     contenders = {}
     for name, contest in contests.items():
         contest.check()

@@ -324,12 +324,16 @@ class CTranslate2:
         """Translates; arguments and result as for `HuggingFace`."""
         search = self.search
         longest = max(map(len, sources)) + search.extra
+        # Batches enough for all that it divides the cores among.
+        share = -(-len(sources) // self.translator.num_translators)
         results = self.translator.translate_batch(
             # It adds the end itself.
             [[self.source[token] for token in source[:-1]] for source in sources],
             beam_size=search.beam,
             length_penalty=search.alpha,
-            max_batch_size=search.rows,
+            max_batch_size=min(search.rows, share),
+                search.rows, -(-len(sources) // self.translator.num_translators)
+            ),
             max_decoding_length=search.exactly or longest,
             min_decoding_length=search.exactly or 1,
         )
