@@ -332,8 +332,6 @@ class CTranslate2:
             beam_size=search.beam,
             length_penalty=search.alpha,
             max_batch_size=min(search.rows, share),
-                search.rows, -(-len(sources) // self.translator.num_translators)
-            ),
             max_decoding_length=search.exactly or longest,
             min_decoding_length=search.exactly or 1,
         )
