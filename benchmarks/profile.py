@@ -21,6 +21,7 @@ import jax
 import t2t_jax
 
 PACKAGE = str(Path(t2t_jax.__file__).parent)
+PRODUCTS = "model/products.py"
 
 
 class Instruction(NamedTuple):
@@ -143,7 +144,10 @@ def _functions(hlo: str) -> dict[str, str]:
         for table in ("FileNames", "FunctionNames")
     )
     places = {
-        place: names[function] if files[file].startswith(PACKAGE) else ""
+        # Products are those of the function that asks for them.
+        place: names[function]
+        if files[file].startswith(PACKAGE) and not files[file].endswith(PRODUCTS)
+        else ""
         for place, file, function in re.findall(
             r"^(\d+) {file_name_id=(\d+) function_name_id=(\d+)", head, re.M
         )

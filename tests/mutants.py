@@ -79,8 +79,8 @@ rows_drop_out_alike t2t_jax/model/layers.py
   + jnp.arange(len(rng.row_b)).astype(jnp.uint32)
     model/test_laws_of_variants.py test_a_variant_obeys[defaults-rows_drop_out_alike]
 bfloat16_is_near t2t_jax/model/layers.py
-  - preferred_element_type=logits_dtype(x_btd)
-  + preferred_element_type=x_btd.dtype
+  - x_btd, table_vd, logits_dtype(x_btd)
+  + x_btd, table_vd, x_btd.dtype
     model/test_laws_of_variants.py test_a_variant_obeys[defaults-bfloat16_is_near]
 sharded_is_one_device t2t_jax/parallel/mesh.py
   - "heads": "tensor"

@@ -25,6 +25,7 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
 
     def run(**flags):
         names = ("checkpoint", "baseline", "dtype", "damage", *SEARCH)
+        flags = {"weights": "float32"} | flags
         given = dict.fromkeys((*names, "choose")) | {"workdir": str(workdir)}
         given |= {"test": f"{text}/test", "json": None} | flags
         monkeypatch.setattr(evaluate.flags, "FLAGS", types.SimpleNamespace(**given))

@@ -6,7 +6,9 @@ import types
 import pytest
 
 from t2t_jax import UserError
+from t2t_jax.parallel import machine
 from t2t_jax.tools.verify import command as verify
+from t2t_jax.tools.verify import table
 from t2t_jax.tools.verify.check import (
     Check,
     Context,
@@ -19,7 +21,6 @@ from t2t_jax.tools.verify.check import (
     run_check,
     worst,
 )
-from t2t_jax.tools.verify.table import CHECKS as SHIPPED
 
 
 def raises(error):
@@ -51,13 +52,13 @@ def results(tmp_path):
 @pytest.fixture
 def command(monkeypatch):
     """Runs the command's `main` with some checks; returns its exit status."""
-    monkeypatch.setattr(verify, "describe_machine", lambda: MACHINE)
+    monkeypatch.setattr(machine, "describe_machine", lambda: MACHINE)
 
     def run(checks=CHECKS, **given):
         defaults = {"list": False, "quick": False, "full": False, "json": False}
         defaults |= {"only": [], "output": None, "workdir": None}
         flags = types.SimpleNamespace(**defaults | given)
-        monkeypatch.setattr(verify, "CHECKS", checks)
+        monkeypatch.setattr(table, "CHECKS", checks)
         monkeypatch.setattr(verify.flags, "FLAGS", flags)
         try:
             verify.main([])
@@ -134,9 +135,9 @@ def test_the_exit_status_says_all_or_not(command, capsys):
 
 
 def test_a_listing_names_all_and_runs_nothing(command, capsys):
-    assert command(SHIPPED, list=True) == 0
+    assert command(table.CHECKS, list=True) == 0
     out = capsys.readouterr().out
-    for name, check in SHIPPED.items():
+    for name, check in table.CHECKS.items():
         assert f"  {name} " in out
         assert check.promise in out
 
