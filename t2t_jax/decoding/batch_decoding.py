@@ -4,7 +4,8 @@ Continuous batching: waiting lines take the rows of finished ones. All lines of 
 are at the same position of their outputs. A batch advances by `STRIDE` positions. Then
 finished lines leave it, and it is parked until another batch of the same bucket reaches
 the same position, whose lines take the free rows. A full batch advances at once, before
-new lines begin, so that few batches exist at a time.
+new lines begin, so that few batches exist at a time. On a CPU each core advances a
+batch, in a thread of its own; the threads share the batches of a bucket.
 
 A line's arithmetic does not depend on its neighbours: a batch always has all its rows,
 and its shapes depend only on the bucket and the position. Rows never move between
