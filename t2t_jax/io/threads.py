@@ -72,6 +72,9 @@ def merged(streams: Sequence[Iterable[T]], name: str = "worker") -> Iterator[T]:
                 made.put([item])
                 if stopped.is_set():
                     return
+        except BaseException:
+            stopped.set()
+            raise
         finally:
             made.put([])
 
