@@ -241,8 +241,7 @@ def read_config(args: flags.FlagValues) -> Config:
 
 
 def load_translator(args: flags.FlagValues) -> "Translator":
-    """Loads the models of --workdir."""
-    read_config(args)
+    """Loads the models of --workdir; call `read_config` before, which is quick."""
     # Imports make many objects and no garbage: looking for it takes a sixth of their
     # time.
     gc.disable()

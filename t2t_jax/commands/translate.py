@@ -31,6 +31,7 @@ from t2t_jax.commands.flags import (
     define_weights_flag,
     define_workdir_flags,
     load_translator,
+    read_config,
     refuse_unused,
     search_flags,
 )
@@ -135,7 +136,8 @@ def main(_):
             check_output(path := shard_of(Path(args.output), shard))
         if processes.is_first() and args.input is not None:
             text = InputFile(Path(args.input), shard)
-    # Files are checked above, before loading, so that mistakes are reported at once.
+    # Files are checked before loading, so that mistakes are reported at once.
+    read_config(args)
     translator = load_translator(args)
     task, translator = chosen_task(translator, args)
     refuse_unused(task, args)
