@@ -229,8 +229,13 @@ def test_the_best_extensions_are_those_among_all(size, k):
     rng = np.random.default_rng(size + k)
     banned = (0, 1, 3, size - 1)
     ours = jax.jit(best_extensions, static_argnums=(2, 3))
-    for digits, alive in itertools.product((0, 1, 9), (1, 3)):
-        logits_bnv = (9 * rng.normal(size=(4, 3, size))).round(digits)
+    for digits, alive in itertools.product((0, 1, 9, None), (1, 3)):
+        if digits is None:  # equal ones in groups whose best differ
+            logits_bnv = 1.0 * (rng.random((4, 3, size)) < 0.3)
+            logits_bnv += rng.random((4, 3, size)) < 2 / size
+            digits = 0
+        else:
+            logits_bnv = (9 * rng.normal(size=(4, 3, size))).round(digits)
         logits_bnv = logits_bnv.astype(np.float32)
         logits_bnv[0, :, [*banned]] = 99  # what is banned would be the best
         log_prob_bn = rng.normal(size=(4, 3)).round(digits).astype(np.float32)

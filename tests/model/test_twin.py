@@ -8,7 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.config import from_config_dict
+from t2t_jax.config import ModelConfig, from_config_dict
+from t2t_jax.model.mask import Tokens
+from t2t_jax.model.positions import Rotary
 from t2t_jax.tools.verify.references import formulas, twin
 from t2t_jax.tools.verify.references.older_twins import lstm_layer
 
@@ -65,6 +67,22 @@ def test_products_of_turned_vectors_depend_on_the_distance():
         (q[i] * k[i].conjugate() * cmath.exp(2j * theta[i])).real for i in range(3)
     )
     np.testing.assert_allclose(products, want, rtol=1e-12)
+
+
+def test_the_gradient_of_a_rotation_turns_back():
+    """x -> <turned x, y> is linear, so its slope at x in the direction x is its value.
+
+    And a rotation keeps products: <turned x, turned y> = <x, y>.
+    """
+    config = ModelConfig(width=8, heads=2, positions="rotary")
+    position = Rotary(config, False, jax.random.key(0))
+    at = Tokens(np.ones((1, 3), int), np.array([[0, 1, 7]]))
+    x_bthk, y_bthk = np.random.default_rng(0).normal(size=(2, 1, 3, 2, 4))
+    turned, gradient = jax.vjp(lambda x: position.rotate(x, at), np.float32(x_bthk))
+    (back,) = gradient(np.float32(y_bthk))
+    np.testing.assert_allclose((back * x_bthk).sum(), (turned * y_bthk).sum(), 1e-5)
+    (itself,) = gradient(turned)
+    np.testing.assert_allclose(itself, x_bthk, atol=1e-6)
 
 
 def test_activations_have_their_known_values():
