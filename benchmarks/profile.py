@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 
 import t2t_jax
+from t2t_jax.io.errors import UserError
 
 PACKAGE = str(Path(t2t_jax.__file__).parent)
 PRODUCTS = "model/products.py"
@@ -48,7 +49,14 @@ def profile(call: Callable[[], object], times: int = 10) -> list[dict]:
 
     Args:
       call: returns what is to be waited for, or waits itself. Compiled before.
+
+    Raises:
+      UserError: on a GPU or TPU, whose trace names operations in another way.
     """
+    if jax.default_backend() != "cpu":
+        raise UserError(
+            f"a profile by operation is made on a CPU, not on a {jax.default_backend()}"
+        )
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with tempfile.TemporaryDirectory() as folder:

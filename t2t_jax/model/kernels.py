@@ -66,8 +66,12 @@ def _cudnn_supports(device: jax.Device, q_bthk: Array, kv) -> bool:
         return False
     t, _, k = q_bthk.shape[1:]
     even = t % 2 == 0 and kv.k_bshk.shape[1] % 2 == 0
+    # cuDNN 9's gradients are NaN where the second half of the last block of 128 keys is
+    # empty and all scores of a query are below -88, as those of padding without a key
+    # are (pytorch/pytorch#196678; seen on an H200).
+    filled = kv.k_bshk.shape[1] % 128 != 64
     half_precision = q_bthk.dtype in (jnp.bfloat16, jnp.float16)
-    return capable and half_precision and even and k % 8 == 0 and k <= 128
+    return capable and half_precision and even and filled and k % 8 == 0 and k <= 128
 
 
 def cudnn(q_bthk: Array, kv, mask, scores=None, implementation: str = "cudnn") -> Array:

@@ -156,6 +156,12 @@ def test_the_backend_chooses(backend, dtype, t, causal, wanted, chosen):
     assert chosen(backend, drawn(t, 128, causal), dtype=dtype) is wanted
 
 
+@pytest.mark.parametrize("keys", [32, 64, 96, 128, 192, 256])
+def test_cudnn_is_not_used_for_keys_whose_gradients_are_nan(keys, chosen):
+    wanted = None if keys % 128 == 64 else cudnn
+    assert chosen("gpu", drawn(128, keys)) is wanted
+
+
 KERNELS = {"gpu": cudnn, "tpu": flash}
 
 

@@ -32,6 +32,7 @@ from t2t_jax.tools.verify.references import search
 # Of a fused kernel in bfloat16, relative to dense attention in float32: it rounds
 # queries, keys, values, weights and results to 8 bits each.
 FUSED_RESULTS, FUSED_GRADIENTS = 0.02, 0.04
+FUSED_LENGTHS = 64, 96, 128, 256  # of which a kernel may take some
 SCORES = 1e-5  # of hypotheses, against float64
 
 # ------------------------------------------------------------------------------ kernels
@@ -40,27 +41,47 @@ SCORES = 1e-5  # of hypotheses, against float64
 def fused(context: Context) -> Measured:
     """Compares this backend's fused attention with dense attention, gradients too.
 
-    Rows hold two sentences and padding, and the mask is causal, as in a decoder.
+    Rows hold two sentences and padding. The mask is that of a decoder: its own causal
+    one, and that to the source, in rows without padding there, so that padding has
+    nothing to attend to.
     """
-    arrays = attention_arrays()
-    kernel = kernels.kernel_for(*arrays, NO_POSITION, Dropout(0.0, None))
-    if kernel is None:
+    errors, names = {}, set()
+    for length in FUSED_LENGTHS:
+        for cross in (False, True):
+            arrays = attention_arrays(length=length, cross=cross)
+            kernel = kernels.kernel_for(*arrays, NO_POSITION, Dropout(0.0, None))
+            if kernel:
+                names.add(kernel.__name__)
+                whom = f"{length} tokens, {'cross' if cross else 'self'}-attention"
+                errors[whom] = fused_errors(kernel, *arrays)
+    if not errors:
         raise Unavailable(
             f"there is no fused attention for {jax.devices()[0].device_kind}; "
             "attention is computed as dense everywhere"
         )
-    results, gradients = fused_errors(kernel, *arrays)
+    results, gradients = map(worst, zip(*errors.values(), strict=True))
     return Measured(
         f"{results:.2g}, {gradients:.2g}",
         f"<= {FUSED_RESULTS:g}, {FUSED_GRADIENTS:g}",
         results <= FUSED_RESULTS and gradients <= FUSED_GRADIENTS,
-        {"results": results, "gradients": gradients, "kernel": kernel.__name__},
-        (f"kernel {kernel.__name__}",),
+        {"results": results, "gradients": gradients, "errors": errors},
+        (f"kernel {', '.join(names)}: {'; '.join(errors)}",),
     )
 
 
-def attention_arrays(rows: int = 2, length: int = 128, heads: int = 2, width: int = 64):
-    """Random queries, keys and values in bfloat16, and a causal mask of packed rows."""
+def attention_arrays(
+    rows: int = 2,
+    length: int = 128,
+    heads: int = 2,
+    width: int = 64,
+    cross: bool = False,
+):
+    """Random queries, keys and values in bfloat16, and a mask of packed rows.
+
+    Args:
+      cross: the keys are those of a source without padding; else the queries' own
+        tokens, up to each.
+    """
     random = np.random.default_rng(0)
     q_bthk, k_bshk, v_bshk = (
         jnp.asarray(random.normal(size=(rows, length, heads, width)), jnp.bfloat16)
@@ -73,7 +94,11 @@ def attention_arrays(rows: int = 2, length: int = 128, heads: int = 2, width: in
     at = Tokens(
         *(jnp.asarray(np.tile(x, (rows, 1)), jnp.int32) for x in (segment, position))
     )
-    return q_bthk, KV(k_bshk, v_bshk), Mask(at, at, causal=True, aligned=True)
+    mask = Mask(at, at, causal=True, aligned=True)
+    if cross:
+        source = at._replace(segment=jnp.where(at.segment == 0, 2, at.segment))
+        mask = Mask(at, source)
+    return q_bthk, KV(k_bshk, v_bshk), mask
 
 
 def fused_errors(kernel, q_bthk, kv, mask) -> tuple[float, float]:

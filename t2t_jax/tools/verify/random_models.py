@@ -119,6 +119,7 @@ SOURCE_LENGTH, TARGET_LENGTH = 13, 11
 ROWS = [[(5, 3), (2, 4), (3, 1)], [(13, 11)], [(4, 6), (7, 2)], [(1, 1)], []]
 # All axes of different lengths, so that none can be mistaken for another.
 SIZES = {"width": 8, "heads": 2, "hidden": 20, "dropout": 0.0, "max_positions": 16}
+SIZES |= {"dtype": "float32"}  # `auto` is bfloat16 on a GPU or TPU
 PAPER = "the paper's, 2 layers"
 CONFIGS = {
     PAPER: {"layers": 2},
