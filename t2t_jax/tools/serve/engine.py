@@ -172,6 +172,10 @@ class _Call:
             self.done.set_result(None)
 
 
+NEW = -1  # the position of lines that wait
+PATIENCE = 4  # strides
+
+
 class _Lane(Bucket):
     """The lines of one bucket and one program, and the batches that search them.
 
@@ -200,8 +204,10 @@ class _Lane(Bucket):
         self.searched: dict[int, _Line] = {}
         self.running = 0
         self._numbers = itertools.count()
-        self._turn = 0
-        self._since: dict[int, int] = {}  # position -> the turn at which it was parked
+        self.stride = 0.01  # seconds of the last ones
+        # The position of a parked batch, or `NEW` for lines that wait -> since when it
+        # has been passed over.
+        self._since: dict[int, int] = {}
 
     def group(self, lines: Sequence[int] = ()) -> Group:
         """A group with a block for every device."""
@@ -214,22 +220,35 @@ class _Lane(Bucket):
     def take(self, batches: int) -> Batch | Group | None:
         """Takes what to advance or begin next; None if there is nothing.
 
-        Waiting lines begin first, so that they can join those that are ahead, unless
-        a batch has been passed over for long or there are `batches` already.
+        A batch takes as long with one line as with all. So most lines go first: those
+        of a parked batch, or those that wait, while fewer than `batches` are parked.
+        Few lines also wait for more of them while many are being searched. Who has been
+        passed over for `PATIENCE` strides comes before all that.
         """
-        self._turn += 1
-        position = min(self._since, key=self._since.get, default=None)
-        passed_over = position is not None and self._turn - self._since[position] > 4
-        if self.queue and not passed_over and len(self.parked) < batches:
-            if lines := self._lines():
+        now = time.monotonic()
+        counts = {
+            position: count_lines(batch) for position, batch in self.parked.items()
+        }
+        in_threads = len(self.searched) - sum(counts.values())
+        if self.queue and len(self.parked) < batches:
+            counts[NEW] = min(len(self.queue), self.rows * self.mesh.size)
+        self._since = {place: self._since.get(place, now) for place in counts}
+        while counts:
+            place = min(counts, key=self._since.get)
+            if now - self._since[place] < PATIENCE * self.stride:
+                place = max(counts, key=lambda p: (counts[p], -self._since[p]))
+                if place == NEW and counts[NEW] < in_threads / 2:
+                    return None
+            del counts[place], self._since[place]
+            if task := self.parked.pop(place, None) or self._new_group():
                 self.running += 1
-                return self.group(lines)
-        if not self.parked:
-            return None
-        position = position if passed_over else min(self.parked)
-        del self._since[position]
-        self.running += 1
-        return self.parked.pop(position)
+                return task
+        return None
+
+    def _new_group(self) -> Group | None:
+        """A group of waiting lines, if there is room for their constraints."""
+        lines = self._lines()
+        return self.group(lines) if lines else None
 
     def _lines(self) -> list[int]:
         """Takes as many lines from the queue as a group has rows for."""
@@ -258,15 +277,6 @@ class _Lane(Bucket):
             rules = self.table.rows(of_lines, group.shape[0], self.max_length)
         return block_of(group, [line.source for line in lines], rules, self.decode)
 
-    def park_or_merge(self, batch: Batch) -> Batch | None:
-        """As in a closed set of lines; remembers since when a batch has waited."""
-        batch = super().park_or_merge(batch)
-        for position in self.parked:
-            self._since.setdefault(position, self._turn)
-        for position in self._since.keys() - self.parked.keys():
-            del self._since[position]
-        return batch
-
     def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
         """Advances a batch, without the lines that nobody waits for any more.
 
@@ -279,10 +289,13 @@ class _Lane(Bucket):
                     batch.line_b[row] = -1
         if not count_lines(batch):
             return batch, None
+        began = time.monotonic()
         try:
             return super().advance(batch)
         except Exception as error:  # of the device, for one
             return self.fail(batch.line_b.tolist(), error, batch), None
+        finally:
+            self.stride += 0.2 * (time.monotonic() - began - self.stride)
 
     def fail(
         self, numbers: Iterable[int], error: Exception, batch: Batch | None = None
@@ -493,7 +506,9 @@ class Engine:
                     if self._closing and not any(lane.busy() for lane in self._lanes):
                         self._changed.notify_all()
                         return
-                    self._changed.wait()
+                    # Lines that wait for more of them do so for a time.
+                    waiting = any(lane.queue for lane in self._lanes)
+                    self._changed.wait(0.02 if waiting else None)
             lane, task = taken
             began = time.monotonic()
             try:
