@@ -392,6 +392,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(2, "serve")  # encodes lines, computes details
         self._details = ThreadPoolExecutor(1, "details")
         self._closing = False
+        self._entering: set[_Call] = set()  # whose lines are being encoded
         self._compiled_before = 0
         self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
         jax.monitoring.register_event_duration_secs_listener(_count_compilation)
@@ -503,7 +504,7 @@ class Engine:
         while True:
             with self._changed:
                 while (taken := self._take()) is None:
-                    if self._closing and not any(lane.busy() for lane in self._lanes):
+                    if self._closing and not self._busy():
                         self._changed.notify_all()
                         return
                     # Lines that wait for more of them do so for a time.
@@ -516,6 +517,7 @@ class Engine:
             finally:
                 with self._changed:
                     lane.running -= 1
+                    self._remove_retired()
                     self._seconds += time.monotonic() - began
                     self._finished += finished
                     if self._seconds > 60:  # recent ones count most
@@ -524,6 +526,9 @@ class Engine:
                             self._finished / 2,
                         )
                     self._changed.notify_all()
+
+    def _busy(self) -> bool:
+        return bool(self._entering) or any(lane.busy() for lane in self._lanes)
 
     def _take(self) -> tuple[_Lane, Batch | Group] | None:
         """Takes work from the lanes in turn."""
@@ -583,8 +588,13 @@ class Engine:
         Raises:
           OverloadedError, LateError, StoppingError: for all lines together.
         """
-        call = _Call(len(lines), client)
-        arguments = direction, lines, options, call, deadline
+        with self._lock:
+            if self._closing:
+                raise StoppingError("the server is stopping; it takes no more lines")
+            self._check_load(len(lines), deadline)
+            call = _Call(len(lines), client)
+            self._entering.add(call)
+        arguments = direction, lines, options, call
         try:
             async with asyncio.timeout_at(
                 call.loop.time() + deadline - time.monotonic()
@@ -597,8 +607,7 @@ class Engine:
                 f"{call.left} of {len(lines)} lines were not translated in time"
             ) from None
         finally:
-            if call.left:
-                self._drop(call)
+            self._drop(call)
         for result in call.results:
             if isinstance(result, Exception) and not isinstance(result, UserError):
                 raise result
@@ -610,7 +619,6 @@ class Engine:
         lines: Sequence[str],
         options: Sequence[Options],
         call: "_Call",
-        deadline: float,
     ) -> None:
         """Encodes lines and puts them into the queues of their lanes."""
         translator = self.directions[direction].translator
@@ -619,27 +627,25 @@ class Engine:
             if call.dropped:
                 return
             try:
-                ready.append((self._lane(direction, translator, line, of_line), index))
+                ready.append((self._place(direction, translator, line, of_line), index))
             except UserError as error:
                 call.set(index, error)
         with self._changed:
-            if self._closing:
-                raise StoppingError("the server is stopping; it takes no more lines")
-            self._check_load(len(ready), deadline)
             if call.dropped:
                 return
-            for (lane, line), index in ready:
+            for (place, line), index in ready:
                 line.call, line.index = call, index
-                if lane is None:
+                if place is None:
                     call.set(index, Translation(line.text, (EMPTY,)))
                 else:
-                    lane.queue.put(call.client, call, line)
+                    self._lane_of[place].queue.put(call.client, call, line)
+            self._entering.discard(call)
             self._changed.notify_all()
 
-    def _lane(
+    def _place(
         self, direction: str, translator: Translator, text: str, options: Options
-    ) -> tuple[_Lane | None, _Line]:
-        """Encodes a line; returns its lane, None for a blank line, and the line."""
+    ) -> tuple[tuple | None, _Line]:
+        """Encodes a line; returns the key of its lane, None for a blank one, and it."""
         limits, decode = self.limits, translator.config.decode
         beam = options.beam or limits.beams[0]
         if beam not in limits.beams:
@@ -672,7 +678,7 @@ class Engine:
         if decode.stop == "first" and options.nbest not in (1, beam):
             raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
         bucket = bucket_for(len(source.ids))
-        return self._lane_of[direction, beam, *program, bucket], line
+        return (direction, beam, *program, bucket), line
 
     def _check_load(self, count: int, deadline: float) -> None:
         """Raises OverloadedError if new lines could not be answered in time."""
@@ -691,9 +697,11 @@ class Engine:
     def _drop(self, call: "_Call") -> None:
         """Takes the lines of a call out of the queues; batches lose them as they go."""
         with self._changed:
-            call.dropped = True
-            for lane in self._lanes:
-                lane.queue.remove(call.client, call)
+            self._entering.discard(call)
+            if call.left:
+                call.dropped = True
+                for lane in self._lanes:
+                    lane.queue.remove(call.client, call)
             self._changed.notify_all()
 
     async def details(
@@ -773,8 +781,12 @@ class Engine:
                 if key[0] == direction:
                     self._lane_of[key] = fresh = lane.with_parameters(parameters)
                     self._lanes.append(fresh)
-            # Old lanes end with their last lines.
-            current = {id(lane) for lane in self._lane_of.values()}
+            self._remove_retired()
+
+    def _remove_retired(self) -> None:
+        """Removes lanes of old parameters that have no line any more."""
+        if len(self._lanes) > len(self._lane_of):
+            current = {*map(id, self._lane_of.values())}
             for lane in [*self._lanes]:
                 if id(lane) not in current and not lane.busy():
                     self._lanes.remove(lane)
