@@ -42,9 +42,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(200, page(), "text/html; charset=utf-8")
         if self.path == "/ready" and self.server.unready > 0:
             self.server.unready -= 1
-            return self._error(503, "2 of 4 programs", {"Retry-After": "1"})
-        if self._refused():
-            return None
+            body = {"ready": False, "compiled": ["1 of 4", "2 of 4 programs"]}
+            return self._json(body, 503, {"Retry-After": "1"})
         pairs = [("en", "de"), ("de", "en"), ("en", "fr")]
         directions = [
             {"name": f"{a}-{b}", "source": a, "target": b, "beams": [3], "phrases": 4}

@@ -122,7 +122,7 @@ def test_typing_asks_once_after_a_pause_and_only_for_changed_lines(open_page, se
     ]
     assert opened.announced() == "der Hund"
     box(opened).press("ArrowUp")
-    assert rows.first.inner_text().startswith("der cat")
+    rows.first.get_by_text("der cat").wait_for()
 
 
 @browser
@@ -150,6 +150,7 @@ def test_a_word_is_replaced_and_the_rest_follows(open_page, server):
     search = server.asked[-1]
     assert search["prefix"] == "der"
     assert search["nbest"] == search["beam"] == 3
+    assert opened.page.locator("mark").all_text_contents() == ["dog"]
     assert search["lines"] == ["the dog sleeps"] * 2
     assert search["must_not"] == [[], ["Hund"]]
     found = choices.locator(".choice-word strong").all_inner_texts()
@@ -206,7 +207,8 @@ def test_the_keyboard_is_enough(open_page, server):
 @browser
 def test_the_direction_is_chosen_and_swapped(open_page, server):
     opened = open_page()
-    select = opened.page.get_by_label("Languages", exact=True)
+    select = opened.page.get_by_role("combobox", name="Languages")
+    select.wait_for()
     assert select.locator("option").all_inner_texts() == [
         "English → German",
         "German → English",
@@ -248,14 +250,17 @@ def test_waiting_refusals_and_keys(open_page, server):
     opened = open_page()
     status = opened.page.locator(".status")
     key = opened.page.get_by_label("API key")
-    for given, message in (("wrong", "no API key"), ("secret", "wrong API key")):
-        status.get_by_text(message).wait_for()
-        key.fill(given)
-        key.press("Enter")
     status.get_by_text("The server is compiling: 2 of 4 programs").wait_for()
     opened.page.wait_for_function(
         "() => !document.querySelector('.status').textContent"
     )
+    assert not key.count()
+    box(opened).fill("the")
+    for given, message in (("wrong", "no API key"), ("secret", "wrong API key")):
+        status.get_by_text(message).wait_for()
+        key.fill(given)
+        key.press("Enter")
+    wait_for(opened, "der")
     assert not key.count()
     server.refusals = [
         (429, {"Retry-After": "1"}, "the queue is too long"),

@@ -105,7 +105,7 @@ function say(text, ...controls) {
 }
 
 function keyForm(again) {
-  const input = el("input", { type: "password", autocomplete: "off", required: true });
+  const input = el("input", { type: "password", autocomplete: "off", required: true, pattern: "[!-~]+" });
   const onsubmit = (event) => {
     event.preventDefault();
     setKey(input.value);
@@ -132,6 +132,7 @@ async function connect() {
     turn(index);
     attempt(update);
   });
+  label.firstElementChild.classList.add("unseen"); // the arrow between the names says it
   const onclick = () => {
     const text = translated();
     if (text.trim()) source.write(text);
@@ -215,7 +216,7 @@ function look(line, again = false) {
 }
 
 /** Opens the other words for a word of the translation. */
-function pick({ index, line, translation, position, button, about }) {
+function pick({ index, line, translation, position, button, about, sources }) {
   closeChoices();
   const { text } = translation.hypotheses[0];
   const { text: word, start } = wordsOf(text)[position];
@@ -233,6 +234,7 @@ function pick({ index, line, translation, position, button, about }) {
     return nextWords(translations.flatMap(({ hypotheses }) => hypotheses ?? []), before, word);
   };
   closeChoices = openChoices({ button, word, about, search, choose });
+  source.mark(index, sources); // as while the word has the focus
 }
 
 /** Downloads what is shown, for `whatwas --answer=FILE`. */

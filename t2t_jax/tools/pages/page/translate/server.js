@@ -34,7 +34,7 @@ export async function ask(path, { body, signal, waiting }) {
     const answer = parsed(text);
     if (response.ok) return answer;
     const { status } = response;
-    const message = answer?.error?.message ?? answer?.message ?? "";
+    const message = answer?.error?.message ?? answer?.compiled?.at(-1) ?? "";
     if (status !== 429 && status !== 503)
       throw new Refusal(status, message || `The server answered with status ${status}.`);
     const seconds = Number(response.headers.get("Retry-After")) || PAUSE;

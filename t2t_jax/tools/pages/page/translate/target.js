@@ -65,7 +65,7 @@ function drawn({ line, prefix, translation }, index, calls) {
     texts: words.map((word) => word.text),
     visit: (word) => calls.visit(index, facts[word].sources),
     leave: calls.leave,
-    pick: (position) => calls.pick({ index, line, translation, position, button: tokens[position], about: facts[position].about }),
+    pick: (position) => calls.pick({ index, line, translation, position, button: tokens[position], ...facts[position] }),
   });
   tokens.forEach((token, word) => {
     const { p, about } = facts[word];
@@ -87,7 +87,7 @@ function factsOf({ details }, words, line) {
   const sources = wordsOf(line);
   const logProbs = details?.word_log_probs;
   return words.map((_, index) => {
-    const p = logProbs?.length === words.length ? Math.exp(logProbs[index]) : null;
+    const p = logProbs?.length === words.length ? Math.exp(logProbs[index] ?? -Infinity) : null;
     const linked = (details?.alignment ?? []).filter(([, target]) => target === index).map(([source]) => source);
     const from = linked.map((source) => sources[source]?.text).filter(Boolean).join(" ");
     const about = [p !== null && `probability ${percent(p)}`, from && `from ${from}`];
