@@ -278,8 +278,8 @@ def test_waiting_refusals_and_keys(open_page, server):
     # One refused line does not take the others with it.
     box(opened).fill("bad line\nthe dog\nthe")
     wait_for(opened, "der", 2)
-    line = opened.page.locator(".target-line").first
-    assert line.inner_text() == "no translation of 'bad line'"
+    first = opened.page.locator(".target-line").first
+    first.get_by_text("no translation of 'bad line'").wait_for()
 
 
 @browser
