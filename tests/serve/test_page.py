@@ -128,12 +128,15 @@ def test_typing_asks_once_after_a_pause_and_only_for_changed_lines(open_page, se
 @browser
 def test_an_older_answer_is_cancelled_and_never_shown(open_page, server):
     opened = open_page()
+    cancelled = []
+    opened.page.on("requestfailed", lambda r: cancelled.append(r.post_data_json))
     server.delays["the"] = 1.2
     box(opened).press_sequentially("the")
     while not server.asked:
         opened.page.wait_for_timeout(20)
     box(opened).press_sequentially(" dog")
     wait_for(opened, "der Hund")
+    assert cancelled == server.asked[:1]
     opened.page.wait_for_timeout(1500)
     wait_for(opened, "der Hund")
     assert lines_of(server) == [["the"], ["the dog"]]
