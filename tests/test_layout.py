@@ -42,6 +42,7 @@ TOOLS = {
     "explain": {"pages"},
     "experiment": {"pages", "plan"},
     "verify": {"pages", "plan"},
+    "serve": {"pages"},
 }
 
 

@@ -1,4 +1,4 @@
-"""The server's own interface: `/v1/translate` and `/v1/directions`; health and readiness.
+"""The server's own interface: `/v1/translate`, `/v1/directions`; is it ready?
 
 Other interfaces say less of a translation; here are all hypotheses, confidence, the
 details of words, and what the translation depends on.
@@ -15,7 +15,16 @@ from t2t_jax.decoding.alignment import word_texts, words_of_target
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Details, Direction, Options
-from t2t_jax.tools.serve.service import Call, Chosen, Field, Refusal, Row, bad, join, split
+from t2t_jax.tools.serve.service import (
+    Call,
+    Chosen,
+    Field,
+    Refusal,
+    Row,
+    bad,
+    join,
+    split,
+)
 
 
 def error(refusal: Refusal, request_id: str) -> dict:
@@ -44,7 +53,9 @@ async def translate(call: Call) -> dict:
     refused = [_refused(each, f["min_confidence"]) for each in found]
     details: Sequence[Details | None] = [None] * len(lines)
     if f["details"]:
-        shown = [None if no else each for no, each in zip(refused, directions, strict=True)]
+        shown = [
+            None if no else each for no, each in zip(refused, directions, strict=True)
+        ]
         details = await call.details(shown, found)
     rows = zip(lines, chosen, found, refused, details, strict=True)
     names = {each.name for each in directions if each}
@@ -65,7 +76,9 @@ def _options(call: Call, lines: list, directions: list) -> list[Options]:
     f, count = call.fields, len(lines)
     prefixes = f["prefix"] if len(f["prefix"]) != 1 else f["prefix"] * count
     if len(prefixes) != count:
-        raise bad(f"prefix has {len(prefixes)} texts for {count} lines; want one, or all")
+        raise bad(
+            f"prefix has {len(prefixes)} texts for {count} lines; want one, or all"
+        )
     lists = {name: _for_each(f[name], count, name) for name in ("must", "must_not")}
     options = []
     for line, direction, prefix, must, must_not in zip(
@@ -83,7 +96,9 @@ def _for_each(phrases: list, count: int, name: str) -> list[tuple[str, ...]]:
     if not any(isinstance(each, list) for each in phrases):
         return [tuple(phrases)] * count
     if len(phrases) != count:
-        raise bad(f"{name} has {len(phrases)} lists for {count} lines; want one for each")
+        raise bad(
+            f"{name} has {len(phrases)} lists for {count} lines; want one for each"
+        )
     return [tuple(each) if isinstance(each, list) else (each,) for each in phrases]
 
 
@@ -211,7 +226,9 @@ ROWS = (
         error,
         {
             "lines": Field("texts", None, "lines, each translated by itself"),
-            "text": Field("text", None, "a text in place of lines; split at line feeds"),
+            "text": Field(
+                "text", None, "a text in place of lines; split at line feeds"
+            ),
             "source": Field("text", None, "a language, or auto"),
             "target": Field("text"),
             "direction": Field("text", None, "such as en-de, in place of both"),

@@ -33,7 +33,15 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
 from t2t_jax.tools.serve.engine import Engine, Late, Overloaded, Stopping
-from t2t_jax.tools.serve.service import KINDS, MISSING, Call, Gone, Refusal, Row, Service
+from t2t_jax.tools.serve.service import (
+    KINDS,
+    MISSING,
+    Call,
+    Gone,
+    Refusal,
+    Row,
+    Service,
+)
 from t2t_jax.tools.serve.settings import Settings
 
 ROWS = (*api.ROWS, *interfaces.ROWS)
@@ -47,14 +55,18 @@ def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
     """Builds the application; `application(...).state.service` is its `Service`."""
     service = Service(engine, settings, guesser)
     by_path: dict[str, list[Row]] = {}
-    for row in (*ROWS, Row("/spec", api.GET, "This page", _spec, api.error, keyless=True)):
+    for row in (
+        *ROWS,
+        Row("/spec", api.GET, "This page", _spec, api.error, keyless=True),
+    ):
         by_path.setdefault(row.path, []).append(row)
 
     async def unknown(request: Request, error: HTTPException) -> Response:
         """404 and 405, in the form of the path's interface if there is one."""
         rows = by_path.get(request.url.path)
         message = "no such page; /spec lists all" if rows is None else error.detail
-        refusal = Refusal(error.status_code, "not_found", message)
+        code = "not_found" if error.status_code == 404 else "wrong_method"
+        refusal = Refusal(error.status_code, code, message)
         refusal.headers = dict(error.headers or {})
         return _error(refusal, rows[0].error if rows else api.error, request.state.id)
 
@@ -166,17 +178,25 @@ def _refusal(error: Exception) -> Refusal:
             return Refusal(504, "late", "not translated within the time of a request")
         case Stopping():
             return Refusal(503, "stopping", "the server stops", 5)
-    return Refusal(500, "internal", "an error of the server; its log has the request id")
+    return Refusal(
+        500, "internal", "an error of the server; its log has the request id"
+    )
 
 
 def _log_traceback(error: BaseException, request_id: str) -> None:
-    """Prints where an error was raised, without messages: they may have a client's text."""
+    """Prints where an error was raised; messages may have a client's text in them."""
     lines = [f"error in request {request_id}:\n"]
     errors: list[BaseException | None] = [error]
     for each in errors:
         if each is not None:
-            lines += [*traceback.format_tb(each.__traceback__), f"{type(each).__name__}\n"]
-            errors += [*getattr(each, "exceptions", ()), each.__cause__ or each.__context__]
+            lines += [
+                *traceback.format_tb(each.__traceback__),
+                f"{type(each).__name__}\n",
+            ]
+            errors += [
+                *getattr(each, "exceptions", ()),
+                each.__cause__ or each.__context__,
+            ]
     say("".join(lines).rstrip())
 
 
@@ -326,7 +346,9 @@ async def serve(
     elif warming.done():
         say("ready")
     await serving
-    await service.engine.close()
-    for task in (warming, *reloading):
-        with contextlib.suppress(Refusal):  # of the warm-up: it was stopped
-            await task
+    try:
+        for task in (warming, *reloading):
+            with contextlib.suppress(Refusal):  # of the warm-up: it was stopped
+                await task
+    finally:
+        await service.engine.close()

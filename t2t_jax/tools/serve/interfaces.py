@@ -13,21 +13,18 @@ from starlette.responses import Response
 
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.engine import Direction
-from t2t_jax.tools.serve.service import MISSING, Call, Field, Refusal, Row, bad
+from t2t_jax.tools.serve.service import MISSING, Call, Field, Refusal, bad, row
 
 # Names that clients show; other languages show their code.
-NAMES = dict(
-    zip(
-        "ar bg bn ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl "
-        "pt ro ru sk sl sr sv th tr uk ur vi zh".split(),
-        "Arabic Bulgarian Bengali Catalan Czech Danish German Greek English Spanish "
-        "Estonian Persian Finnish French Hebrew Hindi Croatian Hungarian Indonesian "
-        "Italian Japanese Korean Lithuanian Latvian Dutch Norwegian Polish Portuguese "
-        "Romanian Russian Slovak Slovenian Serbian Swedish Thai Turkish Ukrainian Urdu "
-        "Vietnamese Chinese".split(),
-        strict=True,
-    )
+_NAMES = (
+    "ar:Arabic bg:Bulgarian bn:Bengali ca:Catalan cs:Czech da:Danish de:German "
+    "el:Greek en:English es:Spanish et:Estonian fa:Persian fi:Finnish fr:French "
+    "he:Hebrew hi:Hindi hr:Croatian hu:Hungarian id:Indonesian it:Italian "
+    "ja:Japanese ko:Korean lt:Lithuanian lv:Latvian nl:Dutch no:Norwegian pl:Polish "
+    "pt:Portuguese ro:Romanian ru:Russian sk:Slovak sl:Slovenian sr:Serbian "
+    "sv:Swedish th:Thai tr:Turkish uk:Ukrainian ur:Urdu vi:Vietnamese zh:Chinese"
 )
+NAMES = dict(each.split(":") for each in _NAMES.split())
 BOTH = GET + POST
 TEXT, NEEDED = Field("text"), Field("text", MISSING)
 TEXTS = Field("texts", MISSING, "a text, or several")
@@ -123,7 +120,10 @@ async def deepl(call: Call) -> dict:
     billed = f["show_billed_characters"]
     return {
         "translations": [
-            {"detected_source_language": answer.language.upper(), "text": answer.texts[0]}
+            {
+                "detected_source_language": answer.language.upper(),
+                "text": answer.texts[0],
+            }
             | ({"billed_characters": len(text)} if billed else {})
             for text, answer in zip(f["text"], answers, strict=True)
         ]
@@ -221,7 +221,7 @@ async def models(call: Call) -> dict:
     return {"object": "list", "data": [{"id": e.name, **owned} for e in _served(call)]}
 
 
-# ------------------------------------------------- extensions of browsers, Google, OmegaT
+# ----------------------------------------------- extensions of browsers, Google, OmegaT
 
 
 async def immersive(call: Call) -> dict:
@@ -287,103 +287,114 @@ async def omegat(call: Call) -> dict:
     return {"translation": answer.texts[0]}
 
 
+LIBRE, DEEPL, CHAT = "LibreTranslate: ", "DeepL: ", "Chat completions: "
+OPTIONS = {"glossary_id": TEXT, "tag_handling": TEXT, "formality": TEXT}
+OPTIONS["show_billed_characters"] = Field("flag", False)
+MORE = Field("count", 0, "further translations, fewer than the beam")
+PAIR = {"source": AUTO, "target": NEEDED}
+LANGUAGES = {"source_lang": AUTO, "target_lang": NEEDED}
+KIND = Field("text", "source", "source or target")
 ROWS = (
-    Row(
+    row(
         "/translate",
         BOTH,
-        "LibreTranslate",
+        f"{LIBRE}translate",
         libretranslate,
         _message,
-        {
-            **{"q": TEXTS, "source": AUTO, "target": NEEDED, "format": TEXT},
-            "alternatives": Field("count", 0, "further translations, below the beam"),
-        },
+        q=TEXTS,
+        **PAIR,
+        format=TEXT,
+        alternatives=MORE,
     ),
-    Row("/languages", GET, "LibreTranslate", languages, _message, keyless=True),
-    Row("/detect", POST, "LibreTranslate: guess a language", detect, _message, {"q": TEXTS}),
-    Row(
+    row("/languages", GET, f"{LIBRE}languages", languages, _message, keyless=True),
+    row("/detect", POST, f"{LIBRE}guess the language", detect, _message, q=TEXTS),
+    row(
         "/frontend/settings",
         GET,
-        "LibreTranslate: limits",
+        f"{LIBRE}limits",
         frontend_settings,
         _message,
         keyless=True,
     ),
-    Row(
+    row(
         "/v2/translate",
         POST,
-        "DeepL",
+        f"{DEEPL}translate",
         deepl,
         deepl_error,
-        {
-            **{"text": TEXTS, "source_lang": TEXT, "target_lang": NEEDED},
-            **{"glossary_id": TEXT, "tag_handling": TEXT, "formality": TEXT},
-            "show_billed_characters": Field("flag", False),
-        },
+        text=TEXTS,
+        source_lang=TEXT,
+        target_lang=NEEDED,
+        **OPTIONS,
     ),
-    Row(
+    row(
         "/v2/languages",
         BOTH,
-        "DeepL: languages",
+        f"{DEEPL}languages",
         deepl_languages,
         deepl_error,
-        {"type": Field("text", "source", "source or target")},
+        type=KIND,
     ),
-    Row("/v2/usage", BOTH, "DeepL: characters so far", deepl_usage, deepl_error),
-    Row("/v2/glossaries", BOTH, "DeepL: files of --terms", glossaries, deepl_error),
-    Row("/v2/glossary-language-pairs", GET, "DeepL", glossary_pairs, deepl_error),
-    Row(
+    row("/v2/usage", BOTH, f"{DEEPL}characters so far", deepl_usage, deepl_error),
+    row("/v2/glossaries", BOTH, f"{DEEPL}files of --terms", glossaries, deepl_error),
+    row(
+        "/v2/glossary-language-pairs",
+        GET,
+        f"{DEEPL}directions",
+        glossary_pairs,
+        deepl_error,
+    ),
+    row(
         "/v1/chat/completions",
         POST,
-        "Chat completions: the last user message is translated",
+        f"{CHAT}the last user message",
         chat,
         chat_error,
-        {
-            "messages": Field("objects", MISSING),
-            "model": Field("text", MISSING, "the name of a direction, such as en-de"),
-            "n": Field("count", 1, "translations, at most the beam"),
-            "stream": Field("flag", False),
-        },
+        messages=Field("objects", MISSING),
+        n=Field("count", 1, "at most the beam"),
+        model=Field("text", MISSING, "a direction, such as en-de"),
+        stream=Field("flag", False),
     ),
-    Row("/v1/models", GET, "Chat completions: directions", models, chat_error),
-    Row(
+    row("/v1/models", GET, f"{CHAT}directions", models, chat_error),
+    row(
         "/imme",
         POST,
         "Immersive Translate",
         immersive,
         _message,
-        {"text_list": TEXTS, "source_lang": AUTO, "target_lang": NEEDED},
+        text_list=TEXTS,
+        **LANGUAGES,
     ),
-    Row(
+    row(
         "/kiss",
         POST,
         "Kiss Translator",
         kiss,
         _message,
-        {"text": TEXT, "texts": Field("texts"), "from": AUTO, "to": NEEDED},
+        text=TEXT,
+        texts=Field("texts"),
+        to=NEEDED,
+        **{"from": AUTO},
     ),
-    Row(
-        "/deeplx",
-        POST,
-        "DeepLX",
-        deeplx,
-        deeplx_error,
-        {"text": NEEDED, "source_lang": AUTO, "target_lang": NEEDED},
-    ),
-    Row(
+    row("/deeplx", POST, "DeepLX", deeplx, deeplx_error, text=NEEDED, **LANGUAGES),
+    row(
         "/language/translate/v2",
         BOTH,
-        "Google Translate v2",
+        "Google v2",
         google,
         google_error,
-        {"q": TEXTS, "source": TEXT, "target": NEEDED, "format": TEXT},
+        q=TEXTS,
+        source=TEXT,
+        target=NEEDED,
+        format=TEXT,
     ),
-    Row(
+    row(
         "/omegat",
         GET,
-        "OmegaT: FakeMT and OPUS-CAT",
+        "OmegaT: FakeMT, OPUS-CAT",
         omegat,
         _message,
-        {"text": NEEDED, "source": AUTO, "target": NEEDED},
+        text=NEEDED,
+        **PAIR,
     ),
 )

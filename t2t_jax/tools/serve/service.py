@@ -30,7 +30,7 @@ MISSING = object()  # the default of a field that has to be given
 OTHER = 9  # the rank of another language
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818  (most are a client's error)
     """An answer that is an error: its status, a code for programs, and a message."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0):
@@ -39,7 +39,7 @@ class Refusal(Exception):
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
 
-class Gone(Exception):
+class Gone(Exception):  # noqa: N818
     """The client has closed the connection."""
 
 
@@ -101,7 +101,12 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
     "phrases": (
         _phrases,
         "a phrase, a list of phrases, or a list of such lists",
-        {"anyOf": [_STRING, {"type": "array", "items": {"anyOf": [_STRING, _STRINGS]}}]},
+        {
+            "anyOf": [
+                _STRING,
+                {"type": "array", "items": {"anyOf": [_STRING, _STRINGS]}},
+            ]
+        },
     ),
     "count": (_count, "a whole number", {"type": "integer", "minimum": 0}),
     "number": (_number, "a number", {"type": "number"}),
@@ -156,6 +161,11 @@ class Row(NamedTuple):
     strict: bool = False
 
 
+def row(path, methods, summary, answer, error, keyless=False, strict=False, **fields):
+    """A `Row`; the other arguments are its fields."""
+    return Row(path, methods, summary, answer, error, fields, keyless, strict)
+
+
 async def read_fields(request: Request, most: int) -> dict[str, Any]:
     """Reads the fields of the query, and of a body of at most `most` bytes.
 
@@ -170,7 +180,9 @@ async def read_fields(request: Request, most: int) -> dict[str, Any]:
         elif kind == "multipart/form-data":
             form = Request(request.scope, _replay(body.encode()))
             pairs += (await form.form(max_files=0)).multi_items()
-            boundary = re.search(r'boundary="?([^";]+)', request.headers["content-type"])
+            boundary = re.search(
+                r'boundary="?([^";]+)', request.headers["content-type"]
+            )
             if f"--{boundary and boundary[1]}--" not in body:
                 raise bad("the form has no end: the body is cut, or its boundary wrong")
         elif body.strip():
@@ -329,7 +341,7 @@ class Service:
 
 
 def distance(code: str | None, served: str) -> int:
-    """0: the same language, or any; 1: another variant, as of pt-BR and pt; or OTHER."""
+    """0: the same language, or any; 1: a variant, such as pt-BR of pt; else OTHER."""
     if not code:
         return 0
     code, served = (each.lower().replace("_", "-") for each in (code, served))
@@ -492,7 +504,7 @@ class Call:
         return results
 
     async def _by_direction(self, directions, rows, work, results: list) -> None:
-        """Does `work(name, rows)` of all directions at once; puts in what it returns."""
+        """Does `work(name, rows)` of all directions at once, and puts in its results."""
         of: dict[str, list[int]] = {}
         for row in rows:
             of.setdefault(directions[row].name, []).append(row)
@@ -513,17 +525,23 @@ class Call:
             raise Refusal(503, "not_ready", "programs are being compiled", 5)
         most, many = service.settings.characters, sum(map(len, lines))
         if many > most:
-            raise Refusal(413, "too_large", f"{many:,} characters; want at most {most:,}")
+            raise Refusal(
+                413, "too_large", f"{many:,} characters; want at most {most:,}"
+            )
         most = service.settings.lines
         if len(lines) > most:
-            raise Refusal(413, "too_large", f"{len(lines):,} lines; want at most {most:,}")
+            raise Refusal(
+                413, "too_large", f"{len(lines):,} lines; want at most {most:,}"
+            )
         for each in {(each.beam, each.nbest) for each in options}:
             beam = each[0] or beams[0]
             if beam not in beams:
                 listed = ", ".join(map(str, beams))
                 raise bad(f"beam={beam} is not compiled; there are: {listed}")
             if not 1 <= each[1] <= beam:
-                raise bad(f"{each[1]} translations of a line; want 1 to {beam}, the beam")
+                raise bad(
+                    f"{each[1]} translations of a line; want 1 to {beam}, the beam"
+                )
 
 
 def split(text: str) -> list[str]:

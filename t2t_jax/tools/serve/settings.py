@@ -37,7 +37,7 @@ class Settings:
 
     def knows(self, digest: bytes) -> bool:
         """True if this is the digest of a key; takes the same time for all keys."""
-        return any([hmac.compare_digest(digest, key) for key in self.keys])
+        return sum(hmac.compare_digest(digest, key) for key in self.keys) > 0
 
     def serves(self, host: str) -> bool:
         """True if the server may be called by this name, with or without a port.
@@ -69,8 +69,8 @@ def read_keys(name: str) -> tuple[bytes, ...]:
     for number, line in enumerate(_read("api_keys", name), 1):
         if not re.fullmatch(r"[!-~]*", key := line.strip()):
             raise UserError(
-                f"--api_keys: {name}, line {number}: white space or a character that is "
-                "not ASCII in a key; want one key a line"
+                f"--api_keys: {name}, line {number}: white space in a key, or a "
+                "character that is not ASCII; want one key a line"
             )
         if key:
             keys[hashlib.sha256(key.encode()).digest()] = None
@@ -110,9 +110,7 @@ class Terms:
                 continue
             place = f"--terms: {file}, line {number}"
             if (tabs := line.count("\t")) != 1:
-                raise UserError(
-                    f"{place}: got {tabs} tabs, want 1: SOURCE<TAB>TARGET"
-                )
+                raise UserError(f"{place}: got {tabs} tabs, want 1: SOURCE<TAB>TARGET")
             source, target = map(str.strip, line.split("\t"))
             words = _tokens(source)
             if not words or not target:
