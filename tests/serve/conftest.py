@@ -1,7 +1,6 @@
-"""The application around an engine without a model, called in this process or over TCP."""
+"""The application around an engine without a model, in this process or over TCP."""
 
 import asyncio
-import dataclasses
 import threading
 
 import pytest
@@ -35,13 +34,17 @@ class Running:
             app, port=0, lifespan="off", log_config=None, http="h11", ws="none"
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run)
+        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),))
         self._thread.start()
         while not self._server.started:
             assert self._thread.is_alive()
         [listener] = self._server.servers[0].sockets
         self.address = listener.getsockname()
         self.url = "http://{}:{}".format(*self.address)
+
+    async def _run(self):
+        self.loop = asyncio.get_running_loop()
+        await self._server.serve()
 
     def close(self):
         self._server.should_exit = True

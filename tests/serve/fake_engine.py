@@ -33,10 +33,12 @@ class FakeEngine:
       raises: what `translate` raises.
     """
 
-    def __init__(self, *names, limits=Limits(beams=(4, 1)), ready=True):
+    limits = Limits(beams=(4, 1))
+
+    def __init__(self, *names, ready=True):
         names = names or ("en-de",)
         self.directions = {n: Direction(n, *n.split("-"), TRANSLATOR) for n in names}
-        self.limits, self.ready, self.compilations = limits, ready, 0
+        self.ready, self.compilations = ready, 0
         self.calls, self.cancelled, self.closed, self.reloaded = [], [], False, []
         self.raises = None
         self.wait, self.warming = asyncio.Event(), None

@@ -341,15 +341,15 @@ class Service:
 
 
 def distance(code: str | None, served: str) -> int:
-    """0: the same language, or any; 1: a variant, such as pt-BR of pt; else OTHER."""
-    if not code:
+    """0: the same language, or any; 1: it and a variant, such as pt-BR; 2: variants."""
+    if not code or (code := code.lower().replace("_", "-")) == served.lower():
         return 0
-    code, served = (each.lower().replace("_", "-") for each in (code, served))
-    return 0 if code == served else 1 if _language(code) == _language(served) else OTHER
-
-
-def _language(code: str) -> str:
-    return code.partition("-")[0]
+    (one, *variant), (other, *another) = (
+        each.split("-") for each in (code, served.lower().replace("_", "-"))
+    )
+    if one != other:
+        return OTHER
+    return 0 if variant == another else 1 + bool(variant and another)
 
 
 class Call:
