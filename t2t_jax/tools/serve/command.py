@@ -173,6 +173,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()
     except socket.gaierror as e:
         raise UserError(
             f"--host={host}: {e.strerror}; want an address of here"

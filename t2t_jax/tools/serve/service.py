@@ -504,7 +504,7 @@ class Call:
         return results
 
     async def _by_direction(self, directions, rows, work, results: list) -> None:
-        """Does `work(name, rows)` of all directions at once, and puts in its results."""
+        """Does `work(name, rows)` of all directions at once; puts in its results."""
         of: dict[str, list[int]] = {}
         for row in rows:
             of.setdefault(directions[row].name, []).append(row)
