@@ -37,7 +37,7 @@ def wait_for(name):
 
 class Engine(FakeEngine):
     def __init__(self, translators, limits):
-        super().__init__(*translators)
+        super().__init__(*translators, ready=False)
         self.limits = limits
         say(f"{[*map(str, translators.values())]} {limits}")
         self.warming = types.SimpleNamespace(wait=lambda: wait_for("warm"))
