@@ -10,7 +10,7 @@ batch, in a thread of its own; the threads share the batches of a bucket.
 A line's arithmetic does not depend on its neighbours: a batch always has all its rows,
 and its shapes depend only on the bucket and the position. Rows never move between
 devices. Lines with constraints share tables of states within their block, so their
-batches are never merged.
+batches are not merged, unless all batches share one (`SharedTable`).
 
 Shape suffixes: b batch rows, s source, t target, n hypotheses.
 """
@@ -38,7 +38,7 @@ from t2t_jax.decoding.batches import (
     pad_rows,
     place_blocks,
 )
-from t2t_jax.decoding.constraints import Constraints, Phrases
+from t2t_jax.decoding.constraints import Constraints, Phrases, SharedTable
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import (
     Block,
@@ -52,7 +52,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import core_count, merged
 from t2t_jax.parallel.machine import device_memory
 from t2t_jax.search.algorithm import Hypotheses
-from t2t_jax.search.rules import concatenate_rules
+from t2t_jax.search.rules import Rules, concatenate_rules
 
 EMPTY = Hypothesis("", 0.0, 0.0, True)  # for a line without a visible character
 # For a line for which no output meets the constraints.
@@ -74,7 +74,8 @@ def decode_batch(
     def make_block(group: Group) -> Block:
         of_sources = [sources[line] for line in group.lines]
         of_lines = [constraints[line] for line in group.lines]
-        return block_of(group, of_sources, phrases, of_lines, decode)
+        rules = rules_of(group, phrases, of_lines, decode)
+        return block_of(group, of_sources, rules, decode)
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
@@ -136,29 +137,38 @@ def check_memory(search: Search, longest: int, decode: DecodeConfig) -> None:
     )
 
 
-def block_of(
+def rules_of(
     group: Group,
-    sources: Sequence[Source],
     phrases: Phrases,
     constraints: list[Constraints],
     decode: DecodeConfig,
-) -> Block:
-    """Builds the arrays of a group's lines and constraints, padded with empty rows."""
-    rows, bucket = group.shape
-    ids = [source.ids for source in sources]
-    limit_b = np.ones(rows, np.int32)
-    limit_b[: len(ids)] = [longest_output(len(line), decode) for line in ids]
-    hash_b2 = np.zeros((rows, 2), np.uint32)
-    hash_b2[: len(ids)] = [_hash(source) for source in sources]
+) -> Rules | None:
+    """Builds the rules of a group's lines; None if they have no constraints."""
     # Tables of states are shared within a block, not between devices, so each block
     # gets rules of its own.
-    size = group.rows, longest_output(bucket, decode)
-    rules = concatenate_rules(
+    size = group.rows, longest_output(group.bucket, decode)
+    return concatenate_rules(
         [
             phrases.rules(*zip(*part, strict=True), *size) if part else None
             for part in group.split(constraints)
         ]
     )
+
+
+def block_of(
+    group: Group,
+    sources: Sequence[Source],
+    rules: Rules | None,
+    decode: DecodeConfig,
+) -> Block:
+    """Builds the arrays of a group's lines, padded with empty rows."""
+    rows, bucket = group.shape
+    ids = [source.ids for source in sources]
+    limit_b = np.ones(rows, np.int32)
+    limit_b[: len(ids)] = [longest_output(len(line), decode) for line in ids]
+    hash_b2 = np.zeros((rows, 2), np.uint32)
+    if ids:
+        hash_b2[: len(ids)] = [_hash(source) for source in sources]
     return Block(*pad_rows(ids, rows, bucket), limit_b, rules, hash_b2)
 
 
@@ -236,9 +246,9 @@ def search_lines(
       make_block: a group -> its block, NumPy arrays.
       lengths: of the lines. Each of several processes searches its share of them.
     """
-    groups, once = own_groups(lengths, decode, search.mesh), _Once()
+    groups, once = own_groups(lengths, decode, search.mesh), Once()
     buckets = [
-        _Bucket(search, longest_output(bucket, decode), list(same), once)
+        Bucket(search, longest_output(bucket, decode), list(same), once)
         for bucket, same in itertools.groupby(groups, key=lambda group: group.bucket)
     ]
 
@@ -263,7 +273,7 @@ def searches_at_once(search: Search) -> int:
     return core_count() if alone else 1
 
 
-class _Once:
+class Once:
     """Lets threads wait while one of them compiles a program that all need."""
 
     def __init__(self):
@@ -281,19 +291,27 @@ class _Once:
         return result
 
 
-class _Bucket:
+class Bucket:
     """The batches of one bucket; several threads may run it together.
 
-    Attributes:
+    Args:
       waiting: the groups that are not begun.
+      table: of the constraints of all batches; if None, each block has its own.
+
+    Attributes:
       parked: position -> the batch that waits at this position for more lines.
     """
 
     def __init__(
-        self, search: Search, max_length: int, waiting: list[Group], once: _Once
+        self,
+        search: Search,
+        max_length: int,
+        waiting: list[Group],
+        once: Once,
+        table: SharedTable | None = None,
     ):
         self.search, self.mesh, self.max_length = search, search.mesh, max_length
-        self.once, self.lock = once, threading.Lock()
+        self.once, self.table, self.lock = once, table, threading.Lock()
         self.waiting = waiting[::-1]
         self.parked: dict[int, Batch] = {}
 
@@ -320,29 +338,31 @@ class _Bucket:
             return self.parked.pop(min(self.parked))
         if len(self.parked) > max_parked():
             # The fullest batch computes the fewest empty rows.
-            fullest = max(self.parked, key=lambda p: _count(self.parked[p]))
+            fullest = max(self.parked, key=lambda p: count_lines(self.parked[p]))
             return self.parked.pop(fullest)
         return None
 
     def begin(self, group: Group, block: Block) -> Batch:
         """Starts the search for a group's lines."""
-        block = place_blocks(block, self.mesh)
+        of_lines, block = block.rules, place_blocks(block, self.mesh)
         line_b = np.full(group.shape[0], -1)
         line_b[: len(group.lines)] = group.lines
         room = room_for(min(STRIDE, self.max_length), self.max_length)
         state = self.once(
             self.search.begin, block, room=room, max_length=self.max_length
         )
-        return Batch(state, line_b, block.rules, 0, room)
+        # With a shared table, what is left of the rules is small and stays on the host.
+        return Batch(state, line_b, of_lines if self.table else block.rules, 0, room)
 
     def advance_until_parked(self, batch: Batch | None) -> Iterator[Finished | None]:
         """Advances a batch until it is parked or all its lines have finished."""
         while batch is not None:
             batch, finished = self.advance(batch)
             yield finished
-            if not _count(batch):
+            if not count_lines(batch):
                 return
-            if batch.rules is None and _count(batch) < len(batch.line_b):
+            may_merge = batch.rules is None or self.table is not None
+            if may_merge and count_lines(batch) < len(batch.line_b):
                 with self.lock:
                     batch = self.park_or_merge(batch)
 
@@ -353,8 +373,9 @@ class _Bucket:
         # The left `room` is still the old one: Python evaluates it first.
         if room < (room := room_for(until, self.max_length)):
             state = self.once(grow_caches, state, room=room, mesh=self.mesh)
+        whole = self.table.joined(rules) if self.table and rules else rules
         state, stopped_b, result = self.once(
-            self.search.advance, state, position, until, line_b >= 0, rules
+            self.search.advance, state, position, until, line_b >= 0, whole
         )
         done_b = (line_b >= 0) & jax.device_get(stopped_b)
         batch = Batch(state, np.where(done_b, -1, line_b), rules, until, room)
@@ -384,9 +405,14 @@ class _Bucket:
         line_b, left_b = parked.line_b.copy(), batch.line_b.copy()
         line_b[taken_b] = batch.line_b[rows]
         left_b[rows] = -1
-        merged = parked._replace(state=state, line_b=line_b)
+        rules = jax.tree.map(
+            lambda mine, others: _with_rows(mine, taken_b, others[rows]),
+            parked.rules,
+            batch.rules,
+        )
+        merged = parked._replace(state=state, line_b=line_b, rules=rules)
         batch = batch._replace(line_b=left_b)
-        if _count(batch):
+        if count_lines(batch):
             self.parked[batch.position] = batch
         elif (line_b < 0).any():
             self.parked[batch.position] = merged
@@ -394,7 +420,14 @@ class _Bucket:
         return merged
 
 
-def _count(batch: Batch) -> int:
+def _with_rows(array: np.ndarray, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns the array with other rows where `at` is True."""
+    array = array.copy()
+    array[at] = rows
+    return array
+
+
+def count_lines(batch: Batch) -> int:
     """Returns the number of lines in a batch."""
     return int(np.sum(batch.line_b >= 0))
 

@@ -21,15 +21,20 @@ Shape suffixes: b batch, c phrases, s states, t target, v vocabulary, l symbols 
 token, y all symbols.
 """
 
+import collections
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jax import Array
+from jax.sharding import Mesh
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.batches import place_blocks
 from t2t_jax.decoding.inputs import check_text
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import Rules
@@ -70,16 +75,19 @@ class Automaton:
 
 
 class Phrases:
-    """Builds the automata of one vocabulary, and the rules of a batch from them."""
+    """Builds the automata of one vocabulary, and the rules of a batch from them.
 
-    def __init__(self, vocabulary: Vocabulary):
+    Args:
+      kept: automata of each kind that are kept; all if None.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, kept: int | None = None):
         self._vocabulary = vocabulary
         self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
-        self.required = functools.cache(self._required)
+        keep = functools.lru_cache(kept)
+        self.required = keep(self._required)
         # One automaton matches any of the forbidden phrases.
-        self.forbidden = functools.cache(
-            functools.partial(self._automaton, doubtful=True)
-        )
+        self.forbidden = keep(functools.partial(self._automaton, doubtful=True))
         # The words of prefixes are many, so only the latest are kept.
         self.begins = functools.lru_cache(maxsize=1024)(self._begins)
 
@@ -200,18 +208,12 @@ class _Table:
         # same `id`.
         if (id(automaton), required) in self._starts:
             return self._starts[id(automaton), required]
-        next_sv, said = automaton.next_sv, automaton.matched
-        if required:
-            # EOS may itself complete the phrase's last word, so the test is of the
-            # state after it.
-            refused_sv = np.zeros(next_sv.shape, bool)
-            refused_sv[:, self._eos] = next_sv[:, self._eos] != said
-        else:
-            refused_sv = next_sv == said
-        self._next.append(next_sv + self._count)  # its states are numbered from here
+        start, arrays = self._count, _rules_of(automaton, required, self._eos)
+        next_sv, refused_sv, distance_s = arrays
+        self._next.append(next_sv + start)  # its states are numbered from here
         self._refused.append(refused_sv)
-        self._distance.append(automaton.distance_s * required)  # 0 if forbidden
-        self._starts[id(automaton), required] = start = self._count
+        self._distance.append(distance_s)
+        self._starts[id(automaton), required] = start
         self._count += len(next_sv)
         return start
 
@@ -230,6 +232,147 @@ class _Table:
         if not distance_s.any():
             closer_sv = closer_sv[:0]
         return next_sv, refused_sv, closer_sv, distance_s
+
+
+def _rules_of(
+    automaton: Automaton, required: bool, eos: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns `next_sv`, `refused_sv` and `distance_s` of `Rules` for one automaton."""
+    next_sv, said = automaton.next_sv, automaton.matched
+    if required:
+        # EOS may itself complete the phrase's last word, so the test is of the state
+        # after it.
+        refused_sv = np.zeros(next_sv.shape, bool)
+        refused_sv[:, eos] = next_sv[:, eos] != said
+    else:
+        refused_sv = next_sv == said
+    return next_sv, refused_sv, automaton.distance_s * required  # 0 if forbidden
+
+
+class SharedTable:
+    """The states of all lines that are being searched, in one table of fixed shape.
+
+    So batches with other phrases are merged, and no new phrase compiles a program. A
+    line takes the states of its phrases (`take`) and gives them back; those of a phrase
+    that nobody uses stay until their place is needed.
+
+    Args:
+      states: of the table.
+      phrases: the most automata of a line: one for each required phrase, one for all
+        forbidden ones, one for a word that a prefix begins.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, states: int, phrases: int, mesh: Mesh):
+        self.states, self.width, self._mesh = states, phrases, mesh
+        self._phrases = Phrases(vocabulary, kept=64)
+        self._eos = vocabulary.eos
+        size = states, len(vocabulary)
+        # State 0 leads to itself and refuses nothing.
+        self._next = np.zeros(size, np.int32)
+        self._refused, self._closer = np.zeros(size, bool), np.zeros(size, bool)
+        self._distance = np.zeros(states, np.int32)
+        # What is in the table -> its first state, and the number of its states; the
+        # least recently used comes first.
+        self._places: dict[tuple, tuple[int, int]] = {}
+        self._users: collections.Counter[tuple] = collections.Counter()
+        self._placed: tuple[Array, ...] | None = None  # on the devices, if up to date
+        self._lock = threading.RLock()
+
+    def automata(self, of_line: "Constraints") -> dict[tuple, Automaton]:
+        """The automata of a line, by what identifies them and if it is required.
+
+        Raises:
+          UserError: the table will never have room for them.
+        """
+        made = {(p, True): self._phrases.required(p) for p in of_line.must}
+        if of_line.must_not:
+            made[of_line.must_not, False] = self._phrases.forbidden(of_line.must_not)
+        if of_line.begun:
+            word = len(of_line.prefix), of_line.begun
+            made[word, False] = self._phrases.not_continued(*word)
+        count = sum(len(automaton.next_sv) for automaton in made.values())
+        if len(made) > self.width or count >= self.states:
+            raise UserError(
+                f"the constraints of a line are {len(made)} phrases of {count:,} "
+                f"states (about one a character); want at most {self.width} phrases "
+                f"(all of must_not are one) of {self.states - 1:,} states"
+            )
+        return made
+
+    def take(self, automata: Mapping[tuple, Automaton]) -> list[int] | None:
+        """Takes states for a line; None if there is no room until others give back.
+
+        Returns:
+          The first state of each automaton, in order.
+        """
+        with self._lock:
+            for key in automata:
+                self._users[key] += 1
+                if key in self._places:
+                    self._places[key] = self._places.pop(key)  # now used last
+            for key, automaton in automata.items():
+                if key not in self._places and not self._place(key, automaton):
+                    self.give_back(automata)
+                    return None
+            return [self._places[key][0] for key in automata]
+
+    def give_back(self, keys: Iterable[tuple]) -> None:
+        """Gives the states of a line back."""
+        with self._lock:
+            self._users -= collections.Counter([*keys])
+
+    def _place(self, key: tuple, automaton: Automaton) -> bool:
+        """Writes an automaton into free states, if there are enough in a row."""
+        next_sv, refused_sv, distance_s = _rules_of(automaton, key[1], self._eos)
+        count = len(next_sv)
+        unused = [other for other in self._places if not self._users[other]]
+        while (start := self._gap(count)) is None:
+            if not unused:
+                return False
+            del self._places[unused.pop(0)]
+        self._places[key] = start, count
+        rows = slice(start, start + count)
+        self._next[rows], self._refused[rows] = next_sv + start, refused_sv
+        self._distance[rows] = distance_s
+        self._closer[rows] = distance_s[next_sv] < distance_s[:, None]
+        self._placed = None
+        return True
+
+    def _gap(self, count: int) -> int | None:
+        """The first of `count` free states in a row; None if there are none."""
+        end = 1  # state 0 is of no phrase
+        for start, size in sorted(self._places.values()):
+            if start - end >= count:
+                return end
+            end = start + size
+        return end if self.states - end >= count else None
+
+    def rows(
+        self, of_lines: Sequence[tuple[Sequence[int], Sequence[int]]], size, max_length
+    ) -> Rules:
+        """Returns the part of the rules that belongs to lines, without the table.
+
+        Args:
+          of_lines: (prefix, states that were taken) of each line.
+          size: rows of the batch; further ones have no constraints.
+        """
+        prefix_bt = np.full((size, max_length), -1, np.int32)
+        start_bc = np.zeros((size, self.width), np.int32)
+        for row, (prefix, states) in enumerate(of_lines):
+            prefix_bt[row, : len(prefix)] = prefix
+            start_bc[row, : len(states)] = states
+        return Rules(prefix_bt, start_bc, None, None, None, None)
+
+    def joined(self, rows: Rules) -> Rules:
+        """Returns rules with the table as it is now."""
+        with self._lock:
+            if self._placed is None:
+                tables = self._next, self._refused, self._closer, self._distance
+                # Copies: the table changes while a search reads them. A device's part
+                # of each array is the whole table.
+                copies = [np.concatenate([x] * self._mesh.size) for x in tables]
+                self._placed = tuple(place_blocks(copies, self._mesh))
+            return Rules(rows.prefix_bt, rows.start_bc, *self._placed)
 
 
 def _next_power_of_two(count: int) -> int:

@@ -17,7 +17,7 @@ from jax import Array
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.batch_decoding import STRIDE, block_of, room_for
+from t2t_jax.decoding.batch_decoding import STRIDE, block_of, room_for, rules_of
 from t2t_jax.decoding.batches import groups, longest_output, place_blocks
 from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import Member, Source
@@ -123,9 +123,8 @@ def trace_search(
     """
     search, decode = model.search, model.decode
     group = groups([len(source)], decode, search.mesh.size)[0]
-    block = block_of(
-        group, [Source([*source], 0)], model.phrases, [constraints], decode
-    )
+    rules = rules_of(group, model.phrases, [constraints], decode)
+    block = block_of(group, [Source([*source], 0)], rules, decode)
     block = place_blocks(block, search.mesh)
     present_b = np.arange(group.shape[0]) == 0
     max_length = longest_output(group.bucket, decode)

@@ -1,16 +1,56 @@
-"""The engine of a translation server: lines of all clients share batches of fixed shape.
+"""The engine of a translation server: lines of all clients share batches.
 
 `Engine.translate` is called by the event loop; worker threads own the searches. An
 answer does not depend on the load: it is to the bit what `Translator.translate` gives
 for that line alone with the same options.
 """
 
+import asyncio
+import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
+import jax
+import numpy as np
+
+from t2t_jax.config import Config, DecodeConfig
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding import alignment, scoring
+from t2t_jax.decoding.batch_decoding import (
+    EMPTY,
+    STRIDE,
+    Batch,
+    Bucket,
+    Finished,
+    Once,
+    block_of,
+    count_lines,
+    searches_at_once,
+    to_text,
+)
+from t2t_jax.decoding.batches import (
+    SHORTEST,
+    Group,
+    block_rows,
+    bucket_for,
+    longest_output,
+)
+from t2t_jax.decoding.choosing import PLAIN
+from t2t_jax.decoding.constraints import Automaton, Constraints, SharedTable
+from t2t_jax.decoding.inputs import Source
+from t2t_jax.decoding.programs import Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Score, Translation
+from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.threads import core_count
+from t2t_jax.parallel.machine import device_memory, tree_bytes
+from t2t_jax.search.algorithm import Hypotheses
+from t2t_jax.tools.serve.fair_queue import FairQueue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +80,17 @@ class Limits:
       longest: tokens of a source, with its end.
       phrases: of a line: those in `must`, and one for all of `must_not`.
       states: of the automata of all phrases that are being searched with.
+      queue: lines that wait or are being searched, of all clients.
     """
 
     beams: tuple[int, ...] = (4,)
     longest: int = 128
     phrases: int = 4
     states: int = 1024
+    queue: int = 20_000
 
 
-class Overloaded(Exception):
+class OverloadedError(Exception):
     """The deadline cannot be met: `retry_after` is in seconds."""
 
     def __init__(self, retry_after: float):
@@ -56,11 +98,11 @@ class Overloaded(Exception):
         self.retry_after = retry_after
 
 
-class Late(Exception):
+class LateError(Exception):
     """The deadline has passed; the lines were removed from the queue."""
 
 
-class Stopping(Exception):
+class StoppingError(Exception):
     """The server takes no more lines, and answers those that it has."""
 
 
@@ -81,11 +123,220 @@ class Direction:
 
 @dataclasses.dataclass(frozen=True)
 class Details:
-    """More about one translation: of each target token its text and log-probability
-    (with the end), and the links of source to target words."""
+    """More about one translation.
+
+    Attributes:
+      score: each token with its log-probability, and the end.
+      alignment: links of source to target words; None if the model has no attention to
+        the source.
+    """
 
     score: Score
-    alignment: Alignment | None  # None: the model has no attention to the source
+    alignment: Alignment | None
+
+
+@dataclasses.dataclass(eq=False)
+class _Line:
+    """A line that waits or is being searched."""
+
+    text: str
+    source: Source
+    constraints: Constraints
+    nbest: int
+    automata: Mapping[tuple, Automaton] = dataclasses.field(default_factory=dict)
+    states: Sequence[int] = ()  # in the table, while it is searched
+    call: "_Call | None" = None
+    index: int = 0  # in the call
+
+
+class _Call:
+    """The lines of one call of `Engine.translate`; its result is for the event loop."""
+
+    def __init__(self, count: int, client: str):
+        self.client = client
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future = self.loop.create_future()
+        self.results: list = [None] * count
+        self.left = count
+        self.dropped = False
+
+    def set(self, index: int, result: Translation | BaseException) -> None:
+        """Takes the result of a line, from any thread."""
+        self.results[index] = result
+        self.left -= 1
+        if not self.left and not self.dropped:
+            self.loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _Lane(Bucket):
+    """The lines of one bucket and one program, and the batches that search them.
+
+    All methods but `begin` and `advance` are called with the engine's lock.
+
+    Attributes:
+      queue: lines that wait.
+      searched: the lines in batches, by number.
+      running: batches that threads advance now.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        bucket: int,
+        decode: DecodeConfig,
+        vocabulary: Vocabulary,
+        table: SharedTable | None,
+        lock: threading.Lock,
+    ):
+        super().__init__(search, longest_output(bucket, decode), [], Once(), table)
+        self.vocabulary = vocabulary
+        self.bucket, self.decode, self.lock = bucket, decode, lock
+        self.rows = block_rows(bucket, decode)
+        self.queue: FairQueue[_Line] = FairQueue()
+        self.searched: dict[int, _Line] = {}
+        self.running = 0
+        self._numbers = itertools.count()
+        self._turn = 0
+        self._since: dict[int, int] = {}  # position -> the turn at which it was parked
+
+    def group(self, lines: Sequence[int] = ()) -> Group:
+        """A group with a block for every device."""
+        return Group([*lines], self.bucket, self.rows, self.mesh.size)
+
+    def busy(self) -> bool:
+        """True if lines wait or are being searched."""
+        return bool(self.queue or self.parked or self.running)
+
+    def take(self, batches: int) -> Batch | Group | None:
+        """Takes what to advance or begin next; None if there is nothing.
+
+        Waiting lines begin first, so that they can join those that are ahead, unless
+        a batch has been passed over for long or there are `batches` already.
+        """
+        self._turn += 1
+        position = min(self._since, key=self._since.get, default=None)
+        passed_over = position is not None and self._turn - self._since[position] > 4
+        if self.queue and not passed_over and len(self.parked) < batches:
+            if lines := self._lines():
+                self.running += 1
+                return self.group(lines)
+        if not self.parked:
+            return None
+        position = position if passed_over else min(self.parked)
+        del self._since[position]
+        self.running += 1
+        return self.parked.pop(position)
+
+    def _lines(self) -> list[int]:
+        """Takes as many lines from the queue as a group has rows for."""
+        taken = []
+        while self.queue and len(taken) < self.rows * self.mesh.size:
+            line = self.queue.pop()
+            if line.call.dropped:
+                continue
+            if self.table is not None:
+                states = self.table.take(line.automata)
+                if states is None:  # until others have given states back
+                    self.queue.put_first(line.call.client, line.call, line)
+                    break
+                line.states = states
+            number = next(self._numbers)
+            self.searched[number] = line
+            taken.append(number)
+        return taken
+
+    def block(self, group: Group):
+        """Builds the arrays of a group's lines."""
+        lines = [self.searched[number] for number in group.lines]
+        rules = None
+        if self.table is not None:
+            of_lines = [(line.constraints.prefix, line.states) for line in lines]
+            rules = self.table.rows(of_lines, group.shape[0], self.max_length)
+        return block_of(group, [line.source for line in lines], rules, self.decode)
+
+    def park_or_merge(self, batch: Batch) -> Batch | None:
+        """As in a closed set of lines; remembers since when a batch has waited."""
+        batch = super().park_or_merge(batch)
+        for position in self.parked:
+            self._since.setdefault(position, self._turn)
+        for position in self._since.keys() - self.parked.keys():
+            del self._since[position]
+        return batch
+
+    def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
+        """Advances a batch, without the lines that nobody waits for any more.
+
+        After an error, the lines of this batch have it as their result, and no other.
+        """
+        with self.lock:
+            for row, number in enumerate(batch.line_b.tolist()):
+                if number >= 0 and self.searched[number].call.dropped:
+                    self.leave(number)
+                    batch.line_b[row] = -1
+        if not count_lines(batch):
+            return batch, None
+        try:
+            return super().advance(batch)
+        except Exception as error:  # of the device, for one
+            return self.fail(batch.line_b.tolist(), error, batch), None
+
+    def fail(
+        self, numbers: Iterable[int], error: Exception, batch: Batch | None = None
+    ) -> Batch | None:
+        """Makes an error the result of lines; returns the batch without them."""
+        with self.lock:
+            lines = [self.leave(number) for number in numbers if number >= 0]
+        for line in lines:
+            line.call.set(line.index, error)
+        return batch and batch._replace(line_b=batch.line_b * 0 - 1)
+
+    def finish(self, numbers: list[int], result: Hypotheses) -> None:
+        """Gives lines their hypotheses."""
+        with self.lock:
+            lines = [self.leave(number) for number in numbers]
+        for line, nbest in zip(lines, to_text(result, self.vocabulary), strict=True):
+            kept = nbest[: line.nbest]
+            line.call.set(line.index, Translation(line.text, kept, line.source.cut))
+
+    def with_parameters(self, parameters: tuple) -> "_Lane":
+        """An empty lane with other parameters and the same programs."""
+        search = self.search._replace(parameters=parameters)
+        return _Lane(
+            search, self.bucket, self.decode, self.vocabulary, self.table, self.lock
+        )
+
+    def leave(self, number: int) -> _Line:
+        """Takes a line out; gives back its states."""
+        line = self.searched.pop(number)
+        if self.table is not None:
+            self.table.give_back(line.automata)
+        return line
+
+    def compile(self) -> None:
+        """Compiles all programs: two searches without lines, through all positions."""
+        group = self.group()
+        one, other = (self.begin(group, self.block(group)) for _ in range(2))
+        nothing_b = np.full(len(one.line_b), -1, np.int32)
+        for _ in range(0, self.max_length, STRIDE):
+            one, other = (Bucket.advance(self, batch)[0] for batch in (one, other))
+            states = one.state, other.state
+            state = self.once(merge_rows, *states, nothing_b, mesh=self.mesh)
+            one = one._replace(state=state)
+            # A merged one is advanced, and merged, as one that was not.
+            one, other = other, one
+
+
+# Programs compiled in this process.
+_compiled = 0
+
+
+def _count_compilation(event: str, _: float, **__) -> None:
+    global _compiled
+    _compiled += event == "/jax/core/compile/backend_compile_duration"
 
 
 class Engine:
@@ -95,22 +346,206 @@ class Engine:
       directions: by name, in the order of the command line; the first is the default.
       limits: what is compiled.
       ready: everything is compiled.
-      compilations: programs compiled since it is ready; 0 unless something is wrong.
 
     Args:
       translators: by name.
+
+    Raises:
+      UserError: a model does not translate, its options are not served, or memory is
+        too small.
     """
 
-    directions: Mapping[str, Direction]
-    limits: Limits
-    ready: bool
-    compilations: int
+    def __init__(
+        self, translators: Mapping[str, Translator], limits: Limits = Limits()
+    ):
+        self.limits, self.ready = limits, False
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._lanes: collections.deque[_Lane] = collections.deque()
+        # (direction, beam, nbest, with constraints?, bucket) -> lane
+        self._lane_of: dict[tuple, _Lane] = {}
+        self._tables: dict[str, SharedTable] = {}
+        self.directions: dict[str, Direction] = {}
+        for name, translator in translators.items():
+            data = translator.config.data
+            self.directions[name] = Direction(
+                name, data.source, data.target, translator
+            )
+            self._add_lanes(name, translator)
+        self._workers = searches_at_once(self._lanes[0])
+        self._batches = 2 * self._workers + 2  # of all lanes; each holds memory
+        self._check_memory()
+        self._threads: list[threading.Thread] = []
+        self._pool = ThreadPoolExecutor(2, "serve")  # encodes lines, computes details
+        self._details = ThreadPoolExecutor(1, "details")
+        self._closing = False
+        self._compiled_before = 0
+        self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
+        jax.monitoring.register_event_duration_secs_listener(_count_compilation)
 
-    def warm_up(self, report: Callable[[str], None]) -> None:
-        """Compiles all programs; blocks. `report` gets lines about progress."""
+    def _add_lanes(self, name: str, translator: Translator) -> None:
+        """Makes the lanes of a direction, one for each program and bucket."""
+        config, limits = translator.config, self.limits
+        if not translator.model.has_source or config.decode.choose != PLAIN:
+            raise UserError(
+                f"{name}: config.model.kind={config.model.kind!r}, config.decode."
+                f"choose={config.decode.choose!r}; want a model that translates, and "
+                f"choose={PLAIN!r}"
+            )
+        mesh, vocabulary = translator.members[0].mesh, translator.vocabulary
+        self._tables[name] = table = SharedTable(
+            vocabulary, limits.states, limits.phrases, mesh
+        )
+        last = bucket_for(limits.longest)
+        buckets = [1 << n for n in range(SHORTEST.bit_length() - 1, last.bit_length())]
+        for beam in limits.beams:
+            for nbest, constrained in sorted(self._programs(beam, config)):
+                search = translator.beam_search(nbest, beam=beam)
+                for bucket in buckets:
+                    own = table if constrained else None
+                    lane = _Lane(
+                        search, bucket, config.decode, vocabulary, own, self._lock
+                    )
+                    self._lanes.append(lane)
+                    self._lane_of[name, beam, nbest, constrained, bucket] = lane
+
+    def _programs(self, beam: int, config: Config) -> set[tuple[int, bool]]:
+        """(hypotheses, with constraints?) of the programs for a beam."""
+        return {
+            _program(nbest, beam, constrained, config)
+            for nbest in (1, beam)
+            for constrained in ((False, True) if self.limits.phrases else (False,))
+        }
+
+    def _check_memory(self) -> None:
+        """Raises UserError if parameters and batches do not fit into a device."""
+        of_batch = parameters = 0.0
+        for lane in self._lanes:
+            a, b = lane.search.memory(lane.rows, lane.bucket, lane.max_length)
+            n = lane.search.algorithm.rows
+            of_batch = max(of_batch, a * n + b * n**2)
+        for direction in self.directions.values():
+            for member in direction.translator.members:
+                parameters += tree_bytes(member.parameters)
+        needed = parameters + self._batches * of_batch
+        limit = device_memory(self._lanes[0].mesh.local_devices[0])
+        if needed > limit:
+            models, batches, has = (
+                f"{size / 2**30:,.1f} GiB"
+                for size in (parameters, needed - parameters, limit)
+            )
+            raise UserError(
+                f"{len(self.directions)} models take {models}, and {self._batches} "
+                f"batches {batches}; this device has {has}: serve fewer models, "
+                "narrower beams, or shorter lines"
+            )
+
+    # ------------------------------------------------------------------ compiling
+
+    def warm_up(self, report: Callable[[str], None] = lambda line: None) -> None:
+        """Compiles all programs and starts the threads; blocks.
+
+        Args:
+          report: gets lines about progress.
+        """
+        began, done = time.monotonic(), 0
+        lanes = [*self._lanes]
+        with ThreadPoolExecutor(core_count(), "compile") as pool:
+            for future in as_completed([pool.submit(lane.compile) for lane in lanes]):
+                future.result()
+                done += 1
+                report(
+                    f"compiled {done} of {len(lanes)} searches "
+                    f"({time.monotonic() - began:.0f} s)"
+                )
+        for direction in self.directions.values():
+            self._compile_details(direction.translator)
+        self._compiled_before, self.ready = _compiled, True
+        for number in range(self._workers):
+            thread = threading.Thread(target=self._work, name=f"search-{number}")
+            thread.start()
+            self._threads.append(thread)
+
+    def _compile_details(self, translator: Translator) -> None:
+        eos, decode = translator.vocabulary.eos, translator.config.decode
+        longest = longest_output(self.limits.longest, decode)
+        length = SHORTEST
+        while length < 2 * longest:
+            pair = (
+                [eos] * min(self.limits.longest, length),
+                [eos] * min(length, longest),
+            )
+            self._score_and_align(translator, [pair])
+            length *= 2
+
+    @property
+    def compilations(self) -> int:
+        """Programs compiled since all were; 0 unless something is wrong."""
+        return _compiled - self._compiled_before if self.ready else 0
+
+    # ------------------------------------------------------------------- searching
+
+    def _work(self) -> None:
+        """Begins and advances batches, until the engine is closed and all is done."""
+        while True:
+            with self._changed:
+                while (taken := self._take()) is None:
+                    if self._closing and not any(lane.busy() for lane in self._lanes):
+                        self._changed.notify_all()
+                        return
+                    self._changed.wait()
+            lane, task = taken
+            began = time.monotonic()
+            try:
+                finished = self._run(lane, task)
+            finally:
+                with self._changed:
+                    lane.running -= 1
+                    self._seconds += time.monotonic() - began
+                    self._finished += finished
+                    if self._seconds > 60:  # recent ones count most
+                        self._seconds, self._finished = (
+                            self._seconds / 2,
+                            self._finished / 2,
+                        )
+                    self._changed.notify_all()
+
+    def _take(self) -> tuple[_Lane, Batch | Group] | None:
+        """Takes work from the lanes in turn."""
+        alive = sum(len(lane.parked) + lane.running for lane in self._lanes)
+        for _ in range(len(self._lanes)):
+            lane = self._lanes[0]
+            self._lanes.rotate(-1)
+            may_begin = alive < self._batches
+            task = lane.take(self._workers + 1 if may_begin else 0)
+            if task is not None:
+                return lane, task
+        return None
+
+    def _run(self, lane: _Lane, task: Batch | Group) -> int:
+        """Advances a batch until it is parked; returns the number of finished lines."""
+        if isinstance(task, Group):
+            try:
+                task = lane.begin(task, lane.block(task))
+            except Exception as error:
+                lane.fail(task.lines, error)
+                return 0
+        count = 0
+        for finished in lane.advance_until_parked(task):
+            if finished:
+                count += len(finished[0])
+                lane.finish(*finished)
+        return count
+
+    # --------------------------------------------------------------------- calls
 
     def queued(self) -> int:
         """The number of lines that wait or are being searched."""
+        with self._lock:
+            return self._queued()
+
+    def _queued(self) -> int:
+        return sum(len(lane.queue) + len(lane.searched) for lane in self._lanes)
 
     async def translate(
         self,
@@ -131,8 +566,120 @@ class Engine:
           deadline: of `time.monotonic()`.
 
         Raises:
-          Overloaded, Late, Stopping: for all lines together.
+          OverloadedError, LateError, StoppingError: for all lines together.
         """
+        call = _Call(len(lines), client)
+        arguments = direction, lines, options, call, deadline
+        try:
+            async with asyncio.timeout_at(
+                call.loop.time() + deadline - time.monotonic()
+            ):
+                await call.loop.run_in_executor(self._pool, self._enqueue, *arguments)
+                if call.results:
+                    await call.done
+        except TimeoutError:
+            raise LateError(
+                f"{call.left} of {len(lines)} lines were not translated in time"
+            ) from None
+        finally:
+            if call.left:
+                self._drop(call)
+        for result in call.results:
+            if isinstance(result, Exception) and not isinstance(result, UserError):
+                raise result
+        return call.results
+
+    def _enqueue(
+        self,
+        direction: str,
+        lines: Sequence[str],
+        options: Sequence[Options],
+        call: "_Call",
+        deadline: float,
+    ) -> None:
+        """Encodes lines and puts them into the queues of their lanes."""
+        translator = self.directions[direction].translator
+        ready = []
+        for index, (line, of_line) in enumerate(zip(lines, options, strict=True)):
+            if call.dropped:
+                return
+            try:
+                ready.append((self._lane(direction, translator, line, of_line), index))
+            except UserError as error:
+                call.set(index, error)
+        with self._changed:
+            if self._closing:
+                raise StoppingError("the server is stopping; it takes no more lines")
+            self._check_load(len(ready), deadline)
+            if call.dropped:
+                return
+            for (lane, line), index in ready:
+                line.call, line.index = call, index
+                if lane is None:
+                    call.set(index, Translation(line.text, (EMPTY,)))
+                else:
+                    lane.queue.put(call.client, call, line)
+            self._changed.notify_all()
+
+    def _lane(
+        self, direction: str, translator: Translator, text: str, options: Options
+    ) -> tuple[_Lane | None, _Line]:
+        """Encodes a line; returns its lane, None for a blank line, and the line."""
+        limits, decode = self.limits, translator.config.decode
+        beam = options.beam or limits.beams[0]
+        if beam not in limits.beams:
+            raise UserError(
+                f"beam={beam}; this server has {', '.join(map(str, limits.beams))}"
+            )
+        if not 1 <= options.nbest <= beam:
+            raise UserError(f"nbest={options.nbest}; want 1 to {beam}, the beam")
+        request = Request(
+            prefix=options.prefix or None,
+            must=list(options.must),
+            must_not=list(options.must_not),
+            warn=False,
+        )
+        (source,), (constraints,) = translator.encode([text], request)
+        line = _Line(text, source, constraints, options.nbest)
+        if not source.ids:
+            return None, line
+        if len(source.ids) > limits.longest:
+            raise UserError(
+                f"the line has {len(source.ids) + source.cut - 1} tokens; want at most "
+                f"{limits.longest - 1}: divide it into sentences"
+            )
+        constrained = constraints != Constraints()
+        if constrained:
+            if not limits.phrases:
+                raise UserError("this server takes no prefix, must or must_not")
+            line.automata = self._tables[direction].automata(constraints)
+        program = _program(options.nbest, beam, constrained, translator.config)
+        if decode.stop == "first" and options.nbest not in (1, beam):
+            raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
+        bucket = bucket_for(len(source.ids))
+        return self._lane_of[direction, beam, *program, bucket], line
+
+    def _check_load(self, count: int, deadline: float) -> None:
+        """Raises OverloadedError if new lines could not be answered in time."""
+        waiting = self._queued()
+        rate = self._finished * self._workers / self._seconds if self._finished else 0
+        ahead = min(waiting, count * self._clients())
+        seconds = (ahead + count) / rate if rate else 0.0
+        late = seconds - (deadline - time.monotonic())
+        if (waiting and late > 0) or waiting + count > self.limits.queue:
+            raise OverloadedError(max(1.0, late, waiting / rate if rate else 1.0))
+
+    def _clients(self) -> int:
+        """The most clients that wait in one lane, at least 1."""
+        return max(1, *(lane.queue.clients for lane in self._lanes))
+
+    def _drop(self, call: "_Call") -> None:
+        """Takes the lines of a call out of the queues; batches lose them as they go."""
+        with self._changed:
+            call.dropped = True
+            for lane in self._lanes:
+                lane.queue.remove(call.client, call)
+            self._changed.notify_all()
 
     async def details(
         self,
@@ -143,13 +690,89 @@ class Engine:
         deadline: float,
     ) -> list[Details]:
         """Scores tokens and aligns words of translations. Raises as `translate`."""
+        translator = self.directions[direction].translator
+        encoded = translator.reader(1, warn=False).pairs(pairs)
+        rows = [row for row, (_, of) in enumerate(pairs) if of.best.tokens]
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                made = await loop.run_in_executor(
+                    self._details,
+                    self._score_and_align,
+                    translator,
+                    [encoded[row] for row in rows],
+                )
+        except TimeoutError:
+            raise LateError("the details were not computed in time") from None
+        of_row = dict(zip(rows, made, strict=True))
+        nothing = Details(Score((), (), 0.0), Alignment(()))
+        return [of_row.get(row, nothing) for row in range(len(pairs))]
+
+    def _score_and_align(self, translator: Translator, pairs: list) -> list[Details]:
+        """The details of encoded pairs."""
+        if not pairs:
+            return []
+        members, decode = translator.members, translator.config.decode
+        of_pairs = translator.vocabulary, members, pairs
+        scores = scoring.score(*of_pairs, decode.alpha, decode.penalty)
+        links = [None] * len(pairs)
+        if all(member.model.cross_layers for member in members):
+            links = alignment.align(*of_pairs)
+        return [*map(Details, scores, links)]
 
     async def close(self) -> None:
         """Takes no more lines, waits for those that it has, and ends the threads."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        loop = asyncio.get_running_loop()
+        for thread in self._threads:
+            await loop.run_in_executor(None, thread.join)
+        self._pool.shutdown()
+        self._details.shutdown()
 
     def reload(self, direction: str, translator: Translator) -> None:
         """Takes over new parameters of the same shapes for lines that come from now on.
 
+        Lines in batches keep the old ones.
+
         Raises:
           UserError: the model has another config or vocabulary.
         """
+        old = self.directions[direction].translator
+        for mine, new in zip(old.members, translator.members, strict=False):
+            if (mine.config.model, old.vocabulary.model) != (
+                new.config.model,
+                translator.vocabulary.model,
+            ) or len(old.members) != len(translator.members):
+                raise UserError(
+                    f"{direction}: the model or the vocabulary has changed; start the "
+                    "server again"
+                )
+        parameters = tuple(member.parameters for member in translator.members)
+        with self._changed:
+            self.directions[direction] = dataclasses.replace(
+                self.directions[direction], translator=translator
+            )
+            for key, lane in self._lane_of.items():
+                if key[0] == direction:
+                    self._lane_of[key] = fresh = lane.with_parameters(parameters)
+                    self._lanes.append(fresh)
+            # Old lanes end with their last lines.
+            current = {id(lane) for lane in self._lane_of.values()}
+            for lane in [*self._lanes]:
+                if id(lane) not in current and not lane.busy():
+                    self._lanes.remove(lane)
+
+
+def _program(
+    nbest: int, beam: int, constrained: bool, config: Config
+) -> tuple[int, bool]:
+    """(hypotheses, with constraints?) of the program that finds `nbest` hypotheses.
+
+    The best of all of a beam are those of a smaller `nbest`, if no search ends at its
+    first ones (`search/beam.py`). A single one is found sooner by a program of its own;
+    with constraints, which are rarer, that is not worth compiling it.
+    """
+    single = nbest == 1 and (not constrained or config.decode.stop == "first")
+    return (1 if single else beam), constrained
