@@ -6,7 +6,7 @@ import types
 
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.serve.engine import Details, Direction, Late, Limits
+from t2t_jax.tools.serve.engine import Details, Direction, LateError, Limits
 
 
 class Vocabulary:
@@ -62,7 +62,7 @@ class FakeEngine:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self.wait.wait()
         except TimeoutError:
-            raise Late from None
+            raise LateError from None
         except asyncio.CancelledError:
             self.cancelled += lines
             raise

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.serve.engine import Overloaded, Stopping
+from t2t_jax.tools.serve.engine import OverloadedError, StoppingError
 from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
 from tests.serve.fake_engine import FakeEngine
 
@@ -315,8 +315,8 @@ def test_an_engine_that_refuses_sets_the_status(client, capsys):
     engine = FakeEngine()
     c = client(engine)
     for error, status, code in (
-        (Overloaded(2.3), 429, "queue_full"),
-        (Stopping(), 503, "stopping"),
+        (OverloadedError(2.3), 429, "queue_full"),
+        (StoppingError(), 503, "stopping"),
         (UserError("the lines contradict"), 400, "bad_request"),
         (RuntimeError("text of the client: secret"), 500, "internal"),
     ):

@@ -32,7 +32,7 @@ from t2t_jax import __version__
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
-from t2t_jax.tools.serve.engine import Engine, Late, Overloaded, Stopping
+from t2t_jax.tools.serve.engine import Engine, LateError, OverloadedError, StoppingError
 from t2t_jax.tools.serve.service import (
     KINDS,
     MISSING,
@@ -138,7 +138,7 @@ async def _while_there(call: Call, answer: Awaitable[Any]) -> Any:
     """Waits for an answer; cancels it if the client leaves or its time is over.
 
     Raises:
-      Gone, Late: then.
+      Gone, LateError: then.
     """
 
     async def gone() -> None:
@@ -154,7 +154,7 @@ async def _while_there(call: Call, answer: Awaitable[Any]) -> Any:
         )
         if work.done():
             return work.result()
-        raise Gone if left.done() else Late
+        raise Gone if left.done() else LateError
     finally:
         work.cancel()
         left.cancel()
@@ -171,12 +171,12 @@ def _refusal(error: Exception) -> Refusal:
             return _refusal(error.exceptions[0])
         case UserError():
             return Refusal(400, "bad_request", str(error))
-        case Overloaded():
+        case OverloadedError():
             seconds = max(1, math.ceil(error.retry_after))
             return Refusal(429, "queue_full", str(error), seconds)
-        case Late():
+        case LateError():
             return Refusal(504, "late", "not translated within the time of a request")
-        case Stopping():
+        case StoppingError():
             return Refusal(503, "stopping", "the server stops", 5)
     return Refusal(
         500, "internal", "an error of the server; its log has the request id"
