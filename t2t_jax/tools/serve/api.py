@@ -15,16 +15,8 @@ from t2t_jax.decoding.alignment import word_texts, words_of_target
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Details, Direction, Options
-from t2t_jax.tools.serve.service import (
-    Call,
-    Chosen,
-    Field,
-    Refusal,
-    Row,
-    bad,
-    join,
-    split,
-)
+from t2t_jax.tools.serve.fields import Refusal, bad, fields
+from t2t_jax.tools.serve.service import Call, Chosen, Row, join, split
 
 
 def error(refusal: Refusal, request_id: str) -> dict:
@@ -74,15 +66,16 @@ async def translate(call: Call) -> dict:
 
 def _options(call: Call, lines: list, directions: list) -> list[Options]:
     f, count = call.fields, len(lines)
-    prefixes = f["prefix"] if len(f["prefix"]) != 1 else f["prefix"] * count
+    given = f["prefix"] or [""]
+    prefixes = given if len(given) != 1 else given * count
     if len(prefixes) != count:
         raise bad(
             f"prefix has {len(prefixes)} texts for {count} lines; want one, or all"
         )
-    lists = {name: _for_each(f[name], count, name) for name in ("must", "must_not")}
+    of_all = [_for_each(f[name] or [], count, name) for name in ("must", "must_not")]
     options = []
     for line, direction, prefix, must, must_not in zip(
-        lines, directions, prefixes, lists["must"], lists["must_not"], strict=True
+        lines, directions, prefixes, *of_all, strict=True
     ):
         if f["terms"] and direction:
             must += call.service.terms(f["terms"], direction).phrases(line)
@@ -217,6 +210,11 @@ async def page(call: Call) -> Response:
 
 
 GET, POST = ("GET",), ("POST",)
+_FIELDS = (
+    "lines:texts text source target direction beam:count nbest:count=1 prefix:texts "
+    "must:phrases must_not:phrases terms details:flag=false min_confidence:number "
+    "provenance:flag=false"
+)
 ROWS = (
     Row(
         "/v1/translate",
@@ -224,24 +222,7 @@ ROWS = (
         "Translate lines, with all that is known of each translation",
         translate,
         error,
-        {
-            "lines": Field("texts", None, "lines, each translated by itself"),
-            "text": Field(
-                "text", None, "a text in place of lines; split at line feeds"
-            ),
-            "source": Field("text", None, "a language, or auto"),
-            "target": Field("text"),
-            "direction": Field("text", None, "such as en-de, in place of both"),
-            "beam": Field("count", None, "one that is compiled"),
-            "nbest": Field("count", 1, "hypotheses of a line"),
-            "prefix": Field("texts", [""], "for all lines, or one for each"),
-            "must": Field("phrases", [], "phrases that translations contain"),
-            "must_not": Field("phrases", [], "phrases that none contains"),
-            "terms": Field("text", None, "a name of --terms"),
-            "details": Field("flag", False, "tokens, words and their alignment"),
-            "min_confidence": Field("number", None, "0 to 1; less is refused"),
-            "provenance": Field("flag", False, "what translations depend on"),
-        },
+        fields(_FIELDS),
         strict=True,
     ),
     Row("/v1/directions", GET, "Directions, limits", directions, error, keyless=True),

@@ -34,8 +34,6 @@ from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
 from t2t_jax.tools.serve.engine import Engine, LateError, OverloadedError, StoppingError
 from t2t_jax.tools.serve.service import (
-    KINDS,
-    MISSING,
     Call,
     Gone,
     Refusal,
@@ -46,7 +44,7 @@ from t2t_jax.tools.serve.settings import Settings
 
 ROWS = (*api.ROWS, *interfaces.ROWS)
 # Probes and Prometheus call a container by its address, which nobody can list.
-ANY_HOST = {"/health", "/ready", "/metrics"}
+PROBES = {"/health", "/ready", "/metrics"}
 GONE = 499  # the status of a client that has left, in logs and metrics, as of nginx
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
@@ -97,7 +95,7 @@ def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Respo
         call = Call(request, service, row)
         request.state.endpoint = row.path
         try:
-            if row.path not in ANY_HOST:
+            if row.path not in PROBES:
                 _check_origin(request, service.settings)
             await call.read()
             body = await _while_there(call, row.answer(call))
@@ -175,7 +173,7 @@ def _refusal(error: Exception) -> Refusal:
             seconds = max(1, math.ceil(error.retry_after))
             return Refusal(429, "queue_full", str(error), seconds)
         case LateError():
-            return Refusal(504, "late", "not translated within the time of a request")
+            return Refusal(504, "late", str(error) or "the time of a request is over")
         case StoppingError():
             return Refusal(503, "stopping", "the server stops", 5)
     return Refusal(
@@ -233,8 +231,9 @@ class _Log:
             direction = state.get("direction", "")
             self.service.metrics.count(endpoint, direction, status, seconds)
             method = scope["method"] if scope["method"] in METHODS else "OTHER"
-            took = f"{1e3 * seconds:.1f} ms"
-            say(f"{method} {endpoint} {status} {took} {state['id']}")
+            if endpoint not in PROBES:  # of which there are many
+                took = f"{1e3 * seconds:.1f} ms"
+                say(f"{method} {endpoint} {status} {took} {state['id']}")
 
 
 async def _spec(call: Call) -> dict:
@@ -242,13 +241,8 @@ async def _spec(call: Call) -> dict:
     paths: dict[str, dict] = {}
     keyed = [{"bearer": []}] if call.service.settings.keys else []
     for row in ROWS:
-        schemas = {}
-        for name, field in row.fields.items():
-            about = {"description": field.help} if field.help else {}
-            given = field.default is not MISSING and field.default is not None
-            about |= {"default": field.default} if given else {}
-            schemas[name] = KINDS[field.kind][2] | about
-        needed = [n for n, f in row.fields.items() if f.default is MISSING]
+        schemas = {name: field.schema for name, field in row.fields.items()}
+        needed = [name for name, field in row.fields.items() if field.needed]
         schema = {"type": "object", "properties": schemas}
         schema |= {"required": needed} if needed else {}
         for method in row.methods:

@@ -44,8 +44,9 @@ def define_flags():
     string("host", "127.0.0.1", "Address to listen on; 0.0.0.0: of all networks.")
     integer("port", 5000, "Port to listen on; 0: any that is free.", 0, 65535)
     string("beams", "4", "Beams to compile, separated by commas; the first is default.")
-    integer("longest", 128, "Tokens of a source; longer lines are cut.", 2)
+    integer("longest", 128, "Tokens of a line, at most, with its end.", 2)
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
+    integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
     integer("states", 1024, "States of the automata of all phrases at a time.", 1)
     string(
         "api_keys", None, "File of API keys, one a line; without it, no key is wanted."
@@ -110,7 +111,8 @@ def main(_):
             except (UserError, OSError) as e:
                 say(f"{name}: goes on with the parameters it has: {first_line(e)}")
 
-    limits = Limits(beams, args.longest, args.phrases, args.states)
+    sizes = args.longest, args.phrases, args.states, args.queue
+    limits = Limits(beams, *sizes)
     engine = Engine({name: load(name) for name in models}, limits)
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.engine import Direction
-from t2t_jax.tools.serve.service import MISSING, Call, Field, Refusal, bad, row
+from t2t_jax.tools.serve.fields import Refusal, bad, fields
+from t2t_jax.tools.serve.service import Call, Row
 
 # Names that clients show; other languages show their code.
 _NAMES = (
@@ -26,9 +27,6 @@ _NAMES = (
 )
 NAMES = dict(each.split(":") for each in _NAMES.split())
 BOTH = GET + POST
-TEXT, NEEDED = Field("text"), Field("text", MISSING)
-TEXTS = Field("texts", MISSING, "a text, or several")
-AUTO = Field("text", "auto", "a language, or auto")
 
 
 def _name(code: str) -> str:
@@ -287,114 +285,55 @@ async def omegat(call: Call) -> dict:
     return {"translation": answer.texts[0]}
 
 
-LIBRE, DEEPL, CHAT = "LibreTranslate: ", "DeepL: ", "Chat completions: "
-OPTIONS = {"glossary_id": TEXT, "tag_handling": TEXT, "formality": TEXT}
-OPTIONS["show_billed_characters"] = Field("flag", False)
-MORE = Field("count", 0, "further translations, fewer than the beam")
-PAIR = {"source": AUTO, "target": NEEDED}
-LANGUAGES = {"source_lang": AUTO, "target_lang": NEEDED}
-KIND = Field("text", "source", "source or target")
-ROWS = (
-    row(
-        "/translate",
-        BOTH,
-        f"{LIBRE}translate",
-        libretranslate,
-        _message,
-        q=TEXTS,
-        **PAIR,
-        format=TEXT,
-        alternatives=MORE,
-    ),
-    row("/languages", GET, f"{LIBRE}languages", languages, _message, keyless=True),
-    row("/detect", POST, f"{LIBRE}guess the language", detect, _message, q=TEXTS),
-    row(
-        "/frontend/settings",
-        GET,
-        f"{LIBRE}limits",
-        frontend_settings,
-        _message,
-        keyless=True,
-    ),
-    row(
-        "/v2/translate",
-        POST,
-        f"{DEEPL}translate",
-        deepl,
-        deepl_error,
-        text=TEXTS,
-        source_lang=TEXT,
-        target_lang=NEEDED,
-        **OPTIONS,
-    ),
-    row(
-        "/v2/languages",
-        BOTH,
-        f"{DEEPL}languages",
-        deepl_languages,
-        deepl_error,
-        type=KIND,
-    ),
-    row("/v2/usage", BOTH, f"{DEEPL}characters so far", deepl_usage, deepl_error),
-    row("/v2/glossaries", BOTH, f"{DEEPL}files of --terms", glossaries, deepl_error),
-    row(
-        "/v2/glossary-language-pairs",
-        GET,
-        f"{DEEPL}directions",
-        glossary_pairs,
-        deepl_error,
-    ),
-    row(
-        "/v1/chat/completions",
-        POST,
-        f"{CHAT}the last user message",
-        chat,
-        chat_error,
-        messages=Field("objects", MISSING),
-        n=Field("count", 1, "at most the beam"),
-        model=Field("text", MISSING, "a direction, such as en-de"),
-        stream=Field("flag", False),
-    ),
-    row("/v1/models", GET, f"{CHAT}directions", models, chat_error),
-    row(
+LIBRE = "q:texts! source=auto target! format alternatives:count=0"
+DEEPL = "text:texts! source_lang target_lang! glossary_id tag_handling formality"
+BILLED = "show_billed_characters:flag=false"
+CHAT = "messages:objects! model! n:count=1 stream:flag=false"
+LANGUAGES = "source_lang=auto target_lang!"
+IMME, KISS = f"text_list:texts! {LANGUAGES}", "text texts:texts from=auto to!"
+GOOGLE = "q:texts! source target! format"
+# Path, methods, client, what answers, the body of errors, fields.
+_TABLE = (
+    ("/translate", BOTH, "LibreTranslate", libretranslate, _message, LIBRE),
+    ("/languages", GET, "LibreTranslate", languages, _message, ""),
+    ("/detect", POST, "LibreTranslate", detect, _message, "q:texts!"),
+    ("/frontend/settings", GET, "LibreTranslate", frontend_settings, _message, ""),
+    ("/v2/translate", POST, "DeepL", deepl, deepl_error, f"{DEEPL} {BILLED}"),
+    ("/v2/languages", BOTH, "DeepL", deepl_languages, deepl_error, "type=source"),
+    ("/v2/usage", BOTH, "DeepL", deepl_usage, deepl_error, ""),
+    ("/v2/glossaries", BOTH, "DeepL", glossaries, deepl_error, ""),
+    ("/v2/glossary-language-pairs", GET, "DeepL", glossary_pairs, deepl_error, ""),
+    ("/v1/chat/completions", POST, "Chat completions", chat, chat_error, CHAT),
+    ("/v1/models", GET, "Chat completions", models, chat_error, ""),
+    (
         "/imme",
         POST,
         "Immersive Translate",
         immersive,
         _message,
-        text_list=TEXTS,
-        **LANGUAGES,
+        IMME,
     ),
-    row(
+    (
         "/kiss",
         POST,
         "Kiss Translator",
         kiss,
         _message,
-        text=TEXT,
-        texts=Field("texts"),
-        to=NEEDED,
-        **{"from": AUTO},
+        KISS,
     ),
-    row("/deeplx", POST, "DeepLX", deeplx, deeplx_error, text=NEEDED, **LANGUAGES),
-    row(
+    ("/deeplx", POST, "DeepLX", deeplx, deeplx_error, f"text! {LANGUAGES}"),
+    (
         "/language/translate/v2",
         BOTH,
-        "Google v2",
+        "Google",
         google,
         google_error,
-        q=TEXTS,
-        source=TEXT,
-        target=NEEDED,
-        format=TEXT,
+        GOOGLE,
     ),
-    row(
-        "/omegat",
-        GET,
-        "OmegaT: FakeMT, OPUS-CAT",
-        omegat,
-        _message,
-        text=NEEDED,
-        **PAIR,
-    ),
+    ("/omegat", GET, "OmegaT", omegat, _message, "text! source=auto target!"),
+)
+KEYLESS = {"/languages", "/frontend/settings"}  # which clients ask before they have one
+ROWS = tuple(
+    Row(path, methods, client, answer, error, fields(declared), path in KEYLESS)
+    for path, methods, client, answer, error, declared in _TABLE
 )

@@ -1,144 +1,32 @@
-"""What all interfaces share: a request's fields, its direction, limits, the engine.
+"""A request between an interface and the engine: its key, direction, limits, lines.
 
-An interface is a row of a table: a path, the fields that it reads, a function of a
+An interface is a `Row` of a table: a path, the fields that it reads, a function of a
 `Call` that returns the body of the answer, and the body of its errors.
 """
 
 import asyncio
 import dataclasses
 import hashlib
-import json
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve.engine import Details, Direction, Engine, Options
+from t2t_jax.tools.serve.fields import Field, Refusal, bad, read_fields
 from t2t_jax.tools.serve.metrics import Metrics
 from t2t_jax.tools.serve.settings import Settings, Terms
 
-MISSING = object()  # the default of a field that has to be given
-OTHER = 9  # the rank of another language
-
-
-class Refusal(Exception):  # noqa: N818  (most are a client's error)
-    """An answer that is an error: its status, a code for programs, and a message."""
-
-    def __init__(self, status: int, code: str, message: str, retry_after: int = 0):
-        super().__init__(message)
-        self.status, self.code = status, code
-        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
+OTHER = 9  # the distance of another language
 
 
 class Gone(Exception):  # noqa: N818
     """The client has closed the connection."""
-
-
-def bad(message: str) -> Refusal:
-    return Refusal(400, "bad_request", message)
-
-
-# ------------------------------------------------------------------------------- fields
-
-
-def _text(value) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    check_text(value)  # a lone surrogate has no UTF-8
-    return value
-
-
-def _count(value) -> int:
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", str(value)):
-        raise ValueError
-    return int(value)
-
-
-def _number(value) -> float:
-    if not math.isfinite(number := float(value)):
-        raise ValueError
-    return number
-
-
-def _flag(value) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
-
-
-def _texts(value) -> list[str]:
-    return [_text(each) for each in (value if isinstance(value, list) else [value])]
-
-
-def _phrases(value) -> list:
-    """One phrase, or a list of phrases, or a list of such lists."""
-    value = value if isinstance(value, list) else [value]
-    return [_texts(each) if isinstance(each, list) else _text(each) for each in value]
-
-
-def _objects(value) -> list[dict]:
-    return [dict(each) for each in value]
-
-
-def _no_constant(name: str):
-    raise ValueError(name)  # NaN and Infinity are not JSON
-
-
-_STRING = {"type": "string"}
-_STRINGS = {"type": "array", "items": _STRING}
-# The kinds of fields: how they are read, what is wanted, and their JSON Schema. Forms
-# and queries have only texts.
-KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
-    "text": (_text, "a text", _STRING),
-    "texts": (_texts, "a text or a list of texts", {"anyOf": [_STRING, _STRINGS]}),
-    "phrases": (
-        _phrases,
-        "a phrase, a list of phrases, or a list of such lists",
-        {
-            "anyOf": [
-                _STRING,
-                {"type": "array", "items": {"anyOf": [_STRING, _STRINGS]}},
-            ]
-        },
-    ),
-    "count": (_count, "a whole number", {"type": "integer", "minimum": 0}),
-    "number": (_number, "a number", {"type": "number"}),
-    "flag": (_flag, "true or false", {"type": "boolean"}),
-    "objects": (
-        _objects,
-        "a list of objects",
-        {"type": "array", "items": {"type": "object"}},
-    ),
-}
-
-
-class Field(NamedTuple):
-    """A field that an interface reads, of JSON, a form or the query."""
-
-    kind: str
-    default: Any = None
-    help: str = ""
-
-    def read(self, name: str, given: Mapping[str, Any]) -> Any:
-        value = given.get(name)
-        if value is None:
-            if self.default is MISSING:
-                raise bad(f"{name} is missing; want {KINDS[self.kind][1]}")
-            return self.default
-        try:
-            return KINDS[self.kind][0](value)
-        except UserError as e:
-            raise bad(f"{name}: {e}") from None
-        except (LookupError, TypeError, ValueError):
-            got = type(value).__name__
-            raise bad(f"{name} is a {got}; want {KINDS[self.kind][1]}") from None
 
 
 class Row(NamedTuple):
@@ -159,80 +47,6 @@ class Row(NamedTuple):
     fields: Mapping[str, Field] = {}
     keyless: bool = False
     strict: bool = False
-
-
-def row(path, methods, summary, answer, error, keyless=False, strict=False, **fields):
-    """A `Row`; the other arguments are its fields."""
-    return Row(path, methods, summary, answer, error, fields, keyless, strict)
-
-
-async def read_fields(request: Request, most: int) -> dict[str, Any]:
-    """Reads the fields of the query, and of a body of at most `most` bytes.
-
-    A field that a form or query repeats is a list.
-    """
-    try:
-        pairs = _pairs(request.scope["query_string"].decode("latin-1"))
-        body = (await _body(request, most)).decode()
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "application/x-www-form-urlencoded":
-            pairs += _pairs(body)
-        elif kind == "multipart/form-data":
-            form = Request(request.scope, _replay(body.encode()))
-            pairs += (await form.form(max_files=0)).multi_items()
-            boundary = re.search(
-                r'boundary="?([^";]+)', request.headers["content-type"]
-            )
-            if f"--{boundary and boundary[1]}--" not in body:
-                raise bad("the form has no end: the body is cut, or its boundary wrong")
-        elif body.strip():
-            document = json.loads(body, parse_constant=_no_constant)
-            if not isinstance(document, dict):
-                got = type(document).__name__
-                raise bad(f"the body is a JSON {got}; want an object")
-            return _joined(pairs) | document
-    except HTTPException as e:  # of the parser of multipart forms
-        raise bad(f"the form cannot be read: {e.detail}") from None
-    except UnicodeDecodeError:
-        raise bad("the body or the query is not UTF-8") from None
-    except (ValueError, RecursionError):
-        raise bad("the body is neither JSON nor a form; is it cut?") from None
-    return _joined(pairs)
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    # Starlette's parser takes bytes that are not escaped for Latin-1; curl sends UTF-8.
-    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=9999)
-
-
-def _joined(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    fields: dict[str, list] = {}
-    for name, value in pairs:
-        fields.setdefault(name, []).append(value)
-    return {name: v[0] if len(v) == 1 else v for name, v in fields.items()}
-
-
-def _replay(body: bytes) -> Callable[[], Awaitable[dict]]:
-    async def receive() -> dict:
-        return {"type": "http.request", "body": body}
-
-    return receive
-
-
-async def _body(request: Request, most: int) -> bytes:
-    length = request.headers.get("content-length", "0")
-    body = bytearray()
-    if not length.isdecimal() or int(length) <= most:
-        async for chunk in request.stream():  # chunked bodies do not give a length
-            body += chunk
-            if len(body) > most:
-                break
-        else:
-            return bytes(body)
-    raise Refusal(413, "too_large", f"the body has more than {most:,} bytes")
-
-
-# ----------------------------------------------------------------------------- requests
 
 
 class Answer(NamedTuple):
@@ -294,18 +108,15 @@ class Service:
         if (nearest := min(ranked)) < OTHER:
             return ranked[nearest]
         pair = f"from {source or 'any language'} to {target or 'any language'}"
-        raise Refusal(
-            400, "unknown_pair", f"no translation {pair}; there are: {self.names()}"
-        )
-
-    def names(self) -> str:
-        return ", ".join(self.engine.directions)
+        names = ", ".join(self.engine.directions)
+        message = f"no translation {pair}; there are: {names}"
+        raise Refusal(400, "unknown_pair", message)
 
     def named(self, name: str) -> Direction:
         """The direction of this name."""
         if name not in self.engine.directions:
             near = did_you_mean(name, self.engine.directions)
-            raise Refusal(400, "unknown_pair", f"no direction {name!r}{near}")
+            raise Refusal(400, "unknown_pair", f"no direction {name[:60]!r}{near}")
         return self.engine.directions[name]
 
     def choose(self, text: str, source: str | None, target: str | None) -> Chosen:
@@ -385,7 +196,8 @@ class Call:
         self._check_key(given)
         for name in given if self.row.strict else ():
             if name not in self.row.fields and name != "api_key":
-                raise bad(f"no field {name!r}{did_you_mean(name, self.row.fields)}")
+                near = did_you_mean(name, self.row.fields)
+                raise bad(f"no field {name[:60]!r}{near}")
         self.given = given
         self.fields = {n: f.read(n, given) for n, f in self.row.fields.items()}
 
