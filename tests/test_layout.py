@@ -43,6 +43,7 @@ TOOLS = {
     "experiment": {"pages", "plan"},
     "serve": {"pages"},
     "verify": {"pages", "plan"},
+    "serve": {"pages"},
 }
 
 

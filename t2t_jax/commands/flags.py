@@ -56,7 +56,9 @@ DEFINE = {
 ENSEMBLE = "Several, separated by commas, form an ensemble."
 
 
-def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
+def define_workdir_flags(
+    several: str = "", dtype: bool = True, required: bool = True
+) -> None:
     """Defines --workdir, --checkpoint and --dtype.
 
     Args:
@@ -66,7 +68,7 @@ def define_workdir_flags(several: str = "", dtype: bool = True) -> None:
         "workdir",
         None,
         f"Workdir of a trained run: a folder or gs://BUCKET/FOLDER. {several}".strip(),
-        required=True,
+        required=required,
     )
     if dtype:
         flags.DEFINE_enum(

@@ -21,6 +21,7 @@ COMMANDS = {
     "use": {
         "translate": "translate a file, standard input, or sentences typed at a prompt",
         "score": "compute log-probabilities of given targets",
+        "serve": "translate for other programs and browsers, over HTTP",
         "evaluate": "answer and score a test set, by its task's scores",
         "compare": "compare systems on a test set: which is better, and where",
     },
@@ -52,6 +53,7 @@ TOOLS = {
     "verify": "verify.command",
     "plan": "plan.command",
     "doctor": "doctor.command",
+    "serve": "serve.command",
 }
 ALIASES = {"main": "train"}  # `python -m t2t_jax.main` is the main job's first name
 

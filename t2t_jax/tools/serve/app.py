@@ -1,0 +1,348 @@
+"""The application: routes from the tables, errors, request ids, logs and metrics.
+
+A request passes `_Log` (its id, the log, the metrics), then `_endpoint`: hosts, the
+body, the key, the row's function, while the client is watched; all in one task, which
+is cancelled if the client leaves.
+"""
+
+import asyncio
+import contextlib
+import math
+import re
+import secrets
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from t2t_jax import __version__
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import say
+from t2t_jax.tools.serve import api, interfaces
+from t2t_jax.tools.serve.engine import Engine, LateError, OverloadedError, StoppingError
+from t2t_jax.tools.serve.service import (
+    Call,
+    Gone,
+    Refusal,
+    Row,
+    Service,
+)
+from t2t_jax.tools.serve.settings import Settings
+
+ROWS = (*api.ROWS, *interfaces.ROWS)
+# Probes and Prometheus call a container by its address, which nobody can list.
+PROBES = {"/health", "/ready", "/metrics"}
+GONE = 499  # the status of a client that has left, in logs and metrics, as of nginx
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
+def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
+    """Builds the application; `application(...).state.service` is its `Service`."""
+    service = Service(engine, settings, guesser)
+    by_path: dict[str, list[Row]] = {}
+    for row in (
+        *ROWS,
+        Row("/spec", api.GET, "This page", _spec, api.error, keyless=True),
+    ):
+        by_path.setdefault(row.path, []).append(row)
+
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        """404 and 405, in the form of the path's interface if there is one."""
+        rows = by_path.get(request.url.path)
+        message = "no such page; /spec lists all" if rows is None else error.detail
+        code = "not_found" if error.status_code == 404 else "wrong_method"
+        refusal = Refusal(error.status_code, code, message)
+        refusal.headers = dict(error.headers or {})
+        return _error(refusal, rows[0].error if rows else api.error, request.state.id)
+
+    routes = [
+        Route(row.path, _endpoint(service, row), methods=[*row.methods])
+        for rows in by_path.values()
+        for row in rows
+    ]
+    middleware = [Middleware(_Log, service=service)]
+    if settings.cors:
+        exposed = ["X-Request-ID", "Retry-After"]
+        cors = {"allow_origins": [settings.cors], "expose_headers": exposed}
+        every = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+        middleware.append(Middleware(CORSMiddleware, **cors, **every))
+    handlers: dict = {HTTPException: unknown}
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+    app.state.service = service
+    return app
+
+
+def _error(refusal: Refusal, body: Callable, request_id: str) -> Response:
+    content = body(refusal, request_id)
+    return JSONResponse(content, refusal.status, headers=refusal.headers)
+
+
+def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        call = Call(request, service, row)
+        request.state.endpoint = row.path
+        try:
+            if row.path not in PROBES:
+                _check_origin(request, service.settings)
+            await call.read()
+            body = await _while_there(call, row.answer(call))
+            if isinstance(body, Response):
+                return body
+            return JSONResponse(body, call.status)
+        except Gone:
+            return Response(status_code=GONE)
+        except Exception as e:
+            refusal = _refusal(e)
+            if refusal.status == 500:
+                _log_traceback(e, call.id)
+            return _error(refusal, row.error, call.id)
+        finally:
+            request.state.direction = call.label
+
+    return answer
+
+
+def _check_origin(request: Request, settings: Settings) -> None:
+    """Refuses names that are not the server's, and pages of other sites.
+
+    Any page can send forms to 127.0.0.1. Extensions of browsers have an origin of
+    another scheme.
+    """
+    if not settings.serves(request.headers.get("host", "")):
+        message = "the server is not called by this Host; it may be: --allowed_hosts"
+        raise Refusal(403, "wrong_host", message)
+    origin = request.headers.get("origin", "")
+    if settings.cors in ("*", origin) or not re.match("https?:|null", origin):
+        return
+    if not settings.serves(urlsplit(origin).netloc):
+        message = "pages of this Origin may not ask; one may with --cors=ORIGIN"
+        raise Refusal(403, "wrong_origin", message)
+
+
+async def _while_there(call: Call, answer: Awaitable[Any]) -> Any:
+    """Waits for an answer; cancels it if the client leaves or its time is over.
+
+    Raises:
+      Gone, LateError: then.
+    """
+
+    async def gone() -> None:
+        while (await call.request.receive())["type"] != "http.disconnect":
+            pass
+
+    work, left = asyncio.ensure_future(answer), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(
+            {work, left},
+            timeout=max(0, call.deadline - time.monotonic()),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if work.done():
+            return work.result()
+        raise Gone if left.done() else LateError
+    finally:
+        work.cancel()
+        left.cancel()
+        # Cancelled lines leave the queue before the request is counted as answered.
+        await asyncio.gather(work, left, return_exceptions=True)
+
+
+def _refusal(error: Exception) -> Refusal:
+    """What a client is answered if a request raises this."""
+    match error:
+        case Refusal():
+            return error
+        case ExceptionGroup():  # of directions that were searched together
+            return _refusal(error.exceptions[0])
+        case UserError():
+            return Refusal(400, "bad_request", str(error))
+        case OverloadedError():
+            seconds = max(1, math.ceil(error.retry_after))
+            return Refusal(429, "queue_full", str(error), seconds)
+        case LateError():
+            return Refusal(504, "late", str(error) or "the time of a request is over")
+        case StoppingError():
+            return Refusal(503, "stopping", "the server stops", 5)
+    return Refusal(
+        500, "internal", "an error of the server; its log has the request id"
+    )
+
+
+def _log_traceback(error: BaseException, request_id: str) -> None:
+    """Prints where an error was raised; messages may have a client's text in them."""
+    lines = [f"error in request {request_id}:\n"]
+    errors: list[BaseException | None] = [error]
+    for each in errors:
+        if each is not None:
+            lines += [
+                *traceback.format_tb(each.__traceback__),
+                f"{type(each).__name__}\n",
+            ]
+            errors += [
+                *getattr(each, "exceptions", ()),
+                each.__cause__ or each.__context__,
+            ]
+    say("".join(lines).rstrip())
+
+
+class _Log:
+    """Gives each request an id; logs and counts its answer, without its content."""
+
+    def __init__(self, app, service: Service):
+        self.app, self.service = app, service
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, status = time.monotonic(), GONE
+        given = Headers(scope=scope).get("x-request-id", "")
+        own = re.fullmatch("[A-Za-z0-9._-]{1,64}", given)
+        state = scope.setdefault("state", {})
+        state["id"] = given if own else secrets.token_hex(8)
+
+        async def send_with_id(message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = state["id"]
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        finally:
+            seconds = time.monotonic() - begun
+            endpoint = state.get("endpoint", "other")
+            direction = state.get("direction", "")
+            self.service.metrics.count(endpoint, direction, status, seconds)
+            method = scope["method"] if scope["method"] in METHODS else "OTHER"
+            if endpoint not in PROBES:  # of which there are many
+                took = f"{1e3 * seconds:.1f} ms"
+                say(f"{method} {endpoint} {status} {took} {state['id']}")
+
+
+async def _spec(call: Call) -> dict:
+    """OpenAPI 3.1 of all rows."""
+    paths: dict[str, dict] = {}
+    keyed = [{"bearer": []}] if call.service.settings.keys else []
+    for row in ROWS:
+        schemas = {name: field.schema for name, field in row.fields.items()}
+        needed = [name for name, field in row.fields.items() if field.needed]
+        schema = {"type": "object", "properties": schemas}
+        schema |= {"required": needed} if needed else {}
+        for method in row.methods:
+            does: dict[str, Any] = {"summary": row.summary}
+            does["responses"] = {"200": {"description": "The answer"}}
+            does["responses"]["default"] = {"description": "An error"}
+            does["security"] = [] if row.keyless else keyed
+            if method == "POST":
+                form = "application/x-www-form-urlencoded"
+                kinds = ("application/json", form, "multipart/form-data")
+                content = {kind: {"schema": schema} for kind in kinds}
+                does["requestBody"] = {"content": content}
+            elif schemas:
+                does["parameters"] = [
+                    {"name": n, "in": "query", "required": n in needed, "schema": each}
+                    for n, each in schemas.items()
+                ]
+            paths.setdefault(row.path, {})[method.lower()] = does
+    bearer = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "t2t_jax", "version": __version__},
+        "paths": paths,
+        "components": {"securitySchemes": {"bearer": bearer}},
+    }
+
+
+# ------------------------------------------------------------------------------ serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `serve`: uvicorn would end the process by the signal itself."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+async def serve(
+    app: Starlette,
+    listener: socket.socket,
+    reload: Callable[[], None],
+    proxies: str | None = None,
+) -> None:
+    """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
+
+    Answers /health at once, and compiles meanwhile.
+
+    Args:
+      listener: a listening socket.
+      reload: called in a thread at SIGHUP.
+      proxies: addresses whose `X-Forwarded-For` names the client.
+
+    Raises:
+      what the engine's warm-up raises.
+    """
+    service: Service = app.state.service
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=proxies is not None,
+        forwarded_allow_ips=proxies,
+        # Requests are over by then; what is left are clients that do not read.
+        timeout_graceful_shutdown=math.ceil(service.settings.seconds) + 10,
+    )
+    server, loop = _Server(config), asyncio.get_running_loop()
+    reloading: set[asyncio.Task] = set()
+
+    def stop() -> None:
+        server.force_exit = server.should_exit  # the second time
+        server.should_exit = service.stopping = True
+
+    def reload_once() -> None:
+        if not reloading:  # one at a time
+            task = asyncio.create_task(asyncio.to_thread(reload))
+            reloading.add(task)
+            task.add_done_callback(reloading.discard)
+
+    for number, handler in (
+        (signal.SIGTERM, stop),
+        (signal.SIGINT, stop),
+        (signal.SIGHUP, reload_once),
+    ):
+        loop.add_signal_handler(number, handler)
+    warm_up = asyncio.to_thread(service.engine.warm_up, service.report)
+    warming = asyncio.create_task(warm_up)
+    serving = asyncio.create_task(server.serve([listener]))
+    await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)
+    if warming.done() and warming.exception():
+        server.should_exit = True
+    elif warming.done():
+        say("ready")
+    await serving
+    try:
+        for task in (warming, *reloading):
+            with contextlib.suppress(Refusal):  # of the warm-up: it was stopped
+                await task
+    finally:
+        await service.engine.close()

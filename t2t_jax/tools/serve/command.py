@@ -1,0 +1,188 @@
+"""Serves translations over HTTP: `python -m t2t_jax serve --workdir=DIR`.
+
+Clients of LibreTranslate, DeepL, chat completions and others work with it unchanged,
+and a browser shows a page to translate on. It answers /health at once, and translates
+when /ready says so. SIGTERM and Ctrl-C answer what is accepted, then end it; SIGHUP
+loads the newest checkpoints.
+"""
+
+import asyncio
+import dataclasses
+import importlib.util
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from t2t_jax.commands.flags import (
+    ENSEMBLE,
+    define_weights_flag,
+    define_workdir_flags,
+)
+from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.messages import say
+from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
+from t2t_jax.workdir import Workdir
+
+if TYPE_CHECKING:
+    from t2t_jax.decoding.translator import Translator
+
+PACKAGES = "starlette", "uvicorn", "python_multipart"
+
+
+def define_flags():
+    define_workdir_flags(ENSEMBLE, required=False)
+    define_weights_flag()
+    string, integer = flags.DEFINE_string, flags.DEFINE_integer
+    flags.DEFINE_multi_string(
+        "model",
+        [],
+        "NAME=DIR: a direction to serve, such as en-de=runs/ende, in place of "
+        "--workdir; several workdirs, separated by commas, form an ensemble",
+    )
+    string("host", "127.0.0.1", "Address to listen on; 0.0.0.0: of all networks.")
+    integer("port", 5000, "Port to listen on; 0: any that is free.", 0, 65535)
+    string("beams", "4", "Beams to compile, separated by commas; the first is default.")
+    integer("longest", 128, "Tokens of a line, at most, with its end.", 2)
+    integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
+    integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
+    integer("states", 1024, "States of the automata of all phrases at a time.", 1)
+    string(
+        "api_keys", None, "File of API keys, one a line; without it, no key is wanted."
+    )
+    flags.DEFINE_multi_string(
+        "terms",
+        [],
+        "NAME=FILE, or NAME:DIRECTION=FILE: a glossary, with lines SOURCE<TAB>TARGET; "
+        "of the first direction, if none is named",
+    )
+    flags.DEFINE_list(
+        "allowed_hosts", [], "Names that the server is called by; *: any."
+    )
+    string("cors", "", "Origin whose pages may use the server; *: any. Default: none.")
+    string("proxies", None, "Addresses of proxies; their X-Forwarded-For is believed.")
+    fields = {each.name: each.default for each in dataclasses.fields(Settings)}
+    for name, field, what in (
+        ("max_characters", "characters", "Characters of a request, at most."),
+        ("max_lines", "lines", "Lines of a request, at most."),
+        ("max_bytes", "bytes", "Bytes of the body of a request, at most."),
+    ):
+        integer(name, fields[field], what, 1)
+    seconds = "Seconds after which a request is given up."
+    flags.DEFINE_float("max_seconds", fields["seconds"], seconds, 0.1)
+
+
+def main(_):
+    args = flags.FLAGS
+    for name in PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
+    models = _models(args)  # mistakes are reported before JAX is imported
+    beams = _beams(args.beams)
+    first = next(iter(models))
+    terms = [_terms(value, models, first) for value in args.terms]
+    settings = Settings(
+        host=args.host,
+        allowed_hosts=tuple(args.allowed_hosts),
+        cors=args.cors,
+        characters=args.max_characters,
+        lines=args.max_lines,
+        bytes=args.max_bytes,
+        seconds=args.max_seconds,
+        keys=() if args.api_keys is None else read_keys(args.api_keys),
+        terms={each.name: each for each in terms},
+    )
+    listener = listen(args.host, args.port)
+    from t2t_jax.decoding.translator import Translator
+    from t2t_jax.tools.serve.app import application, serve
+    from t2t_jax.tools.serve.engine import Engine, Limits
+
+    def load(name: str) -> "Translator":
+        places = models[name] if len(models[name]) > 1 else models[name][0]
+        translator = Translator.load(places, args.checkpoint, args.dtype, args.weights)
+        say(f"{name}: {translator!r}")
+        return translator
+
+    def reload() -> None:
+        for name in models:
+            try:
+                engine.reload(name, load(name))
+            except (UserError, OSError) as e:
+                say(f"{name}: goes on with the parameters it has: {first_line(e)}")
+
+    sizes = args.longest, args.phrases, args.states, args.queue
+    limits = Limits(beams, *sizes)
+    engine = Engine({name: load(name) for name in models}, limits)
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
+    asyncio.run(serve(application(engine, settings), listener, reload, args.proxies))
+
+
+def _models(args: flags.FlagValues) -> dict[str, list[str]]:
+    """The workdirs of each direction; checks that each has a config that translates."""
+    if bool(args.model) == (args.workdir is not None):
+        raise UserError("want either --workdir=DIR or --model=NAME=DIR, one of them")
+    models: dict[str, list[str]] = {}
+    for value in args.model or [f"={args.workdir}"]:
+        name, _, places = value.partition("=")
+        listed = [place for place in map(str.strip, places.split(",")) if place]
+        if not listed or bool(name) != bool(args.model):
+            raise UserError(
+                f"--model={value}; want NAME=DIR, such as en-de=runs/ende"
+                if args.model
+                else f"--workdir={args.workdir} names no workdir"
+            )
+        configs = [Workdir(place).config() for place in listed]
+        data = configs[0].data
+        name = name or f"{data.source}-{data.target}"
+        if name in models:
+            raise UserError(f"--model={value}: {name} is there before, too; rename it")
+        models[name] = listed
+    return models
+
+
+def _beams(text: str) -> tuple[int, ...]:
+    beams = [beam.strip() for beam in text.split(",")]
+    if not all(beam.isdecimal() and int(beam) for beam in beams):
+        raise UserError(f"--beams={text}; want numbers from 1, such as 4,1")
+    return tuple(dict.fromkeys(map(int, beams)))
+
+
+def _terms(value: str, models: dict, first: str) -> Terms:
+    named, _, file = value.partition("=")
+    name, colon, direction = named.partition(":")
+    if not name or not file:
+        raise UserError(f"--terms={value}; want NAME=FILE, or NAME:DIRECTION=FILE")
+    if colon and direction not in models:
+        known = ", ".join(models)
+        raise UserError(
+            f"--terms={value}: no direction {direction!r}; there are: {known}"
+        )
+    return Terms(name, direction or first, file)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Takes a port before anything is loaded; clients wait until it is served.
+
+    Raises:
+      UserError: another program has it, or there is no such address.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except socket.gaierror as e:
+        raise UserError(
+            f"--host={host}: {e.strerror}; want an address of here"
+        ) from None
+    except OSError as e:
+        raise UserError(
+            f"--host={host} --port={port}: {os.strerror(e.errno)}; choose another with "
+            "--port=, or --port=0 for any that is free"
+        ) from None
+    return listener

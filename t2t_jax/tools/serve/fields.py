@@ -1,0 +1,197 @@
+"""The fields of a request: from its query, a form or JSON, and checked.
+
+`fields("q:texts! source=auto alternatives:count=0")` declares them: a name, a kind of
+`KINDS` (`text` by default), and `!` if it has to be given, or its default.
+"""
+
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from t2t_jax.decoding.inputs import check_text
+from t2t_jax.io.errors import UserError
+
+
+class Refusal(Exception):  # noqa: N818  (most are a client's error)
+    """An answer that is an error: its status, a code for programs, and a message."""
+
+    def __init__(self, status: int, code: str, message: str, retry_after: int = 0):
+        super().__init__(message)
+        self.status, self.code = status, code
+        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
+
+
+def bad(message: str) -> Refusal:
+    return Refusal(400, "bad_request", message)
+
+
+def _text(value) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    check_text(value)  # a lone surrogate has no UTF-8
+    return value
+
+
+def _count(value) -> int:
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", str(value)):
+        raise ValueError
+    return int(value)
+
+
+def _number(value) -> float:
+    if not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
+def _flag(value) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
+
+
+def _texts(value) -> list[str]:
+    return [_text(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _phrases(value) -> list:
+    value = value if isinstance(value, list) else [value]
+    return [_texts(each) if isinstance(each, list) else _text(each) for each in value]
+
+
+def _objects(value) -> list[dict]:
+    return [dict(each) for each in value]
+
+
+def _array(items: dict) -> dict:
+    return {"type": "array", "items": items}
+
+
+_STRING = {"type": "string"}
+_STRINGS = {"anyOf": [_STRING, _array(_STRING)]}
+_PHRASES = {"anyOf": [_STRING, _array(_STRINGS)]}
+# How each kind is read, what is wanted, and its JSON Schema. Forms have only texts.
+KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
+    "text": (_text, "a text", _STRING),
+    "texts": (_texts, "a text or a list of texts", _STRINGS),
+    "phrases": (_phrases, "a phrase, a list of them, or a list of lists", _PHRASES),
+    "count": (_count, "a whole number", {"type": "integer", "minimum": 0}),
+    "number": (_number, "a number", {"type": "number"}),
+    "flag": (_flag, "true or false", {"type": "boolean"}),
+    "objects": (_objects, "a list of objects", _array({"type": "object"})),
+}
+
+
+class Field(NamedTuple):
+    """A field that an interface reads."""
+
+    kind: str
+    needed: bool
+    default: Any
+
+    def read(self, name: str, given: Mapping[str, Any]) -> Any:
+        read, wanted, _ = KINDS[self.kind]
+        value = given.get(name)
+        if value is None:
+            if self.needed:
+                raise bad(f"{name} is missing; want {wanted}")
+            return self.default
+        try:
+            return read(value)
+        except UserError as e:
+            raise bad(f"{name}: {e}") from None
+        except (LookupError, TypeError, ValueError):
+            raise bad(f"{name} is a {type(value).__name__}; want {wanted}") from None
+
+    @property
+    def schema(self) -> dict:
+        """JSON Schema, with the default."""
+        schema = KINDS[self.kind][2]
+        return schema if self.default is None else schema | {"default": self.default}
+
+
+def fields(declared: str) -> dict[str, Field]:
+    """Parses the declaration of fields, as the head of this file has it."""
+    parsed = {}
+    for each in declared.split():
+        words = re.fullmatch(r"(\w+)(?::(\w+))?(!?)(?:=(\w+))?", each)
+        name, kind, needed, default = words.groups()
+        kind = kind or "text"
+        value = None if default is None else KINDS[kind][0](default)
+        parsed[name] = Field(kind, bool(needed), value)
+    return parsed
+
+
+async def read_fields(request: Request, most: int) -> dict[str, Any]:
+    """Reads the fields of the query, and of a body of at most `most` bytes.
+
+    A field that a form or query repeats is a list.
+    """
+    try:
+        pairs = _pairs(request.scope["query_string"].decode("latin-1"))
+        body = (await _body(request, most)).decode()
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        # `curl -d '{...}'` says that JSON is a form, unless it is told otherwise.
+        if kind == "application/x-www-form-urlencoded" and body.lstrip()[:1] != "{":
+            pairs += _pairs(body)
+        elif kind == "multipart/form-data":
+            form = Request(request.scope, _replay(body.encode()))
+            pairs += (await form.form(max_files=0)).multi_items()
+            boundary = re.search(
+                r'boundary="?([^";]+)', request.headers["content-type"]
+            )
+            if f"--{boundary and boundary[1]}--" not in body:
+                raise bad("the form has no end: the body is cut, or its boundary wrong")
+        elif body.strip():
+            document = json.loads(body, parse_constant=_no_constant)
+            if not isinstance(document, dict):
+                got = type(document).__name__
+                raise bad(f"the body is a JSON {got}; want an object")
+            return _joined(pairs) | document
+    except HTTPException as e:  # of the parser of multipart forms
+        raise bad(f"the form cannot be read: {e.detail}") from None
+    except UnicodeDecodeError:
+        raise bad("the body or the query is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise bad("the body is neither JSON nor a form; is it cut?") from None
+    return _joined(pairs)
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    # Starlette's parser takes bytes that are not escaped for Latin-1; curl sends UTF-8.
+    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=9999)
+
+
+def _joined(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    fields: dict[str, list] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return {name: v[0] if len(v) == 1 else v for name, v in fields.items()}
+
+
+def _replay(body: bytes) -> Callable[[], Awaitable[dict]]:
+    async def receive() -> dict:
+        return {"type": "http.request", "body": body}
+
+    return receive
+
+
+async def _body(request: Request, most: int) -> bytes:
+    length = request.headers.get("content-length", "0")
+    body = bytearray()
+    if not length.isdecimal() or int(length) <= most:
+        async for chunk in request.stream():  # chunked bodies do not give a length
+            body += chunk
+            if len(body) > most:
+                break
+        else:
+            return bytes(body)
+    raise Refusal(413, "too_large", f"the body has more than {most:,} bytes")
+
+
+def _no_constant(name: str):
+    raise ValueError(name)  # NaN and Infinity are not JSON

@@ -1,0 +1,109 @@
+"""An engine that translates without a model, for tests of what is in front of it."""
+
+import asyncio
+import time
+import types
+
+from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve.engine import Details, Direction, LateError, Limits
+
+
+class Vocabulary:
+    """Each token is the word of its number; 0 ends the sentence."""
+
+    eos, unknown, words = 0, -1, ["", "Die", "Katze", "sch", "läft"]
+
+    def spelling(self, token):
+        return " " * (token in (1, 2, 3)) + self.words[token]
+
+
+TRANSLATOR = types.SimpleNamespace(
+    vocabulary=Vocabulary(), provenance=lambda: {"checkpoints": [[12]]}
+)
+
+
+class FakeEngine:
+    """Translates `line` to `<de> line`; the second hypothesis is `<de 2> line`.
+
+    Attributes:
+      calls: arguments of `translate`.
+      cancelled: lines whose task was cancelled.
+      wait: lines wait until it is set, or the deadline is over.
+      raises: what `translate` raises.
+    """
+
+    limits = Limits(beams=(4, 1))
+
+    def __init__(self, *names, ready=True):
+        names = names or ("en-de",)
+        self.directions = {n: Direction(n, *n.split("-"), TRANSLATOR) for n in names}
+        self.ready, self.compilations = ready, 0
+        self.calls, self.cancelled, self.closed, self.reloaded = [], [], False, []
+        self.raises = None
+        self.wait, self.warming = asyncio.Event(), None
+        self.wait.set()
+        self._queued = 0
+
+    def warm_up(self, report):
+        report("en-de: 1 of 2 programs")
+        if self.warming:
+            self.warming.wait()
+        report("en-de: 2 of 2 programs")
+        self.ready = True
+
+    def queued(self):
+        return self._queued
+
+    async def translate(self, direction, lines, options, *, client, deadline):
+        self.calls.append((direction, [*lines], [*options], client))
+        self._queued += len(lines)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self.wait.wait()
+        except TimeoutError:
+            raise LateError from None
+        except asyncio.CancelledError:
+            self.cancelled += lines
+            raise
+        finally:
+            self._queued -= len(lines)
+        if self.raises:
+            raise self.raises
+        of = zip(lines, options, strict=True)
+        return [self._translation(direction, *each) for each in of]
+
+    def _translation(self, direction, line, options):
+        if "bad" in line:
+            return UserError(f"{line!r} is bad")
+        tag = direction.partition("-")[2]
+        texts = [f"<{tag}{f' {i}' * (i > 1)}> {line}" for i in range(1, 5)]
+        texts[0] = " ".join([texts[0], *options.must])
+        # exp(-2 / 4): a confidence of 0.61
+        tokens = (1, 2, 3, 4, 0)[-4 if "low" in line else 0 :]
+        log_prob = -20.0 if "low" in line else -2.5
+        found = [
+            Hypothesis(t, -0.5 * i, log_prob, True, tokens) for i, t in enumerate(texts)
+        ]
+        return Translation(line, tuple(found[: options.nbest]), 3 * ("long" in line))
+
+    async def details(self, direction, pairs, *, client, deadline):
+        score = Score(
+            ("▁Die", "▁Katze", "▁sch", "läft", "</s>"),
+            (-0.1, -0.2, -0.3, -0.4, -1.5),
+            -0.5,
+        )
+        return [Details(score, Alignment(((0, 0), (1, 2)))) for _ in pairs]
+
+    async def close(self):
+        self.closed = True
+
+    def reload(self, direction, translator):
+        self.reloaded.append(direction)
+
+
+class FakeGuesser:
+    """The language is the text's first word, as in `fr: bonjour`, or else English."""
+
+    def guess(self, text):
+        return (text[:2], 0.925) if text[2:3] == ":" else ("en", 0.6)

@@ -1,0 +1,526 @@
+"""Limits, keys, hosts, errors, metrics, and clients that leave."""
+
+import json
+import socket
+import time
+
+import pytest
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve.engine import OverloadedError, StoppingError
+from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
+from tests.serve.fake_engine import FakeEngine
+
+PAIR = {"source": "en", "target": "de"}
+
+
+def post(c, path="/v1/translate", **fields):
+    return c.post(path, json=fields)
+
+
+# ------------------------------------------------------------------------ our own API
+
+
+def test_a_line_has_all_that_is_known_of_it(client):
+    engine = FakeEngine()
+    fields = {"prefix": "x", "must": ["p", "q"], "must_not": "r", "provenance": True}
+    body = post(client(engine), lines=["a long", ""], nbest=2, beam=4, **fields).json()
+    assert body["direction"] == "en-de"
+    assert body["provenance"] == {"checkpoints": [[12]]}
+    first, blank = body["translations"]
+    assert first == {
+        "source": "a long",
+        "hypotheses": [
+            {
+                "text": "<de> a long p q",
+                "score": -0.5 * 0,
+                "log_prob": -2.5,
+                "ended": True,
+                "tokens": [1, 2, 3, 4, 0],
+            },
+            {
+                "text": "<de 2> a long",
+                "score": -0.5,
+                "log_prob": -2.5,
+                "ended": True,
+                "tokens": [1, 2, 3, 4, 0],
+            },
+        ],
+        "confidence": pytest.approx(0.60653066),
+        "cut": 3,
+    }
+    assert blank["hypotheses"][0]["text"] == ""
+    [options] = engine.calls[0][2]
+    assert (options.prefix, options.must, options.must_not) == ("x", ("p", "q"), ("r",))
+
+
+def test_options_may_be_given_for_each_line(client):
+    engine = FakeEngine()
+    fields = {"prefix": ["x", ""], "must": [["p"], []], "must_not": [[], ["q", "r"]]}
+    assert post(client(engine), lines=["a", "b"], **fields).status_code == 200
+    one, two = engine.calls[0][2]
+    assert (one.prefix, one.must, one.must_not) == ("x", ("p",), ())
+    assert (two.prefix, two.must, two.must_not) == ("", (), ("q", "r"))
+    for name, value in (("prefix", ["x", "y", "z"]), ("must", [["p"]])):
+        answer = post(client(engine), lines=["a", "b"], **{name: value})
+        assert (answer.status_code, name in answer.text) == (400, True)
+
+
+def test_words_have_the_sums_of_their_tokens(client):
+    body = post(client(), lines=["a b", "", "bad"], details=True).json()
+    details = body["translations"][0]["details"]
+    assert details["words"] == ["Die", "Katze", "schläft"]
+    assert details["word_log_probs"] == pytest.approx([-0.1, -0.2, -0.7])
+    assert details["pieces"][-1] == "</s>"
+    assert details["alignment"] == [[0, 0], [1, 2]]
+    assert "details" not in body["translations"][1]
+
+
+def test_a_bad_line_fails_alone(client):
+    body = post(client(), lines=["a", "bad", "b\nc", "d"]).json()["translations"]
+    assert body[1] == {"source": "bad", "error": "'bad' is bad"}
+    assert "line feed" in body[2]["error"]
+    assert [each["hypotheses"][0]["text"] for each in (body[0], body[3])] == [
+        "<de> a",
+        "<de> d",
+    ]
+
+
+def test_an_unsure_line_is_refused_without_its_text(client):
+    answer = post(client(), lines=["a", "low", "bad"], min_confidence=0.5, details=True)
+    sure, unsure, bad = answer.json()["translations"]
+    assert "refused" not in sure
+    assert unsure["refused"] is True
+    assert unsure["confidence"] < 0.5
+    assert "low" not in json.dumps(unsure["hypotheses"])
+    assert "details" not in unsure
+    assert "error" in bad
+    assert post(client(), text="low\na", min_confidence=0.5).json()["text"] == ""
+
+
+def test_a_text_of_lines_is_joined_as_it_was(client):
+    body = post(client(), text="a\n\n b\n").json()
+    assert body["text"] == "<de> a\n\n<de>  b\n"
+    assert [each["source"] for each in body["translations"]] == ["a", "", " b", ""]
+
+
+def test_directions_are_chosen_by_name_languages_or_guess(client):
+    c = client(FakeEngine("en-de", "de-en", "fr-en"))
+    assert post(c, lines=["a"], direction="fr-en").json()["direction"] == "fr-en"
+    assert post(c, lines=["a"], target="de").json()["direction"] == "en-de"
+    body = post(c, lines=["fr: a", "de: b", "en: c"], source="auto", target="en").json()
+    assert body["direction"] is None
+    texts = [each["hypotheses"][0]["text"] for each in body["translations"]]
+    assert texts == ["<en> fr: a", "<en> de: b", "en: c"]
+    assert body["translations"][0]["detected"] == {
+        "language": "fr",
+        "confidence": 0.925,
+    }
+    for fields, told in (
+        ({"direction": "en-ed"}, "did you mean 'en-de'?"),
+        (
+            {"source": "de", "target": "fr"},
+            "no translation from de to fr; there are: en-de, de-en, fr-en",
+        ),
+        ({"source": "auto", "target": "de", "lines": ["fr: a"]}, "from fr to de"),
+    ):
+        answer = post(c, **{"lines": ["a"], **fields})
+        assert (answer.status_code, answer.json()["error"]["code"]) in (
+            (400, "unknown_pair"),
+        )
+        assert told in answer.json()["error"]["message"]
+    body = c.get("/v1/directions").json()
+    assert body["directions"][2] == {
+        "name": "fr-en",
+        "source": "fr",
+        "target": "en",
+        "beams": [4, 1],
+        "longest": 128,
+        "phrases": 4,
+    }
+    assert body["limits"] == {
+        "characters": 20_000,
+        "lines": 500,
+        "bytes": 1 << 20,
+        "seconds": 20.0,
+    }
+
+
+def test_what_json_cannot_say_is_null(client):
+    engine = FakeEngine()
+    make = engine._translation
+    engine._translation = lambda *each: _impossible(make(*each))
+    answer = post(client(engine), lines=["a"])
+    assert answer.json()["translations"][0]["hypotheses"][0]["score"] is None
+    assert answer.json()["translations"][0]["confidence"] == 0
+
+
+def _impossible(translation):
+    import dataclasses
+    import math
+
+    best = dataclasses.replace(translation.best, score=-math.inf, log_prob=-math.inf)
+    return dataclasses.replace(translation, hypotheses=(best,))
+
+
+# ----------------------------------------------------------------------------- refusals
+
+MALFORMED = {
+    b"": "either lines",
+    b"{": "neither JSON nor a form",
+    b'{"lines": ["a"': "neither JSON nor a form; is it cut?",
+    b"[1]": "the body is a JSON list; want an object",
+    b'{"lines": "\xff"}': "not UTF-8",
+    b'{"lines": ["\\ud800"]}': "lone surrogate",
+    b'{"lines": [1]}': "lines is a list; want a text or a list of texts",
+    b'{"lines": {"a": 1}}': "lines is a dict; want",
+    b'{"lines": ["a"], "nbest": "x"}': "nbest is a str; want a whole number",
+    b'{"lines": ["a"], "nbest": 0}': "want 1 to 4, the beam",
+    b'{"lines": ["a"], "nbest": 5}': "5 translations of a line; want 1 to 4",
+    b'{"lines": ["a"], "nbest": 2, "beam": 1}': "want 1 to 1, the beam",
+    b'{"lines": ["a"], "beam": 3}': "beam=3 is not compiled; there are: 4, 1",
+    b'{"lines": ["a"], "min_confidence": NaN}': "neither JSON",
+    b'{"lines": ["a"], "min_confidence": "nan"}': "is a str; want a number",
+    b'{"lines": ["a"], "details": 7}': "details is a int; want true or false",
+    b'{"lines": ["a"], "nbst": 1}': "no field 'nbst'; did you mean 'nbest'?",
+    b'{"lines": ["a"], "text": "a"}': "one of them",
+    b"[" * 100_000: "neither JSON",
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED, ids=lambda body: repr(body[:40]))
+def test_a_malformed_request_is_told_what_is_wanted(body, client):
+    answer = client().post("/v1/translate", content=body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["code"] == "bad_request"
+    assert MALFORMED[body] in answer.json()["error"]["message"]
+
+
+def test_a_form_that_is_cut_is_refused(client):
+    kind = {"Content-Type": "multipart/form-data; boundary=xx"}
+    whole = (
+        b'--xx\r\nContent-Disposition: form-data; name="q"\r\n\r\none two\r\n--xx\r\n'
+        b'Content-Disposition: form-data; name="target"\r\n\r\nde\r\n--xx--\r\n'
+    )
+    assert client().post("/translate", content=whole, headers=kind).status_code == 200
+    for length in (0, 20, 50, 60, 70, len(whole) - 6):
+        answer = client().post("/translate", content=whole[:length], headers=kind)
+        assert answer.status_code == 400, whole[:length]
+
+
+def test_limits_are_of_the_whole_request(client):
+    c = client(characters=10, lines=3, bytes=200)
+    assert post(c, lines=["12345", "67890"]).status_code == 200
+    for fields, told in (
+        ({"lines": ["12345", "678901"]}, "11 characters; want at most 10"),
+        ({"lines": ["1", "2", "3", "4"]}, "4 lines; want at most 3"),
+        ({"text": "1\n2\n3\n4"}, "4 lines; want at most 3"),
+        ({"text": "1" * 200}, "the body has more than 200 bytes"),
+    ):
+        answer = post(c, **fields)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (
+            413,
+            "too_large",
+        )
+        assert told in answer.json()["error"]["message"]
+    chunks = iter([b'{"text": "', b" " * 200, b'"}'])
+    assert c.post("/v1/translate", content=chunks).status_code == 413
+
+
+def test_a_key_is_wanted_where_keys_are(client, tmp_path):
+    (tmp_path / "keys").write_text("first-key\n\nsecond-key\n")
+    c = client(keys=read_keys(f"{tmp_path}/keys"))
+    fields = {"q": "a", **PAIR}
+    for headers, more in (
+        ({"Authorization": "Bearer second-key"}, {}),
+        ({"Authorization": "DeepL-Auth-Key first-key"}, {}),
+        ({"X-API-Key": "first-key"}, {}),
+        ({}, {"api_key": "first-key"}),
+    ):
+        assert (
+            c.post("/translate", json=fields | more, headers=headers).status_code == 200
+        )
+    answer = c.post("/translate", json=fields)
+    assert (answer.status_code, "API key" in answer.json()["error"]) == (401, True)
+    for wrong in ("first-ke", "first-key2", "Größe", "first-key\nsecond-key"):
+        assert (
+            c.post("/translate", json={**fields, "api_key": wrong}).status_code == 403
+        )
+    for path in ("/v1/models", "/v2/usage", "/v2/glossaries"):
+        assert c.get(path).status_code == 401
+    for path in (
+        "/health",
+        "/ready",
+        "/metrics",
+        "/languages",
+        "/spec",
+        "/v1/directions",
+    ):
+        assert c.get(path).status_code == 200
+    assert c.get("/frontend/settings").json()["keyRequired"] is True
+
+
+def test_pages_of_other_sites_are_refused(client):
+    fields = {"q": "a", **PAIR}
+    for base in (
+        "localhost:5000",
+        "127.0.0.1",
+        "[::1]:5000",
+        "box",
+        "Mt.Example.ORG:80",
+    ):
+        c = client(base=f"http://{base}", host="box", allowed_hosts=("mt.example.org",))
+        assert c.post("/translate", json=fields).status_code == 200, base
+    for base in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:5000",
+    ):
+        c = client(base=f"http://{base}")
+        assert c.post("/translate", json=fields).status_code == 403, base
+        assert c.get("/ready").status_code == 200  # probes call an address
+    c = client(cors="https://a.example")
+    for origin, status in (
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("https://a.example", 200),
+        ("http://localhost:8000", 200),
+        ("chrome-extension://abc", 200),
+    ):
+        answer = c.post("/translate", json=fields, headers={"Origin": origin})
+        assert answer.status_code == status, origin
+        shared = answer.headers.get("access-control-allow-origin")
+        assert shared == (origin if origin == "https://a.example" else None)
+    ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+    assert c.options("/translate", headers=ask).status_code == 200
+    assert client().options("/translate", headers=ask).status_code == 405
+
+
+def test_a_client_is_its_key_or_its_address(client, tmp_path):
+    """So that the lines of clients take turns."""
+    (tmp_path / "keys").write_text("one-key\ntwo-key\n")
+    engine = FakeEngine()
+    c = client(engine, keys=read_keys(f"{tmp_path}/keys"))
+    for key in ("one-key", "two-key", "one-key"):
+        post(c, lines=["a"], api_key=key)
+    one, two, again = (call[3] for call in engine.calls)
+    assert one == again != two
+    assert "key" not in one
+
+
+# ------------------------------------------------------------------ the engine's errors
+
+
+def test_an_engine_that_refuses_sets_the_status(client, capsys):
+    engine = FakeEngine()
+    c = client(engine)
+    for error, status, code in (
+        (OverloadedError(2.3), 429, "queue_full"),
+        (StoppingError(), 503, "stopping"),
+        (UserError("the lines contradict"), 400, "bad_request"),
+        (RuntimeError("text of the client: secret"), 500, "internal"),
+    ):
+        engine.raises = error
+        answer = post(c, lines=["secret"])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        if status == 429:
+            assert answer.headers["Retry-After"] == "3"
+    assert answer.json()["error"]["request_id"] == answer.headers["X-Request-ID"]
+    log = capsys.readouterr().err
+    assert "secret" not in log + answer.text
+    assert f"error in request {answer.headers['X-Request-ID']}" in log
+    assert "RuntimeError" in log
+    assert "fake_engine.py" in log  # where it was raised
+
+
+def test_a_request_that_takes_too_long_is_given_up(client):
+    engine = FakeEngine()
+    engine.wait.clear()
+    answer = post(client(engine, seconds=0.05), lines=["a"])
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "late")
+    assert engine.queued() == 0
+
+
+def test_nothing_is_translated_before_all_is_compiled(client):
+    engine = FakeEngine(ready=False)
+    c = client(engine)
+    answer = post(c, lines=["a"])
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert (c.get("/health").status_code, c.get("/ready").status_code) == (200, 503)
+    engine.warm_up(c.app.state.service.report)
+    assert c.get("/ready").json()["compiled"][0] == "en-de: 1 of 2 programs"
+    assert (c.get("/ready").status_code, post(c, lines=["a"]).status_code) == (200, 200)
+    c.app.state.service.stopping = True
+    assert (c.get("/ready").status_code, post(c, lines=["a"]).status_code) == (503, 503)
+    assert not engine.calls[1:]
+
+
+def test_every_answer_has_an_id_and_a_clients_own_if_it_is_harmless(client):
+    for given, kept in (
+        ("abc-1._Z", True),
+        ("a b", False),
+        ("x" * 65, False),
+        ("ä", False),
+    ):
+        answer = client().get("/nix", headers={"X-Request-ID": given.encode()})
+        assert (answer.headers["X-Request-ID"] == given) is kept
+        assert answer.json()["error"]["request_id"] == answer.headers["X-Request-ID"]
+        assert answer.status_code == 404
+
+
+def test_the_log_has_no_text_query_path_or_key(client, capsys):
+    c = client()
+    c.get("/translate", params={"q": "secret", "api_key": "secret", **PAIR})
+    c.get("/secret/path?q=secret", headers={"Authorization": "Bearer secret"})
+    c.request("SECRET", "/translate")
+    post(c, lines=["secret"], nbest="secret")
+    lines = capsys.readouterr().err.splitlines()
+    assert "secret" not in "".join(lines).lower()
+    starts = [" ".join(line.split()[:3]) for line in lines]
+    assert starts == [
+        "GET /translate 200",
+        "GET other 404",
+        "OTHER other 405",
+        "POST /v1/translate 400",
+    ]
+
+
+def test_metrics_count_and_have_no_labels_of_clients(client):
+    c = client(FakeEngine("en-de", "de-en"))
+    post(c, lines=["a", "", "b"], **PAIR)
+    post(c, lines=["de: a", "b"], source="auto", target="en")
+    post(c, lines=["a"], nbest=9, **PAIR)
+    c.get("/secret", headers={"X-Request-ID": "secret"})
+    text = c.get("/metrics").text
+    assert "secret" not in text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    of = 't2t_jax_requests_total{{endpoint="/v1/translate",direction="{}",status="{}"}}'
+    assert values[of.format("en-de", 200)] == "1"
+    assert values[of.format("de-en", 200)] == "1"
+    assert values[of.format("", 400)] == "1"
+    assert values['t2t_jax_lines_total{direction="en-de"}'] == "2"
+    assert values['t2t_jax_lines_total{direction="de-en"}'] == "1"
+    buckets = [
+        int(v)
+        for n, v in values.items()
+        if n.startswith('t2t_jax_request_seconds_bucket{endpoint="/v1/translate"')
+    ]
+    assert buckets == sorted(buckets)
+    assert (
+        buckets[-1]
+        == 3
+        == int(values['t2t_jax_request_seconds_count{endpoint="/v1/translate"}'])
+    )
+    assert (
+        values["t2t_jax_queued_lines"],
+        values["t2t_jax_compilations_since_ready"],
+    ) == ("0", "0")
+    types = [
+        line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE")
+    ]
+    assert {kind for _, kind in types} == {"counter", "gauge", "histogram"}
+
+
+def test_the_spec_lists_every_route(client):
+    from t2t_jax.tools.serve.app import ROWS
+
+    c = client()
+    spec = c.get("/spec").json()
+    assert spec["openapi"] == "3.1.0"
+    assert {*spec["paths"]} == {row.path for row in ROWS}
+    does = spec["paths"]["/translate"]
+    schema = does["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["required"] == ["q", "target"]
+    assert does["get"]["parameters"][0]["name"] == "q"
+    for path, methods in spec["paths"].items():
+        for method in methods:
+            status = c.request(method, path).status_code
+            assert status not in (404, 405) or path == "/", (method, path)
+
+
+# ------------------------------------------------------------------------ over a socket
+
+
+def raw(server, data):
+    s = socket.create_connection(server.address, timeout=10)
+    s.sendall(data)
+    return s
+
+
+def until(condition):
+    """Waits for what another thread does."""
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen within 10 s")
+
+
+def head(length, path="/translate", more=""):
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{more}"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def test_a_client_that_leaves_is_cancelled_and_the_others_are_not(running):
+    engine = FakeEngine()
+    engine.wait.clear()
+    server = running(engine)
+    leaving, staying = (
+        json.dumps({"q": q, **PAIR}).encode() for q in ("leaving", "staying")
+    )
+    s = raw(server, head(len(leaving)) + leaving)
+    other = raw(server, head(len(staying)) + staying)
+    until(lambda: engine.queued() == 2)
+    s.close()
+    until(lambda: engine.cancelled == ["leaving"])
+    assert engine.queued() == 1
+    server.loop.call_soon_threadsafe(engine.wait.set)
+    until(lambda: b"<de> staying" in other.recv(4096))
+    text = server.service.metrics.text({})
+    assert 'endpoint="/translate",direction="en-de",status="499"} 1' in text
+
+
+def test_a_body_that_does_not_come_is_given_up(running):
+    server = running(seconds=0.2)
+    assert raw(server, head(100) + b'{"q":').recv(4096).startswith(b"HTTP/1.1 408")
+    s = raw(server, head(100) + b'{"q":')  # a client that leaves within its body
+    s.close()
+    until(lambda: 'status="499"} 1' in server.service.metrics.text({}))
+    assert raw(server, head(1 << 21)).recv(4096).startswith(b"HTTP/1.1 413")
+    chunked = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    s = raw(server, chunked + b"100001\r\n" + b" " * 0x100001 + b"\r\n")
+    assert s.recv(4096).startswith(b"HTTP/1.1 413")
+
+
+# ------------------------------------------------------------------- files of the flags
+
+
+def test_a_bad_file_of_keys_or_terms_is_told_by_its_line(tmp_path):
+    file = tmp_path / "file"
+    with pytest.raises(UserError, match=r"--api_keys: .*/file: No such file"):
+        read_keys(str(file))
+    for content, told in (
+        ("\n \n", "has no key; want one a line"),
+        ("good-key\nbad key\n", "line 2: white space in a key"),
+        ("ключ\n", "line 1: white space in a key, or a character that is not ASCII"),
+    ):
+        file.write_text(content)
+        with pytest.raises(UserError, match=told):
+            read_keys(str(file))
+    for content, told in (
+        ("a\tb\nc d\n", "file, line 2: got 0 tabs, want 1: SOURCE<TAB>TARGET"),
+        ("a\tb\tc\n", "file, line 1: got 2 tabs, want 1"),
+        ("\tb\n", "line 1: the source is empty"),
+        ("a\t \n", "line 1: the target is empty"),
+        ("a\tb\n\na\tc\n", "line 3: 'a' is there before, too"),
+    ):
+        file.write_text(content)
+        with pytest.raises(UserError, match=told):
+            Terms("t", "en-de", str(file))
+
+
+def test_keys_are_kept_as_digests(tmp_path):
+    (tmp_path / "keys").write_text("secret-key\n")
+    assert "secret" not in repr(Settings(keys=read_keys(f"{tmp_path}/keys")))

@@ -1,0 +1,182 @@
+"""`python -m t2t_jax serve`, with an engine without a model: signals and mistakes."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve.app import application, serve
+from t2t_jax.tools.serve.command import listen
+from t2t_jax.tools.serve.settings import Settings
+from tests.serve.fake_engine import FakeEngine, FakeGuesser
+from tests.serve.test_app import head, until
+from tests.small_run import ROOT
+
+# The command around a fake engine; files of the test's folder let it go on.
+COMMAND = """
+import pathlib, sys, time, types
+from t2t_jax.commands import launch
+from t2t_jax.decoding import translator
+from t2t_jax.io.messages import say
+from t2t_jax.tools.serve import command, engine
+from tests.serve.fake_engine import FakeEngine, FakeGuesser
+
+def wait_for(name):
+    while not pathlib.Path(FOLDER, name).exists():
+        time.sleep(0.01)
+
+class Engine(FakeEngine):
+    def __init__(self, translators, limits):
+        super().__init__(*translators, ready=False)
+        self.limits = limits
+        say(f"{[*map(str, translators.values())]} {limits}")
+        self.warming = types.SimpleNamespace(wait=lambda: wait_for("warm"))
+        self.wait = types.SimpleNamespace(wait=self.released)
+
+    async def released(self):
+        import asyncio
+        await asyncio.to_thread(wait_for, "released")
+
+    def reload(self, direction, translator):
+        say(f"took over {direction} {translator}")
+
+    async def close(self):
+        say("closed")
+
+class Broken:
+    def load(places, checkpoint, dtype, weights):
+        if pathlib.Path(FOLDER, "broken").exists() and "fr" in places:
+            from t2t_jax.io.errors import UserError
+            raise UserError("the checkpoint is damaged")
+        return f"<{places} {checkpoint}>"
+
+FOLDER = sys.argv.pop()
+data = types.SimpleNamespace(source="en", target="de")
+command.Workdir = lambda place: types.SimpleNamespace(
+    config=lambda: types.SimpleNamespace(data=data)
+)
+engine.Engine, translator.Translator = Engine, Broken
+sys.modules["t2t_jax.tools.serve.languages"] = types.SimpleNamespace(
+    Guesser=lambda directions: FakeGuesser()
+)
+sys.argv[1:1] = ["serve"]
+launch.main()
+"""
+
+
+def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
+    log = tmp_path / "log"
+    words = ["--model=en-de=a,b", "--model=fr-en=fr", "--port=0", "--beams=2,1"]
+    with log.open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *words, "--checkpoint=best", str(tmp_path)],
+            cwd=ROOT,
+            env=os.environ | {"T2T_JAX_HUGE_PAGES": "0"},
+            stderr=err,
+        )
+
+    def logged(text):
+        assert process.poll() is None, log.read_text()
+        return text in log.read_text()
+
+    try:
+        until(lambda: logged("1 of 2 programs"))
+        assert "[\"<['a', 'b'] best>\", '<fr best>']" in log.read_text()
+        assert "beams=(2, 1), longest=128" in log.read_text()
+        port = int(re.search(r"http://127.0.0.1:(\d+)/ answers", log.read_text())[1])
+
+        def status(path):
+            try:
+                url = f"http://127.0.0.1:{port}{path}"
+                return urllib.request.urlopen(url, timeout=10).status
+            except urllib.error.HTTPError as e:
+                return e.code
+
+        assert (status("/health"), status("/ready")) == (200, 503)
+        (tmp_path / "warm").touch()
+        until(lambda: logged("ready\n"))
+        assert status("/ready") == 200
+
+        (tmp_path / "broken").touch()
+        process.send_signal(signal.SIGHUP)
+        until(lambda: logged("fr-en: goes on with the parameters it has: the ch"))
+        assert logged("took over en-de <['a', 'b'] best>")
+
+        body = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
+        accepted = socket.create_connection(("127.0.0.1", port), timeout=10)
+        accepted.sendall(head(len(body)) + body)
+        metric = "t2t_jax_queued_lines 1"
+
+        def queued():
+            url = f"http://127.0.0.1:{port}/metrics"
+            return metric in urllib.request.urlopen(url).read().decode()
+
+        until(queued)
+        process.send_signal(signal.SIGTERM)
+
+        def refused():
+            with socket.socket() as other:
+                return other.connect_ex(("127.0.0.1", port)) != 0
+
+        until(refused)
+        assert process.poll() is None
+        (tmp_path / "released").touch()
+        assert "<de> a" in accepted.makefile().read()
+        assert process.wait(timeout=10) == 0, log.read_text()
+        assert log.read_text().endswith("closed\n")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run(app):
+    asyncio.run(serve(app, listen("127.0.0.1", 0), lambda: None))
+
+
+@pytest.mark.usefixtures("signals_as_ever")
+def test_a_server_that_cannot_compile_ends_with_the_error():
+    engine = FakeEngine(ready=False)
+    engine.warm_up = lambda report: (_ for _ in ()).throw(UserError("out of memory"))
+    with pytest.raises(UserError, match="out of memory"):
+        run(application(engine, Settings(), FakeGuesser()))
+    assert engine.closed
+
+
+@pytest.mark.usefixtures("signals_as_ever")
+def test_a_signal_while_it_compiles_ends_it_after_the_program(capsys):
+    engine = FakeEngine(ready=False)
+    engine.warming = threading.Event()
+    app = application(engine, Settings(), FakeGuesser())
+
+    def stop():
+        until(lambda: "1 of 2 programs" in "".join(capsys.readouterr()))
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(lambda: app.state.service.stopping)
+        engine.warming.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    run(app)
+    thread.join()
+    assert engine.closed
+    assert not engine.ready
+
+
+def test_a_port_that_is_taken_is_told():
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"--port={port}: Address already in use"):
+            listen("127.0.0.1", port)
+    with pytest.raises(UserError, match=r"--host=no\.such\.host\.invalid"):
+        listen("no.such.host.invalid", 5000)
