@@ -54,7 +54,7 @@ def file(tmp_path):
 
 def repeated(trained, file, answer):
     file.write_text(json.dumps(answer))
-    return answers.repeat(Workdir(trained[0]), *answers.read_answer(file))
+    return answers.repeat([Workdir(trained[0])], *answers.read_answer(file))
 
 
 def test_an_answer_comes_to_the_same_bits_with_its_own_options(trained, file, answer):
@@ -103,6 +103,17 @@ def test_other_parameters_are_named_before_a_search(trained, file, answer, monke
     made["response"]["provenance"]["parameters_sha256"] = ["0" * 64]
     result = repeated(trained, file, made)
     assert (result.lines, "parameters are others" in result.different) == (0, True)
+
+
+def test_an_ensemble_is_loaded_member_by_member(trained, file):
+    members = [Translator.load(trained[0], step) for step in ("8", "12")]
+    both = Translator.ensemble(members).with_options(beam=2)
+    made = {"request": ASKED, "response": response_of(both, ASKED)}
+    file.write_text(json.dumps(made))
+    read = answers.read_answer(file)
+    assert answers.repeat([Workdir(trained[0])] * 2, *read) == (3, "")
+    with pytest.raises(UserError, match="1 workdirs, and an ensemble of 2"):
+        answers.repeat([Workdir(trained[0])], *read)
 
 
 def test_what_cannot_be_repeated_is_refused(file, answer):

@@ -25,7 +25,12 @@ from t2t_jax.workdir import Workdir
 
 
 def define_flags():
-    flags.DEFINE_string("workdir", None, "Workdir of a trained run.", required=True)
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Workdir of a trained run; with --answer, those of an ensemble.",
+        required=True,
+    )
     flags.DEFINE_string(
         "step",
         None,
@@ -80,13 +85,14 @@ def main(_):
     sys.stdout.buffer.flush()
 
 
-def repeat_answer(folder: str, file: str) -> None:
+def repeat_answer(folders: str, file: str) -> None:
     """Prints whether an answer comes to the same bits; exits with status 1 if not."""
-    workdir = Workdir(folder)
-    workdir.config()
+    workdirs = [Workdir(folder) for folder in folders.split(",")]
+    for workdir in workdirs:
+        workdir.config()
     from t2t_jax.run import answers
 
-    result = answers.repeat(workdir, *answers.read_answer(file))
+    result = answers.repeat(workdirs, *answers.read_answer(file))
     if result.different:
         print(f"not the same: {result.different}")
         say(

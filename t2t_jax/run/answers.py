@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -35,7 +36,7 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
         answer = json.loads(epath.Path(file).read_bytes())
         request, response = dict(answer["request"]), dict(answer["response"])
         rows, provenance = response["translations"], response["provenance"]
-        _ = [row["source"] for row in rows], provenance.get("checkpoints")
+        _ = [row["source"] for row in rows], provenance.items()
     except OSError as e:
         raise UserError(f"--answer={file}: {e.strerror or e}") from None
     except (ValueError, TypeError, LookupError, AttributeError):
@@ -43,10 +44,10 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
             f'--answer={file}: want JSON, {{"request": {{...}}, "response": {{...}}}}, '
             'of a POST to /v1/translate with "provenance": true'
         ) from None
-    if len(provenance.get("checkpoints", ())) != 1:
+    if "checkpoints" not in provenance:
         raise UserError(
-            f"--answer={file} is not of one direction with one model; send the lines "
-            "of each direction by themselves"
+            f"--answer={file} is not of one direction; send the lines of each "
+            "direction by themselves"
         )
     if request.get("terms"):
         raise UserError(
@@ -56,16 +57,30 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
     return request, response
 
 
-def load(workdir: Workdir, provenance: dict[str, Any]) -> Translator:
+def load(workdirs: Sequence[Workdir], provenance: dict[str, Any]) -> Translator:
     """Loads the translator that an answer's provenance records.
 
+    Args:
+      workdirs: of each member.
+
     Raises:
-      UserError: the workdir has not its checkpoints.
+      UserError: a workdir has not its checkpoints; or it was of other members.
     """
-    (steps,), (dtype,) = provenance["checkpoints"], provenance["dtype"]
-    (weights,) = provenance.get("weights", ["float32"])
-    checkpoint = ",".join(map(str, steps))
-    translator = Translator.load(workdir, checkpoint, dtype, weights)
+    steps, dtypes = provenance["checkpoints"], provenance["dtype"]
+    if len(workdirs) != len(steps):
+        raise UserError(
+            f"--workdir names {len(workdirs)} workdirs, and an ensemble of "
+            f"{len(steps)} answered; want that of each, separated by commas"
+        )
+    weights = provenance.get("weights") or ["float32"] * len(steps)
+    translator = Translator.ensemble(
+        [
+            Translator.load(workdir, ",".join(map(str, of)), *types)
+            for workdir, of, *types in zip(
+                workdirs, steps, dtypes, weights, strict=True
+            )
+        ]
+    )
     # Options at their default are not recorded.
     defaults = {each.name: each.default for each in dataclasses.fields(SearchOptions)}
     translator = translator.with_options(**defaults | provenance["decode"])
@@ -73,17 +88,17 @@ def load(workdir: Workdir, provenance: dict[str, Any]) -> Translator:
     return translator.tagged(tag) if tag else translator
 
 
-def repeat(workdir: Workdir, request: dict, response: dict) -> Repeated:
+def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeated:
     """Translates the lines of an answer again, and compares every hypothesis.
 
     Blank lines, which are not searched, and those that had an error are left out.
     """
     provenance, rows = response["provenance"], response["translations"]
-    translator = load(workdir, provenance)
+    translator = load(workdirs, provenance)
     then, now = provenance["parameters_sha256"], translator.provenance()
     if then != now["parameters_sha256"]:
-        names = f"{then[0][:16]}... then, {now['parameters_sha256'][0][:16]}... now"
-        return Repeated(0, f"the parameters are others: SHA-256 {names}")
+        digests = f"{then} then, {now['parameters_sha256']} now"
+        return Repeated(0, f"the parameters are others: SHA-256 {digests}")
     chosen = [n for n, r in enumerate(rows) if r["source"].strip() and "error" not in r]
     if errors := sum("error" in row for row in rows):
         say(f"{errors:,} of {len(rows):,} lines had an error; not translated again")

@@ -9,7 +9,7 @@ from t2t_jax.tools.serve.languages import Guesser
 
 
 def guesser(*codes):
-    return Guesser([SimpleNamespace(source=code) for code in codes])
+    return Guesser({str(n): SimpleNamespace(source=x) for n, x in enumerate(codes)})
 
 
 def test_the_one_language_is_the_answer_to_everything():

@@ -9,7 +9,7 @@ import collections
 import itertools
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from t2t_jax.text.characters import FIRST_SCRIPT, SCRIPTS
 from t2t_jax.text.languages import FUNCTION_WORDS
@@ -70,11 +70,11 @@ class Guesser:
     """Guesses which of the served source languages a text is written in.
 
     Args:
-      directions: those that are served.
+      directions: by name, as `Engine.directions`.
     """
 
-    def __init__(self, directions: Iterable[Direction]):
-        self.codes = [*dict.fromkeys(each.source for each in directions)]
+    def __init__(self, directions: Mapping[str, Direction]):
+        self.codes = [*dict.fromkeys(each.source for each in directions.values())]
         names = [code.lower().replace("_", "-").split("-")[0] for code in self.codes]
         self._scripts = [SCRIPTS.index(SCRIPTS_OF.get(n, "Latin")) for n in names]
         self._letters = [{*LETTERS.get(name, "")} for name in names]
