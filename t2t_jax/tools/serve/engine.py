@@ -798,8 +798,7 @@ def _program(
     """(hypotheses, with constraints?) of the program that finds `nbest` hypotheses.
 
     The best of all of a beam are those of a smaller `nbest`, if no search ends at its
-    first ones (`search/beam.py`). A single one is found sooner by a program of its own;
-    with constraints, which are rarer, that is not worth compiling it.
+    first ones (`search/beam.py`), and finding all takes about as long as finding one.
     """
-    single = nbest == 1 and (not constrained or config.decode.stop == "first")
+    single = nbest == 1 and config.decode.stop == "first"
     return (1 if single else beam), constrained
