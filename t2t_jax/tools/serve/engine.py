@@ -29,6 +29,7 @@ from t2t_jax.decoding.batch_decoding import (
     Once,
     block_of,
     count_lines,
+    max_parked,
     searches_at_once,
     to_text,
 )
@@ -173,7 +174,6 @@ class _Call:
 
 
 NEW = -1  # the position of lines that wait
-PATIENCE = 4  # strides
 
 
 class _Lane(Bucket):
@@ -217,30 +217,28 @@ class _Lane(Bucket):
         """True if lines wait or are being searched."""
         return bool(self.queue or self.parked or self.running)
 
-    def take(self, batches: int) -> Batch | Group | None:
+    def take(self, may_begin: bool) -> Batch | Group | None:
         """Takes what to advance or begin next; None if there is nothing.
 
         A batch takes as long with one line as with all. So most lines go first: those
-        of a parked batch, or those that wait, while fewer than `batches` are parked.
-        Few lines also wait for more of them while many are being searched. Who has been
-        passed over for `PATIENCE` strides comes before all that.
+        of a parked batch, which fills up while it waits, or those in the queue. Each
+        stride for which they have been passed over counts as a line more. Few lines
+        in the queue wait for others while many are being searched.
         """
         now = time.monotonic()
         counts = {
             position: count_lines(batch) for position, batch in self.parked.items()
         }
         in_threads = len(self.searched) - sum(counts.values())
-        if self.queue and len(self.parked) < batches:
+        if self.queue and may_begin:
             counts[NEW] = min(len(self.queue), self.rows * self.mesh.size)
         self._since = {place: self._since.get(place, now) for place in counts}
-        while counts:
-            place = min(counts, key=self._since.get)
-            if now - self._since[place] < PATIENCE * self.stride:
-                place = max(counts, key=lambda p: (counts[p], -self._since[p]))
-                if place == NEW and counts[NEW] < in_threads / 2:
-                    return None
-            del counts[place], self._since[place]
+        ranks = {p: n + (now - self._since[p]) / self.stride for p, n in counts.items()}
+        for place in sorted(ranks, key=ranks.get, reverse=True):
+            if place == NEW and ranks[NEW] < in_threads / 2:
+                continue
             if task := self.parked.pop(place, None) or self._new_group():
+                del self._since[place]
                 self.running += 1
                 return task
         return None
@@ -386,7 +384,7 @@ class Engine:
             )
             self._add_lanes(name, translator)
         self._workers = searches_at_once(self._lanes[0])
-        self._batches = 2 * self._workers + 2  # of all lanes; each holds memory
+        self._batches = self._workers + max_parked()  # of all lanes
         self._check_memory()
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(2, "serve")  # encodes lines, computes details
@@ -536,8 +534,7 @@ class Engine:
         for _ in range(len(self._lanes)):
             lane = self._lanes[0]
             self._lanes.rotate(-1)
-            may_begin = alive < self._batches
-            task = lane.take(self._workers + 1 if may_begin else 0)
+            task = lane.take(may_begin=alive < self._batches)
             if task is not None:
                 return lane, task
         return None
