@@ -95,7 +95,8 @@ def test_an_unsure_line_is_refused_without_its_text(client):
     assert "low" not in json.dumps(unsure["hypotheses"])
     assert "details" not in unsure
     assert "error" in bad
-    assert post(client(), text="low\na", min_confidence=0.5).json()["text"] == ""
+    body = post(client(), text="low\na", min_confidence=0.5).json()
+    assert body["text"] == "\n<de> a"
 
 
 def test_a_text_of_lines_is_joined_as_it_was(client):
@@ -184,6 +185,7 @@ MALFORMED = {
     b'{"lines": ["a"], "details": 7}': "details is a int; want true or false",
     b'{"lines": ["a"], "nbst": 1}': "no field 'nbst'; did you mean 'nbest'?",
     b'{"lines": ["a"], "text": "a"}': "one of them",
+    b'{"lines": ["a"], "must": ["%b"]}' % (b"x" * 1024): "phrases of 1,024 characters",
     b"[" * 100_000: "neither JSON",
 }
 
@@ -215,6 +217,7 @@ def test_limits_are_of_the_whole_request(client):
         ({"lines": ["12345", "678901"]}, "11 characters; want at most 10"),
         ({"lines": ["1", "2", "3", "4"]}, "4 lines; want at most 3"),
         ({"text": "1\n2\n3\n4"}, "4 lines; want at most 3"),
+        ({"lines": ["1", "2"], "prefix": "12345"}, "12 characters; want at most 10"),
         ({"text": "1" * 200}, "the body has more than 200 bytes"),
     ):
         answer = post(c, **fields)
