@@ -332,19 +332,16 @@ class Call:
 
     def _check(self, lines: Sequence[str], options: Sequence[Options]) -> None:
         """Refuses what is too much, or not compiled; before anything is queued."""
-        service, limits = self.service, self.service.engine.limits
+        service, settings = self.service, self.service.settings
+        limits = service.engine.limits
         if service.stopping:
             raise Refusal(503, "stopping", "the server stops", retry_after=5)
         if not service.engine.ready:
             raise Refusal(503, "not_ready", "programs are being compiled", 5)
         prefixes = sum(len(each.prefix) for each in options)
         for many, most, of in (
-            (
-                sum(map(len, lines)) + prefixes,
-                service.settings.characters,
-                "characters",
-            ),
-            (len(lines), service.settings.lines, "lines"),
+            (sum(map(len, lines)) + prefixes, settings.characters, "characters"),
+            (len(lines), settings.lines, "lines"),
         ):
             if many > most:
                 message = f"{many:,} {of}; want at most {most:,}"
@@ -356,7 +353,7 @@ class Call:
                 raise bad(f"beam={beam} is not compiled; there are: {listed}")
             if not 1 <= each.nbest <= beam:
                 raise bad(
-                    f"{each.nbest} translations of a line; want 1 to {beam}, the beam"
+                    f"{each.nbest} hypotheses of a line; want 1 to {beam}, the beam"
                 )
             # An automaton has about one state a character, and is slow to build.
             many, most = sum(map(len, each.must + each.must_not)), limits.states - 1
