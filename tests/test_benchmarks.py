@@ -1,7 +1,10 @@
 """The benchmarks: their arithmetic, their rows, and that each of them runs."""
 
+import asyncio
+import contextlib
 import itertools
 import json
+import re
 import shutil
 import time
 
@@ -19,9 +22,11 @@ from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
 from benchmarks.input_pipeline import Padded
+from benchmarks.load import Load, percentile
 from benchmarks.measuring import Row
 from benchmarks.profile import profile
 from benchmarks.reranking import best_weights
+from benchmarks.serve import differing, drawn_requests
 from benchmarks.train_step import WORKS
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
@@ -177,6 +182,98 @@ def test_weights_of_reranking_are_those_of_the_highest_bleu_on_the_whole_set():
     assert found == pytest.approx(max(map(bleu, grid)))
 
 
+async def answering(job, seen):
+    """Runs a job of clients against a server that answers with a request's text."""
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(re.search(rb"Content-Length: (\d+)", head)[1])
+                text = json.loads(await reader.readexactly(length))["text"]
+                seen.append(text)
+                await asyncio.sleep(5 if text == "slow" else 0)
+                status = "500 no" if text == "bad" else "200 OK"
+                body = text.encode()
+                writer.write(
+                    f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+                    + body
+                )
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    done = await Load({"port": port, "path": "/", **job}).run()
+    server.close()
+    return done
+
+
+def test_clients_send_each_request_and_keep_the_answers_in_order():
+    texts = ["a", "bad", "ü", "slow"]
+    requests = [{"body": {"text": text}, "lines": 2} for text in texts]
+    requests[3]["leave"] = 0.01
+    seen = []
+    job = {"requests": requests, "clients": 3, "count": 6, "keep": True}
+    done = asyncio.run(answering(job, seen))
+    assert sorted(seen) == sorted([*texts, "a", "bad"])
+    right = [[200, "a"], [500, "bad"], [200, "ü"], [0, ""], [200, "a"], [500, "bad"]]
+    assert [*map(list, done["answers"])] == right
+    assert done["statuses"] == {"200": 3, "500": 2, "0": 1}
+    assert done["lines_per_second"] * done["seconds"] == pytest.approx(3 * 2)
+
+
+def test_an_open_loop_sends_whoever_waits():
+    seen = []
+    requests = [{"body": {"text": "slow"}, "lines": 1, "leave": 0.4}]
+    job = {"requests": requests, "rate": 200, "seconds": 0.2, "warm": 0.1}
+    done = asyncio.run(answering(job, seen))
+    assert len(seen) > 20  # of 60 expected; in a closed loop it would be one
+    assert done["lines_per_second"] == 0
+    assert 0 < done["statuses"]["0"] < len(seen)  # without those of the warm-up
+
+
+@given(st.lists(st.floats(0, 9), min_size=1), st.sampled_from([0.5, 0.95, 0.99]))
+def test_a_percentile_is_the_smallest_value_that_enough_do_not_exceed(values, share):
+    value = percentile(values, share)
+    assert sum(each <= value for each in values) >= share * len(values)
+    assert sum(each < value for each in values) < share * len(values)
+
+
+def test_an_answer_that_is_not_that_of_the_line_alone_is_counted():
+    def alone(line, options):
+        return (
+            "refused" if line == "long" else [{"text": line * options.get("nbest", 1)}]
+        )
+
+    def row(line, text):
+        return {"source": line, "hypotheses": [{"text": text}]}
+
+    requests = [
+        {"body": {"lines": ["a", "b"], "nbest": 2}},
+        {"body": {"lines": ["a", "long"]}},
+        {"body": {"lines": ["a", "long"]}},
+        *({"body": {"lines": ["a"]}} for _ in range(3)),
+    ]
+    answers = [
+        (200, {"translations": [row("a", "aa"), row("b", "b")]}),
+        (200, {"translations": [row("a", "a"), {"source": "long", "error": "39"}]}),
+        (200, {"translations": [{"source": "a", "error": "x"}, row("long", "l")]}),
+        *((status, {}) for status in (0, 429, 500)),
+    ]
+    counts = differing(requests, [(s, json.dumps(b)) for s, b in answers], alone)
+    right = {"lines": 6, "different": 3, "left": 1, "refused": 1, "failed": 1}
+    assert counts == right
+
+
+def test_drawn_requests_have_every_option_and_some_leave():
+    options = [{}, {"nbest": 2}]
+    drawn = drawn_requests(["a", "b", "c"], options, 200)
+    assert drawn == drawn_requests(["a", "b", "c"], options, 200)
+    assert {len(each["body"]["lines"]) for each in drawn} >= {1, 2, 3}
+    assert {each["body"].get("nbest") for each in drawn} == {None, 2}
+    assert 5 < sum(each["leave"] is not None for each in drawn) < 50
+
+
 # ------------------------------------------------------------------- all run once
 
 SMALL = (
@@ -224,6 +321,11 @@ RUNS = {
     "parsing": ("--test=grammar:trees/unseen",),
     "language_models": ("--workdir={work}", "--grammatical", "--samples=2"),
     "multi30k": ("--data={data}", "--translations={data}/test_2016_flickr.de"),
+    "serve": (
+        *("--workdir={work}", "--lines={text}/test.en", *ONCE, "--peers=", "--most=8"),
+        *("--longest=32", "--beam=2", "--seconds=0.5", "--warm=0.1", "--clients=2"),
+        *("--array=4", "--bits=20", "--soak=20"),
+    ),
 }
 
 
@@ -257,6 +359,6 @@ def test_every_benchmark_runs_in_a_test():
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")}
     shared = {
         *("__init__", "measuring", "results"),
-        *("peers", "made_up", "chart", "profile"),
+        *("peers", "made_up", "chart", "profile", "load", "serve_peers"),
     }
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}

@@ -41,6 +41,7 @@ TOOLS = {
     "compare": {"pages"},
     "explain": {"pages"},
     "experiment": {"pages", "plan"},
+    "serve": {"pages"},
     "verify": {"pages", "plan"},
     "serve": {"pages"},
 }

@@ -1,4 +1,4 @@
-"""Lists the sentence pairs that a training step was trained on, or executes it again.
+"""Lists the pairs that a step was trained on, or repeats a step or a server's answer.
 
 python -m t2t_jax whatwas --workdir=DIR --step=N
 
@@ -7,6 +7,11 @@ it comes to the same bytes; the exit status is 1 if not. The workdir is only rea
 
 python -m t2t_jax whatwas --workdir=DIR --rerun --step=N     to the next checkpoint
 python -m t2t_jax whatwas --workdir=DIR --rerun --step=N-M   to step M
+
+With --answer, translates the lines of an answer of `serve` again, and reports whether
+texts, tokens and scores are equal to the bit; the exit status is 1 if not.
+
+python -m t2t_jax whatwas --workdir=DIR --answer=FILE.json
 """
 
 import re
@@ -20,12 +25,22 @@ from t2t_jax.workdir import Workdir
 
 
 def define_flags():
-    flags.DEFINE_string("workdir", None, "Workdir of a trained run.", required=True)
+    flags.DEFINE_string(
+        "workdir",
+        None,
+        "Workdir of a trained run; with --answer, those of an ensemble.",
+        required=True,
+    )
     flags.DEFINE_string(
         "step",
         None,
         "Training step, from 1; with --rerun also a stretch of steps, N-M.",
-        required=True,
+    )
+    flags.DEFINE_string(
+        "answer",
+        None,
+        'JSON {"request": ..., "response": ...} of /v1/translate, with its provenance, '
+        "to be translated again.",
     )
     flags.DEFINE_boolean(
         "rerun",
@@ -36,6 +51,11 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
+    if (args.step is None) == (args.answer is None) or (args.answer and args.rerun):
+        raise UserError("want --step=N, --rerun --step=N or --answer=FILE, one of them")
+    if args.answer:
+        repeat_answer(args.workdir, args.answer)
+        return
     first, last = parse_steps(args.step)
     Workdir(args.workdir).config()  # mistakes are reported before JAX is imported
     from t2t_jax.parallel.process_setup import set_up_process
@@ -63,6 +83,26 @@ def main(_):
     for line in lines:
         sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()
+
+
+def repeat_answer(folders: str, file: str) -> None:
+    """Prints whether an answer comes to the same bits; exits with status 1 if not."""
+    workdirs = [Workdir(folder) for folder in folders.split(",")]
+    for workdir in workdirs:
+        workdir.config()
+    from t2t_jax.run import answers
+
+    result = answers.repeat(workdirs, *answers.read_answer(file))
+    if result.different:
+        print(f"not the same: {result.different}")
+        say(
+            "scores also depend on the processor and on the version of jaxlib; compare "
+            "on the machine that answered"
+        )
+        sys.exit(1)
+    print(
+        f"{result.lines:,} lines come to the same texts, tokens and scores, to the bit"
+    )
 
 
 def parse_steps(steps: str) -> tuple[int, int | None]:

@@ -3,9 +3,6 @@
 python -m pytest -m browser
 """
 
-import os
-import shutil
-
 import numpy as np
 import pytest
 
@@ -13,14 +10,8 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import to_payload
 from tests.bridges.exported import translator
-from tests.browser.looking import Opened
+from tests.browser.looking import Opened, launched
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update"),
-    "--disable-sync",
-]
 LINES = ["the cat sees the dog", "a dog </script><b>", "a dog sleeps"]
 TARGETS = ["die Katze sieht den Hund", "ein Hund", "ein Hund"]
 
@@ -50,17 +41,7 @@ def payload(explained):
 @pytest.fixture(scope="session")
 def chromium():
     """A headless Chromium, for all tests of a worker."""
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="needs pip install 't2t_jax[browser]'"
-    )
-    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else NAMES
-    path = next(filter(None, map(shutil.which, names)), None)
-    if not path:
-        pytest.skip(f"needs a browser: one of {', '.join(NAMES)} or $CHROMIUM")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
+    yield from launched()
 
 
 @pytest.fixture
@@ -79,7 +60,7 @@ def open_page(chromium, tmp_path):
             color_scheme="dark" if dark else "light",
             has_touch=touch,
         )
-        opened.append(Opened(context, file))
+        opened.append(Opened(context, file.as_uri()))
         return opened[-1]
 
     yield open_

@@ -1,14 +1,38 @@
-"""Reads numbers back from a page, and the arrays that they should be."""
+"""A real Chromium; reads numbers back from a page, and the arrays they should be."""
 
 import math
+import os
 import re
+import shutil
 
 import numpy as np
+import pytest
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update"),
+    "--disable-sync",
+]
 HOSTILE = (
     "</script><img src=x onerror=\"document.title='broken'\"><!-- {{script}} \u2028'\"&"
 )
 ISOLATES = re.compile("[\u2066-\u2069]")
+
+
+def launched():
+    """Yields a headless Chromium, and closes it; skips the test if there is none."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs pip install 't2t_jax[browser]'"
+    )
+    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else NAMES
+    path = next(filter(None, map(shutil.which, names)), None)
+    if not path:
+        pytest.skip(f"needs a browser: one of {', '.join(NAMES)} or $CHROMIUM")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 class Opened:
@@ -16,17 +40,21 @@ class Opened:
 
     Attributes:
       page: of Playwright.
-      problems: messages of errors, and requests other than for the file itself.
+      problems: messages of errors, and requests to anything but the page's own server.
+
+    Args:
+      address: of the page: `file:` and its path, or of a server.
     """
 
-    def __init__(self, context, file):
+    def __init__(self, context, address):
         self.page = context.new_page()
         self.page.set_default_timeout(10_000)
         self.problems = []
+        self._own = re.match("file:|https?://[^/]+/", address)[0]
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.problems.append(error.stack))
         self.page.on("request", self._request)
-        self.page.goto(file.as_uri())
+        self.page.goto(address)
         self.page.wait_for_selector("#main section")
 
     def _console(self, message):
@@ -34,7 +62,7 @@ class Opened:
             self.problems.append(message.text)
 
     def _request(self, request):
-        if not request.url.startswith(("file:", "data:", "blob:")):
+        if not request.url.startswith((self._own, "data:", "blob:")):
             self.problems.append(f"request: {request.url}")
 
     def view(self, name, column=0):

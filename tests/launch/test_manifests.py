@@ -35,7 +35,7 @@ def job_of(jobset):
     return replicated["template"]["spec"]
 
 
-@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml"])
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml", "serve.yaml"])
 def test_every_field_is_one_of_the_api_also_those_offered_in_comments(name):
     text = (FOLDER / name).read_text()
     plain, offered = ([*yaml.safe_load_all(each)] for each in (text, uncommented(text)))
@@ -114,3 +114,46 @@ def test_the_image_runs_python_itself_so_that_sigterm_reaches_it():
     text = (FOLDER / "Dockerfile").read_text()
     assert 'ENTRYPOINT ["python", "-m", "t2t_jax.main"]' in text
     assert re.search(r"pip install .* kubernetes$", text, re.MULTILINE)
+
+
+def test_the_server_is_probed_stopped_and_scaled_as_it_works():
+    found = documents("serve.yaml")
+    deployment, service = found["Deployment"]["spec"], found["Service"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert deployment["selector"]["matchLabels"] == service["selector"] == labels
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    # Readiness waits for the programs; a server that compiles is alive.
+    paths = {
+        kind: container[kind]["httpGet"]["path"]
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert paths.pop("readinessProbe") == "/ready"
+    assert {*paths.values()} == {"/health"}
+    # What is accepted is answered within --max_seconds, 20 by default.
+    wait = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] > wait + 20
+    (port,) = container["ports"]
+    assert service["ports"][0]["targetPort"] == port["name"]
+    scaled = found["ScaledObject"]["spec"]
+    assert scaled["scaleTargetRef"]["name"] == found["Deployment"]["metadata"]["name"]
+    trigger = scaled["triggers"][0]["metadata"]
+    url = f"http://{found['Service']['metadata']['name']}.NAMESPACE:5000/metrics"
+    assert (trigger["url"], port["containerPort"]) == (url, 5000)
+    # Compared with targetValue times the pods, so the sum over them.
+    assert trigger["aggregationType"] == "sum"
+    # Of all that is mounted only these are written.
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    written = {m["mountPath"] for m in container["volumeMounts"] if "readOnly" not in m}
+    assert mounts - written == {"/workdir"}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_the_image_of_the_server_runs_python_itself_and_as_nobody():
+    text = (FOLDER.parent / "serve.Dockerfile").read_text()
+    assert re.search(
+        r'^ENTRYPOINT \["python", "-m", "t2t_jax", "serve"', text, re.MULTILINE
+    )
+    assert "USER 10001" in text
+    pod = documents("serve.yaml")["Deployment"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsUser"] == 10001

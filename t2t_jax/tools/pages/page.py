@@ -145,7 +145,10 @@ _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULT
 
 
 def page(
-    payload: Payload, main: str = "main.js", styles: Sequence[str] = ("style.css",)
+    payload: Payload,
+    main: str = "main.js",
+    styles: Sequence[str] = ("style.css",),
+    served: bool = False,
 ) -> str:
     """Returns the HTML of a page that shows `payload`.
 
@@ -153,9 +156,11 @@ def page(
       payload: the document, whose "title" names the page, and its arrays.
       main: the module that starts the page.
       styles: its style sheets.
+      served: it may send requests to the server that it comes from, and to no other.
     """
     pieces = {
         "title": html.escape(str(payload.content.get("title", ""))),
+        "connections": "connect-src 'self'" if served else "connect-src 'none'",
         "program": pack(
             {
                 "packed-style": "\n".join(map(read, styles)).encode(),

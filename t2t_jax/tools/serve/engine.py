@@ -172,6 +172,10 @@ class _Call:
             self.done.set_result(None)
 
 
+NEW = -1  # the position of lines that wait
+PATIENCE = 4  # strides
+
+
 class _Lane(Bucket):
     """The lines of one bucket and one program, and the batches that search them.
 
@@ -200,8 +204,10 @@ class _Lane(Bucket):
         self.searched: dict[int, _Line] = {}
         self.running = 0
         self._numbers = itertools.count()
-        self._turn = 0
-        self._since: dict[int, int] = {}  # position -> the turn at which it was parked
+        self.stride = 0.01  # seconds of the last ones
+        # The position of a parked batch, or `NEW` for lines that wait -> since when it
+        # has been passed over.
+        self._since: dict[int, int] = {}
 
     def group(self, lines: Sequence[int] = ()) -> Group:
         """A group with a block for every device."""
@@ -214,22 +220,35 @@ class _Lane(Bucket):
     def take(self, batches: int) -> Batch | Group | None:
         """Takes what to advance or begin next; None if there is nothing.
 
-        Waiting lines begin first, so that they can join those that are ahead, unless
-        a batch has been passed over for long or there are `batches` already.
+        A batch takes as long with one line as with all. So most lines go first: those
+        of a parked batch, or those that wait, while fewer than `batches` are parked.
+        Few lines also wait for more of them while many are being searched. Who has been
+        passed over for `PATIENCE` strides comes before all that.
         """
-        self._turn += 1
-        position = min(self._since, key=self._since.get, default=None)
-        passed_over = position is not None and self._turn - self._since[position] > 4
-        if self.queue and not passed_over and len(self.parked) < batches:
-            if lines := self._lines():
+        now = time.monotonic()
+        counts = {
+            position: count_lines(batch) for position, batch in self.parked.items()
+        }
+        in_threads = len(self.searched) - sum(counts.values())
+        if self.queue and len(self.parked) < batches:
+            counts[NEW] = min(len(self.queue), self.rows * self.mesh.size)
+        self._since = {place: self._since.get(place, now) for place in counts}
+        while counts:
+            place = min(counts, key=self._since.get)
+            if now - self._since[place] < PATIENCE * self.stride:
+                place = max(counts, key=lambda p: (counts[p], -self._since[p]))
+                if place == NEW and counts[NEW] < in_threads / 2:
+                    return None
+            del counts[place], self._since[place]
+            if task := self.parked.pop(place, None) or self._new_group():
                 self.running += 1
-                return self.group(lines)
-        if not self.parked:
-            return None
-        position = position if passed_over else min(self.parked)
-        del self._since[position]
-        self.running += 1
-        return self.parked.pop(position)
+                return task
+        return None
+
+    def _new_group(self) -> Group | None:
+        """A group of waiting lines, if there is room for their constraints."""
+        lines = self._lines()
+        return self.group(lines) if lines else None
 
     def _lines(self) -> list[int]:
         """Takes as many lines from the queue as a group has rows for."""
@@ -258,15 +277,6 @@ class _Lane(Bucket):
             rules = self.table.rows(of_lines, group.shape[0], self.max_length)
         return block_of(group, [line.source for line in lines], rules, self.decode)
 
-    def park_or_merge(self, batch: Batch) -> Batch | None:
-        """As in a closed set of lines; remembers since when a batch has waited."""
-        batch = super().park_or_merge(batch)
-        for position in self.parked:
-            self._since.setdefault(position, self._turn)
-        for position in self._since.keys() - self.parked.keys():
-            del self._since[position]
-        return batch
-
     def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
         """Advances a batch, without the lines that nobody waits for any more.
 
@@ -279,10 +289,13 @@ class _Lane(Bucket):
                     batch.line_b[row] = -1
         if not count_lines(batch):
             return batch, None
+        began = time.monotonic()
         try:
             return super().advance(batch)
         except Exception as error:  # of the device, for one
             return self.fail(batch.line_b.tolist(), error, batch), None
+        finally:
+            self.stride += 0.2 * (time.monotonic() - began - self.stride)
 
     def fail(
         self, numbers: Iterable[int], error: Exception, batch: Batch | None = None
@@ -379,6 +392,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(2, "serve")  # encodes lines, computes details
         self._details = ThreadPoolExecutor(1, "details")
         self._closing = False
+        self._entering: set[_Call] = set()  # whose lines are being encoded
         self._compiled_before = 0
         self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
         jax.monitoring.register_event_duration_secs_listener(_count_compilation)
@@ -490,10 +504,12 @@ class Engine:
         while True:
             with self._changed:
                 while (taken := self._take()) is None:
-                    if self._closing and not any(lane.busy() for lane in self._lanes):
+                    if self._closing and not self._busy():
                         self._changed.notify_all()
                         return
-                    self._changed.wait()
+                    # Lines that wait for more of them do so for a time.
+                    waiting = any(lane.queue for lane in self._lanes)
+                    self._changed.wait(0.02 if waiting else None)
             lane, task = taken
             began = time.monotonic()
             try:
@@ -501,6 +517,7 @@ class Engine:
             finally:
                 with self._changed:
                     lane.running -= 1
+                    self._remove_retired()
                     self._seconds += time.monotonic() - began
                     self._finished += finished
                     if self._seconds > 60:  # recent ones count most
@@ -509,6 +526,9 @@ class Engine:
                             self._finished / 2,
                         )
                     self._changed.notify_all()
+
+    def _busy(self) -> bool:
+        return bool(self._entering) or any(lane.busy() for lane in self._lanes)
 
     def _take(self) -> tuple[_Lane, Batch | Group] | None:
         """Takes work from the lanes in turn."""
@@ -568,8 +588,13 @@ class Engine:
         Raises:
           OverloadedError, LateError, StoppingError: for all lines together.
         """
-        call = _Call(len(lines), client)
-        arguments = direction, lines, options, call, deadline
+        with self._lock:
+            if self._closing:
+                raise StoppingError("the server is stopping; it takes no more lines")
+            self._check_load(len(lines), deadline)
+            call = _Call(len(lines), client)
+            self._entering.add(call)
+        arguments = direction, lines, options, call
         try:
             async with asyncio.timeout_at(
                 call.loop.time() + deadline - time.monotonic()
@@ -582,8 +607,7 @@ class Engine:
                 f"{call.left} of {len(lines)} lines were not translated in time"
             ) from None
         finally:
-            if call.left:
-                self._drop(call)
+            self._drop(call)
         for result in call.results:
             if isinstance(result, Exception) and not isinstance(result, UserError):
                 raise result
@@ -595,7 +619,6 @@ class Engine:
         lines: Sequence[str],
         options: Sequence[Options],
         call: "_Call",
-        deadline: float,
     ) -> None:
         """Encodes lines and puts them into the queues of their lanes."""
         translator = self.directions[direction].translator
@@ -604,27 +627,25 @@ class Engine:
             if call.dropped:
                 return
             try:
-                ready.append((self._lane(direction, translator, line, of_line), index))
+                ready.append((self._place(direction, translator, line, of_line), index))
             except UserError as error:
                 call.set(index, error)
         with self._changed:
-            if self._closing:
-                raise StoppingError("the server is stopping; it takes no more lines")
-            self._check_load(len(ready), deadline)
             if call.dropped:
                 return
-            for (lane, line), index in ready:
+            for (place, line), index in ready:
                 line.call, line.index = call, index
-                if lane is None:
+                if place is None:
                     call.set(index, Translation(line.text, (EMPTY,)))
                 else:
-                    lane.queue.put(call.client, call, line)
+                    self._lane_of[place].queue.put(call.client, call, line)
+            self._entering.discard(call)
             self._changed.notify_all()
 
-    def _lane(
+    def _place(
         self, direction: str, translator: Translator, text: str, options: Options
-    ) -> tuple[_Lane | None, _Line]:
-        """Encodes a line; returns its lane, None for a blank line, and the line."""
+    ) -> tuple[tuple | None, _Line]:
+        """Encodes a line; returns the key of its lane, None for a blank one, and it."""
         limits, decode = self.limits, translator.config.decode
         beam = options.beam or limits.beams[0]
         if beam not in limits.beams:
@@ -657,7 +678,7 @@ class Engine:
         if decode.stop == "first" and options.nbest not in (1, beam):
             raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
         bucket = bucket_for(len(source.ids))
-        return self._lane_of[direction, beam, *program, bucket], line
+        return (direction, beam, *program, bucket), line
 
     def _check_load(self, count: int, deadline: float) -> None:
         """Raises OverloadedError if new lines could not be answered in time."""
@@ -676,9 +697,11 @@ class Engine:
     def _drop(self, call: "_Call") -> None:
         """Takes the lines of a call out of the queues; batches lose them as they go."""
         with self._changed:
-            call.dropped = True
-            for lane in self._lanes:
-                lane.queue.remove(call.client, call)
+            self._entering.discard(call)
+            if call.left:
+                call.dropped = True
+                for lane in self._lanes:
+                    lane.queue.remove(call.client, call)
             self._changed.notify_all()
 
     async def details(
@@ -758,8 +781,12 @@ class Engine:
                 if key[0] == direction:
                     self._lane_of[key] = fresh = lane.with_parameters(parameters)
                     self._lanes.append(fresh)
-            # Old lanes end with their last lines.
-            current = {id(lane) for lane in self._lane_of.values()}
+            self._remove_retired()
+
+    def _remove_retired(self) -> None:
+        """Removes lanes of old parameters that have no line any more."""
+        if len(self._lanes) > len(self._lane_of):
+            current = {*map(id, self._lane_of.values())}
             for lane in [*self._lanes]:
                 if id(lane) not in current and not lane.busy():
                     self._lanes.remove(lane)
@@ -771,8 +798,7 @@ def _program(
     """(hypotheses, with constraints?) of the program that finds `nbest` hypotheses.
 
     The best of all of a beam are those of a smaller `nbest`, if no search ends at its
-    first ones (`search/beam.py`). A single one is found sooner by a program of its own;
-    with constraints, which are rarer, that is not worth compiling it.
+    first ones (`search/beam.py`), and finding all takes about as long as finding one.
     """
-    single = nbest == 1 and (not constrained or config.decode.stop == "first")
+    single = nbest == 1 and config.decode.stop == "first"
     return (1 if single else beam), constrained

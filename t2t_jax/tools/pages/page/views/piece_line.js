@@ -1,17 +1,9 @@
 // The reading as one line of shaded pieces, which the pointer and the arrow keys walk.
 
 import { el } from "../common/dom.js";
+import { bandOf } from "../common/notes.js";
 import { runningText } from "../common/running.js";
 import { number, percent, shownPieces, written } from "../common/text.js";
-
-/** Bands of probability, from sure to surprised; the style sheet has their colours. */
-export const BANDS = [
-  { from: 0.9, name: "≥ 90%" },
-  { from: 0.5, name: "50–90%" },
-  { from: 0.2, name: "20–50%" },
-  { from: 0.05, name: "5–20%" },
-  { from: 0, name: "< 5%" },
-];
 
 let lines = 0; // there may be a line for each of two models; ids tell them apart
 
@@ -89,7 +81,7 @@ function optionsOf(reading, name) {
         role: "option",
         class: `piece${sign ? " sign" : ""}${differs ? " differs" : ""}`,
         "data-t": t,
-        "data-band": BANDS.findIndex(({ from }) => p >= from),
+        "data-band": bandOf(p),
         "aria-label":
           `${names[t]}, ${percent(p)}, rank ${reading.rank[t]}, ` +
           `entropy ${number(reading.entropy[t], 2)} bits`,

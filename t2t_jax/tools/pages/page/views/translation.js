@@ -1,11 +1,12 @@
 // The translation, piece by piece: how sure the model was, and what else it considered.
 
 import { el } from "../common/dom.js";
+import { bandLegend, cutNote } from "../common/notes.js";
 import { numbersAsText } from "../common/numbers.js";
 import { runningText } from "../common/running.js";
 import { number, percent, shownPieces, visible, written } from "../common/text.js";
 import { alternativesPanel } from "./alternatives.js";
-import { BANDS, pieceLine } from "./piece_line.js";
+import { pieceLine } from "./piece_line.js";
 
 /** Draws the source, the chosen reading, and the alternatives to a piece of it. */
 export function translationView(root, context) {
@@ -28,7 +29,7 @@ export function translationView(root, context) {
     el("h4", {}, reading.name === "target" ? "Your target" : "Translation"),
     line.element,
     scoreLine(reading),
-    legend(),
+    bandLegend("Probability of a token"),
     panel.element,
     table(reading),
   );
@@ -47,15 +48,6 @@ function sourceLine(entry, text) {
   );
 }
 
-function cutNote({ cut }) {
-  if (!cut) return [];
-  return [el(
-    "p",
-    { class: "warning" },
-    `The source is longer than the model reads: its last ${cut} tokens were cut off.`,
-  )];
-}
-
 function scoreLine(reading) {
   const end = reading.ended ? "" : "; it did not end within the longest length";
   return el(
@@ -63,17 +55,6 @@ function scoreLine(reading) {
     { class: "score-line" },
     `Log-probability ${number(reading.log_prob, 4)}, with the length penalty ` +
       `${number(reading.score, 4)}; ${reading.pieces.length} tokens${end}.`,
-  );
-}
-
-function legend() {
-  return el(
-    "p",
-    { class: "legend" },
-    el("span", {}, "Probability of a token"),
-    BANDS.map(({ name }, band) =>
-      el("span", { class: "piece", "data-band": band }, ` ${name} `),
-    ),
   );
 }
 

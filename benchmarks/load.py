@@ -1,0 +1,172 @@
+"""Sends requests to a server of translations: a closed or an open loop, in a process.
+
+A job comes on standard input, what was measured goes to standard output, as JSON. It
+imports little, so that it takes little of the machine that it measures.
+
+  port, path  where the server is
+  requests    [{"body": ..., "lines": N, "leave": seconds}], sent again from the first
+              on. With `leave`, the client closes its connection before the answer.
+  clients     closed loop: so many send, wait for the answer, and send again
+  rate        open loop: requests a second at random times (Poisson), whoever waits; the
+              latency begins at the time of the request, also if it was sent later
+  warm        seconds before the clock starts; what begins in them does not count
+  seconds     that the clock runs
+  count       requests in place of seconds; all count
+  pid         the server's process, whose processor time is read
+  keep        answer with all answers, in the order of the requests
+"""
+
+import asyncio
+import json
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+LEFT = 0  # the status of a request whose client left
+
+
+class Connection:
+    """HTTP/1.1 to 127.0.0.1 that is kept open."""
+
+    def __init__(self, port: int):
+        self.port, self._writer = port, None
+
+    async def post(
+        self, path: str, body: bytes, leave: float | None = None
+    ) -> tuple[int, bytes]:
+        """Returns the status and the body of an answer; `LEFT` after leaving."""
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(
+                "127.0.0.1", self.port
+            )
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + body)
+        try:
+            return await asyncio.wait_for(self._answer(), leave)
+        except TimeoutError:
+            self.close()
+            return LEFT, b""
+
+    async def _answer(self) -> tuple[int, bytes]:
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+        body = await self._reader.readexactly(int(length[1]))
+        if b"connection: close" in head.lower():
+            self.close()
+        return int(head.split(None, 2)[1]), body
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time of a process with its threads, from Linux's /proc."""
+    # The name, in parentheses, may have spaces in it.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest of the values that `share` of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)] if ordered else 0.0
+
+
+class Load:
+    """A job while it runs."""
+
+    def __init__(self, job: dict):
+        self.job = job
+        self.bodies = [json.dumps(r["body"]).encode() for r in job["requests"]]
+        self.idle: list[Connection] = []
+        self.sent: list[tuple] = []  # (begin, end, status, lines) of each request
+        self.kept: dict[int, tuple[int, str]] = {}
+        self.next = 0
+
+    async def send(self, number: int, began: float) -> None:
+        """Sends a request and waits for its answer."""
+        request = self.job["requests"][number % len(self.bodies)]
+        connection = self.idle.pop() if self.idle else Connection(self.job["port"])
+        try:
+            status, body = await connection.post(
+                self.job["path"],
+                self.bodies[number % len(self.bodies)],
+                request.get("leave"),
+            )
+            self.idle.append(connection)
+        except (OSError, EOFError):  # closed by the server
+            status, body = -1, b""
+        lines = request["lines"]
+        self.sent.append((began, time.perf_counter(), status, lines))
+        if self.job.get("keep"):
+            self.kept[number] = status, body.decode()
+
+    async def client(self, end: float) -> None:
+        count = self.job.get("count")
+        while time.perf_counter() < end and (count is None or self.next < count):
+            number, self.next = self.next, self.next + 1
+            await self.send(number, time.perf_counter())
+
+    async def arrivals(self, began: float, end: float) -> None:
+        rng, when = random.Random(self.job.get("seed", 0)), began
+        async with asyncio.TaskGroup() as group:
+            while (when := when + rng.expovariate(self.job["rate"])) < end:
+                await asyncio.sleep(max(0.0, when - time.perf_counter()))
+                number, self.next = self.next, self.next + 1
+                group.create_task(self.send(number, when))
+
+    async def run(self) -> dict:
+        """Runs the job; returns what was measured."""
+        job = self.job
+        began = time.perf_counter()
+        counted = job.get("count") is not None
+        start = began + (0 if counted else job.get("warm", 0))
+        end = float("inf") if counted else start + job["seconds"]
+
+        async def watch() -> list[float]:
+            """The server's processor time at the start and at the end of the clock."""
+            readings = []
+            for when in (start, end):
+                await asyncio.sleep(max(0.0, when - time.perf_counter()))
+                readings.append(cpu_seconds(job["pid"]))
+            return readings
+
+        watching = job.get("pid") and not counted and asyncio.create_task(watch())
+        if job.get("rate"):
+            await self.arrivals(began, end)
+        else:
+            clients = (self.client(end) for _ in range(job["clients"]))
+            await asyncio.gather(*clients)
+        seconds = (time.perf_counter() if counted else end) - start
+        inside = [each for each in self.sent if start <= each[0] < end]
+        answered = [b - a for a, b, status, _ in inside if status == 200]
+        # What ended while the clock ran, whenever it began.
+        lines = sum(
+            n for _, b, status, n in self.sent if status == 200 and start <= b < end
+        )
+        measured = {
+            "seconds": seconds,
+            "lines_per_second": lines / seconds,
+            **{f"p{p}_ms": 1e3 * percentile(answered, p / 100) for p in (50, 95, 99)},
+            "statuses": Counter(str(status) for _, _, status, _ in inside),
+        }
+        if watching:
+            before, after = await watching
+            measured["cpu_ms_per_line"] = 1e3 * (after - before) / max(1, lines)
+        if job.get("keep"):
+            measured["answers"] = [self.kept[n] for n in sorted(self.kept)]
+        return measured
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(Load(json.load(sys.stdin)).run())))

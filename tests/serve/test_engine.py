@@ -1,0 +1,295 @@
+"""Answers of the server's engine are those of a line alone, whatever else it does."""
+
+import asyncio
+import itertools
+import random
+import time
+
+import hypothesis
+import jax
+import pytest
+from hypothesis import strategies
+
+from t2t_jax.decoding.batch_decoding import Bucket
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve.engine import (
+    Engine,
+    LateError,
+    Limits,
+    Options,
+    OverloadedError,
+    StoppingError,
+)
+from t2t_jax.tools.serve.fair_queue import FairQueue
+from tests.decoding.small_translator import translator
+
+WORDS = [
+    *("the", "cat", "sees", "a", "dog", "sleeps"),
+    *("die", "Katze", "sieht", "den", "Hund", "ein"),
+]
+BEAM = 3
+LIMITS = Limits(beams=(BEAM,), longest=32, phrases=3, states=64)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    made = Engine({"en-de": translator(1)}, LIMITS)
+    made.warm_up()
+    yield made
+    asyncio.run(made.close())
+    assert not made.queued()
+    assert not +made._tables["en-de"]._users, "states that nobody gave back"
+
+
+def ask(engine, lines, options=None, client="a", seconds=60.0):
+    return engine.translate(
+        "en-de",
+        lines,
+        [Options()] * len(lines) if options is None else options,
+        client=client,
+        deadline=time.monotonic() + seconds,
+    )
+
+
+def alone(line, options, of=None):
+    (translation,) = (of or translator(1)).translate(
+        [line],
+        nbest=options.nbest,
+        prefix=options.prefix or None,
+        must=[*options.must],
+        must_not=[*options.must_not],
+        warn=False,
+    )
+    return translation
+
+
+def drawn(rng):
+    """A line, and what may be asked of its translation."""
+    line = " ".join(rng.choices(WORDS, k=rng.randrange(9)))
+    kind, phrases = rng.randrange(6), [" ".join(rng.sample(WORDS, 2)) for _ in range(2)]
+    return line, [
+        Options(),
+        Options(nbest=BEAM),
+        Options(nbest=2),
+        Options(prefix=rng.choice(WORDS), nbest=rng.choice((1, BEAM))),
+        Options(must=tuple(phrases)),
+        Options(must_not=tuple(phrases), nbest=2, prefix="the"),
+    ][kind]
+
+
+def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):
+    rng = random.Random(1)
+    pairs = [drawn(rng) for _ in range(64)]
+
+    async def client(number):
+        answers = {}
+        for n in range(number, len(pairs), 8):
+            line, options = pairs[n]
+            if rng.random() < 0.2:  # leaves at once
+                task = asyncio.ensure_future(ask(engine, [line] * 3, [options] * 3))
+                await asyncio.sleep(rng.random() / 50)
+                task.cancel()
+            (answers[n],) = await ask(engine, [line], [options], client=f"{number % 3}")
+        return answers
+
+    async def all_clients():
+        several = ask(engine, *zip(*pairs, strict=True), client="array")
+        return await asyncio.gather(several, *map(client, range(8)))
+
+    before = engine.compilations
+    in_array, *of_clients = asyncio.run(all_clients())
+    assert engine.compilations == before
+    answers = {n: answer for of in of_clients for n, answer in of.items()}
+    for n, pair in enumerate(pairs):
+        want = alone(*pair)
+        for answer in (answers[n], in_array[n]):
+            assert answer == want
+            got = [h.tokens for h in answer.hypotheses]
+            assert got == [h.tokens for h in want.hypotheses]
+
+
+def test_a_line_waits_for_the_states_of_others(engine):
+    """Five lines of 20 states each do not fit into a table of 64 at once."""
+    options = [Options(must=(f"{word} the cat sees",)) for word in WORDS[:5]]
+    lines = [WORDS[n] for n in range(5)]
+    answers = asyncio.run(ask(engine, lines, options))
+    assert answers == [*map(alone, lines, options)]
+
+
+def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
+    lines = ["the cat"] * 5 + ["the cat " * 40, " "]
+    options = [
+        Options(beam=2),
+        Options(nbest=4),
+        Options(must=("a", "b", "c", "d")),
+        Options(must=("the cat sees the dog " * 8,)),
+        *[Options()] * 3,
+    ]
+    *refused, right, long, blank = asyncio.run(ask(engine, lines, options))
+    for answer, said in zip(
+        [*refused, long],
+        ["this server has 3", "want 1 to 3", "at most 3 phrases", "63 states", "31"],
+        strict=True,
+    ):
+        assert isinstance(answer, UserError)
+        assert said in str(answer)
+    assert right == alone("the cat", Options())
+    assert blank.text == ""
+
+
+def test_details_are_scores_and_links_of_the_translator(engine):
+    lines = ["the cat sees", "a dog"]
+
+    async def both():
+        answers = await ask(engine, lines)
+        pairs = [*zip(lines, answers, strict=True)]
+        deadline = time.monotonic() + 60
+        return pairs, await engine.details(
+            "en-de", pairs, client="a", deadline=deadline
+        )
+
+    pairs, details = asyncio.run(both())
+    assert [each.score for each in details] == translator(1).score(pairs)
+    assert [each.alignment for each in details] == translator(1).align(pairs)
+
+
+def test_an_error_of_a_batch_is_that_of_its_lines_alone(engine, monkeypatch):
+    advance = Bucket.advance
+
+    def fails(self, batch):
+        numbers = batch.line_b[batch.line_b >= 0].tolist()
+        searched = getattr(self, "searched", {})
+        if any(n in searched and searched[n].text == "a a a" for n in numbers):
+            raise RuntimeError("out of memory")
+        return advance(self, batch)
+
+    monkeypatch.setattr(Bucket, "advance", fails)
+    constrained = Options(prefix="the")  # in another batch
+
+    async def both():
+        bad, good = ask(engine, ["a a a"]), ask(engine, ["a dog"], [constrained])
+        return await asyncio.gather(bad, good, return_exceptions=True)
+
+    bad, good = asyncio.run(both())
+    assert "out of memory" in str(bad)
+    assert good == [alone("a dog", constrained)]
+
+
+def test_too_late_too_many_and_too_slow(engine):
+    with pytest.raises(LateError):
+        asyncio.run(ask(engine, ["the cat"] * 300, seconds=0.02))
+
+    async def slow():
+        long = asyncio.ensure_future(ask(engine, ["the cat sees"] * 2000))
+        while not engine._finished or engine.queued() < 100:
+            await asyncio.sleep(0.01)
+        with pytest.raises(OverloadedError) as refused:
+            await ask(engine, ["a dog"] * 500, client="b", seconds=0.2)
+        assert refused.value.retry_after >= 1
+        long.cancel()
+
+    asyncio.run(slow())
+    many = engine.limits.queue + 1
+    with pytest.raises(OverloadedError):
+        asyncio.run(ask(engine, ["a"] * many))
+
+
+def test_new_parameters_are_for_lines_that_come_later():
+    engine = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
+    engine.warm_up()
+
+    async def before_and_after():
+        first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
+        while not engine.queued():
+            await asyncio.sleep(0.001)
+        engine.reload("en-de", translator(2))
+        second = await ask(engine, ["the cat sees"])
+        third = asyncio.ensure_future(ask(engine, ["a dog sleeps"] * 20))
+        while not engine.queued():
+            await asyncio.sleep(0.001)
+        await engine.close()  # answers what was taken
+        with pytest.raises(StoppingError):
+            await ask(engine, ["a dog"])
+        assert engine.compilations == 0
+        return await first, second, await third
+
+    first, second, third = asyncio.run(before_and_after())
+    assert first == [alone("the cat sees", Options())] * 40
+    assert second == [alone("the cat sees", Options(), translator(2))]
+    assert first[0] != second[0]
+    assert third == [alone("a dog sleeps", Options(), translator(2))] * 20
+    with pytest.raises(UserError, match="has changed"):
+        engine.reload("en-de", translator(1, layers=2))
+
+
+def test_models_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(
+        "t2t_jax.tools.serve.engine.device_memory", lambda device: 1 << 10
+    )
+    with pytest.raises(UserError, match=r"1 models take .* this device has"):
+        Engine({"en-de": translator(1)}, LIMITS)
+
+
+@hypothesis.given(
+    strategies.lists(strategies.tuples(*[strategies.integers(0, 2)] * 2), max_size=40)
+)
+def test_clients_and_their_calls_take_turns(puts):
+    queue = FairQueue()
+    for n, (client, call) in enumerate(puts):
+        queue.put(f"{client}", call, n)
+    assert len(queue) == len(puts)
+    popped = []
+    while queue:
+        n = queue.pop()
+        if n % 7 == 3 and n not in popped:  # is put back, and comes again at once
+            queue.put_first(f"{puts[n][0]}", puts[n][1], n)
+            assert queue.pop() == n
+        popped.append(n)
+    assert sorted(popped) == [*range(len(puts))]
+    for level in (lambda n: puts[n][0], lambda n: puts[n]):
+        for group, members in itertools.groupby(sorted(popped, key=level), key=level):
+            members = [n for n in popped if level(n) == group]
+            if level(members[0]) == puts[members[0]]:
+                assert members == sorted(members)  # a call keeps its order
+    # While a client has items, no other one comes twice before it.
+    for at in range(len(popped)):
+        waiting = {puts[later][0] for later in popped[at:]}
+        turn = [puts[later][0] for later in popped[at : at + len(waiting)]]
+        assert len({*turn}) == len(waiting)
+
+
+def test_a_call_that_is_removed_leaves_the_others():
+    queue = FairQueue()
+    for n in range(6):
+        queue.put("a", n % 2, n)
+    assert queue.remove("a", 0) == 3
+    assert queue.remove("b", 0) == 0
+    assert [queue.pop() for _ in range(3)] == [1, 3, 5]
+    assert not queue
+    assert not queue.clients
+
+
+@pytest.mark.slow
+def test_answers_do_not_depend_on_the_number_of_devices(eight_devices):
+    one = translator(1)
+    several = Translator(
+        one.config,
+        one.vocabulary,
+        one.model,
+        one.parameters,
+        one.steps,
+        jax.devices()[:2],
+    )
+    engine = Engine({"en-de": several}, LIMITS)
+    engine.warm_up()
+    rng = random.Random(2)
+    pairs = [drawn(rng) for _ in range(24)]
+
+    async def run():
+        answers = await ask(engine, *zip(*pairs, strict=True))
+        assert engine.compilations == 0
+        await engine.close()
+        return answers
+
+    assert asyncio.run(run()) == [alone(*pair) for pair in pairs]

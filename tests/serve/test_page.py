@@ -1,0 +1,320 @@
+"""The page of a translation server: one file, and what a reader does in a browser."""
+
+import base64
+import gzip
+import json
+import re
+import time
+
+import pytest
+
+from t2t_jax.tools.serve.page import page
+from tests.browser.looking import HOSTILE, Opened, launched
+from tests.serve.made_up_server import running
+
+LARGEST = 40_000  # bytes
+
+
+def test_the_page_is_one_small_file():
+    html = page().decode()
+    packed = re.findall(r'id="packed-(\w+)">([^<]*)<', html)
+    parts = {name: gzip.decompress(base64.b64decode(data)) for name, data in packed}
+    assert parts.keys() == {"style", "program"}
+    for part in (html, *(data.decode() for data in parts.values())):
+        for word in ("http:", "https:", "@import", "url(", "src=", "innerHTML"):
+            assert word not in part
+    assert "default-src 'none'" in html
+    assert "connect-src 'self'" in html
+    assert "{{" not in html
+    assert len(html) <= LARGEST
+    assert page() is page()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    yield from launched()
+
+
+@pytest.fixture
+def server():
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+def open_page(chromium, server):
+    """Opens the server's page; afterwards nothing may have failed unexpectedly.
+
+    `open_page(width=1200, dark=False)` returns an `Opened`.
+    """
+    opened = []
+
+    def open_(width=1200, dark=False):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+        )
+        opened.append(Opened(context, server.url))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        # Chromium reports the statuses that a test asked for.
+        statuses = "responded with a status"
+        problems = [text for text in one.problems if statuses not in text]
+        one.close()
+        assert not problems
+
+
+def box(opened):
+    return opened.page.get_by_label("Text to translate")
+
+
+def words(opened, line=0):
+    return opened.page.locator(".target-line").nth(line).locator("button.token")
+
+
+def wait_for(opened, text, line=0):
+    """Waits until a line's translation is a text."""
+    opened.page.wait_for_function(
+        """([line, text]) => {
+          const element = document.querySelectorAll(".target-line")[line];
+          const words = [...(element?.querySelectorAll("button.token") ?? [])];
+          const shown = words.map((word) => word.textContent).join(" ");
+          return shown === text && !element.hasAttribute("aria-busy");
+        }""",
+        arg=[line, text],
+    )
+
+
+def lines_of(server):
+    return [body["lines"] for body in server.asked]
+
+
+browser = pytest.mark.browser
+
+
+@browser
+def test_typing_asks_once_after_a_pause_and_only_for_changed_lines(open_page, server):
+    opened = open_page()
+    box(opened).press_sequentially("the dog", delay=20)
+    wait_for(opened, "der Hund")
+    assert lines_of(server) == [["the dog"]]
+    box(opened).press_sequentially("\n\nthe cat\nthe dog", delay=5)
+    wait_for(opened, "der cat", 2)
+    wait_for(opened, "der Hund", 3)
+    assert lines_of(server) == [["the dog"], ["the cat"]]
+    assert server.asked[-1] == {
+        "direction": "en-de",
+        "lines": ["the cat"],
+        "prefix": [""],
+        "beam": 3,
+        "nbest": 3,
+        "details": True,
+    }
+    # The line at the cursor has its hypotheses below.
+    rows = opened.page.locator("#hypotheses tbody tr")
+    assert [row.split("\t")[:2] for row in rows.all_inner_texts()] == [
+        ["der Hund", "−0.100"],
+        ["der Kater", "−1.10"],
+        ["der Wolf", "−2.10"],
+    ]
+    assert opened.announced() == "der Hund"
+    box(opened).press("ArrowUp")
+    rows.first.get_by_text("der cat").wait_for()
+
+
+@browser
+def test_an_older_answer_is_cancelled_and_never_shown(open_page, server):
+    opened = open_page()
+    cancelled = []
+    opened.page.on("requestfailed", lambda r: cancelled.append(r.post_data_json))
+    server.delays["the"] = 1.2
+    box(opened).press_sequentially("the")
+    while not server.asked:
+        opened.page.wait_for_timeout(20)
+    box(opened).press_sequentially(" dog")
+    wait_for(opened, "der Hund")
+    assert cancelled == server.asked[:1]
+    opened.page.wait_for_timeout(1500)
+    wait_for(opened, "der Hund")
+    assert lines_of(server) == [["the"], ["the dog"]]
+
+
+@browser
+def test_a_word_is_replaced_and_the_rest_follows(open_page, server):
+    opened = open_page()
+    box(opened).fill("the dog sleeps")
+    wait_for(opened, "der Hund schläft")
+    words(opened).nth(1).click()
+    choices = opened.page.get_by_role("group", name="Other words for Hund")
+    choices.locator(".choice-word").first.wait_for()
+    search = server.asked[-1]
+    assert search["prefix"] == "der"
+    assert search["nbest"] == search["beam"] == 3
+    assert opened.page.locator("mark").all_text_contents() == ["dog"]
+    assert search["lines"] == ["the dog sleeps"] * 2
+    assert search["must_not"] == [[], ["Hund"]]
+    found = choices.locator(".choice-word strong").all_inner_texts()
+    assert found == ["Kater", "Wolf"]
+    choices.locator(".choice-word").nth(1).click()
+    wait_for(opened, "der Wolf schläft")
+    assert server.asked[-1]["prefix"] == ["der Wolf"]
+    assert words(opened).nth(1).evaluate("word => word === document.activeElement")
+    assert opened.page.locator(".fixed").all_inner_texts() == ["der", "Wolf"]
+    # A typed word; then another line does not disturb what was chosen.
+    words(opened).nth(2).click()
+    opened.page.get_by_label("Another word").fill("rennt")
+    opened.page.get_by_label("Another word").press("Enter")
+    wait_for(opened, "der Wolf rennt")
+    assert server.asked[-1]["prefix"] == ["der Wolf rennt"]
+    box(opened).fill("the\nthe dog sleeps")
+    wait_for(opened, "der Wolf rennt", 1)
+    wait_for(opened, "der")
+    assert lines_of(server)[-1] == ["the"]
+    opened.page.get_by_role("button", name="Undo choices").click()
+    wait_for(opened, "der Hund schläft", 1)
+    assert lines_of(server)[-1] == ["the"]  # it was known
+
+
+@browser
+def test_the_keyboard_is_enough(open_page, server):
+    opened = open_page()
+    keys = opened.page.keyboard
+    keys.type("the dog")  # the box has the focus
+    wait_for(opened, "der Hund")
+    keys.press("Tab")
+    focused = opened.page.locator(":focus")
+    assert focused.inner_text() == "der"
+    keys.press("ArrowRight")
+    name = focused.get_attribute("aria-label")
+    assert name == "Hund, probability 61%, from dog"
+    assert focused.get_attribute("data-band") == "1"
+    # The source words that it is linked to are marked.
+    assert opened.page.locator("mark").all_text_contents() == ["dog"]
+    keys.press("Enter")
+    opened.page.locator(".choice-word:focus").wait_for()
+    assert focused.inner_text().startswith("Kater")
+    keys.press("Escape")
+    assert focused.inner_text() == "Hund"
+    assert not opened.page.locator(".choices").count()
+    keys.press("Enter")
+    opened.page.locator(".choice-word:focus").wait_for()
+    keys.press("ArrowDown")
+    keys.press("Enter")
+    wait_for(opened, "der Wolf")
+    assert focused.inner_text() == "Wolf"
+
+
+@browser
+def test_the_direction_is_chosen_and_swapped(open_page, server):
+    opened = open_page()
+    select = opened.page.get_by_role("combobox", name="Languages")
+    select.wait_for()
+    assert select.locator("option").all_inner_texts() == [
+        "English → German",
+        "German → English",
+        "English → French",
+    ]
+    box(opened).fill("the dog")
+    wait_for(opened, "der Hund")
+    opened.page.get_by_role("button", name="Swap").click()
+    assert box(opened).input_value() == "der Hund"
+    wait_for(opened, "der Hund")
+    assert [body["direction"] for body in server.asked] == ["en-de", "de-en"]
+    select.select_option(index=2)
+    wait_for(opened, "der Hund")
+    assert server.asked[-1]["direction"] == "en-fr"
+    assert not opened.page.get_by_role("button", name="Swap").is_visible()
+
+
+@browser
+def test_what_is_shown_is_saved(open_page, server):
+    opened = open_page()
+    box(opened).fill("the dog\n\nsleeps")
+    wait_for(opened, "schläft", 2)
+    with opened.page.expect_download() as download:
+        opened.page.get_by_role("button", name="Save explanation").click()
+    assert download.value.suggested_filename == "answer.json"
+    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert saved["request"] == server.asked[-1]
+    assert saved["request"]["lines"] == ["the dog", "sleeps"]
+    assert saved["request"]["provenance"] is True
+    assert saved["response"]["provenance"] == {"checkpoint": 7}
+    translations = saved["response"]["translations"]
+    texts = [each["hypotheses"][0]["text"] for each in translations]
+    assert texts == ["der Hund", "schläft"]
+
+
+@browser
+def test_waiting_refusals_and_keys(open_page, server):
+    server.unready, server.key = 1, "secret"
+    opened = open_page()
+    status = opened.page.locator(".status")
+    key = opened.page.get_by_label("API key")
+    status.get_by_text("The server is compiling: 2 of 4 programs").wait_for()
+    opened.page.wait_for_function(
+        "() => !document.querySelector('.status').textContent"
+    )
+    assert not key.count()
+    box(opened).fill("the")
+    for given, message in (("wrong", "no API key"), ("secret", "wrong API key")):
+        status.get_by_text(message).wait_for()
+        key.fill(given)
+        key.press("Enter")
+    wait_for(opened, "der")
+    assert not key.count()
+    server.refusals = [
+        (429, {"Retry-After": "1"}, "the queue is too long"),
+        (400, {}, "the line is too long"),
+    ]
+    began = time.monotonic()
+    box(opened).fill("the dog")
+    status.get_by_text("The server is busy; asking again in 1 s.").wait_for()
+    status.get_by_text("the line is too long").wait_for()
+    assert time.monotonic() - began >= 1
+    assert opened.announced() == "the line is too long"
+    status.get_by_role("button", name="Try again").click()
+    wait_for(opened, "der Hund")
+    assert status.inner_text() == ""
+    # One refused line does not take the others with it.
+    box(opened).fill("bad line\nthe dog\nthe")
+    wait_for(opened, "der", 2)
+    first = opened.page.locator(".target-line").first
+    first.get_by_text("no translation of 'bad line'").wait_for()
+
+
+@browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_needs_no_horizontal_scroll(open_page, dark):
+    opened = open_page(width=360, dark=dark)
+    box(opened).fill(f"the dog {'x' * 60} sleeps\n{'y' * 60}")
+    wait_for(opened, "y" * 60, 1)
+    words(opened).nth(2).click()
+    opened.page.locator(".choices").get_by_text("no other word").wait_for()
+    assert opened.overflow() == 0
+    scrolls = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert not opened.page.locator(".panes *:not(bdi)").evaluate_all(scrolls)
+    # The box is as high as its text: the copy behind it has the same lines.
+    heights = opened.page.locator(".source-box > *").evaluate_all(
+        "all => all.map(e => [e.clientHeight, e.scrollHeight])"
+    )
+    assert heights[0] == heights[1]
+    assert heights[0][0] == heights[0][1]
+    ground = opened.page.locator("body").evaluate(
+        "body => getComputedStyle(body).backgroundColor"
+    )
+    assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+
+
+@browser
+def test_text_is_never_read_as_html(open_page):
+    opened = open_page()
+    hostile = HOSTILE.replace(" ", "\u00a0")
+    box(opened).fill(f"{hostile}\nbad {hostile}")
+    opened.page.locator(".target-line .warning").wait_for()
+    words(opened).first.click()
+    opened.page.locator(".choices").wait_for()
+    assert not opened.page.locator("img, [onerror]").count()
+    assert opened.page.title() == "Translate"

@@ -1,0 +1,154 @@
+"""Answers of the server that are translated again, and what is said if they differ."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import pytest
+
+from t2t_jax import Translator, UserError
+from t2t_jax.run import answers
+from t2t_jax.workdir import Workdir
+
+LINES = ["The dog sees the cat.", " ", "A child laughs.", "The dog sleeps."]
+ASKED = {"lines": LINES, "nbest": 2, "must": [["Hund"], [], [], ["Katze"]]}
+
+
+def response_of(translator, request):
+    """The answer that the contract of /v1/translate gives."""
+    found = translator.translate(
+        request["lines"],
+        nbest=request["nbest"],
+        beam=request.get("beam"),
+        must=request["must"],
+    )
+    rows = [
+        {
+            "source": each.source,
+            "hypotheses": [
+                dataclasses.asdict(h)
+                | {
+                    name: value if math.isfinite(value := getattr(h, name)) else None
+                    for name in ("score", "log_prob")
+                }
+                for h in each.hypotheses
+            ],
+        }
+        for each in found
+    ]
+    return {"translations": rows, "provenance": translator.provenance()}
+
+
+@pytest.fixture(scope="module")
+def answer(trained):
+    translator = Translator.load(trained[0], "8").with_options(beam=2)
+    made = {"request": ASKED, "response": response_of(translator, ASKED)}
+    return json.loads(json.dumps(made))
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "answer.json"
+
+
+def repeated(trained, file, answer):
+    file.write_text(json.dumps(answer))
+    return answers.repeat([Workdir(trained[0])], *answers.read_answer(file))
+
+
+def test_an_answer_comes_to_the_same_bits_with_its_own_options(trained, file, answer):
+    made = copy.deepcopy(answer)
+    made["response"]["translations"].append({"source": "x", "error": "too long"})
+    made["request"]["must"].append([])
+    assert repeated(trained, file, made) == (3, "")
+
+
+def test_the_first_bit_that_differs_is_named(trained, file, answer):
+    rows = answer["response"]["translations"]
+    for name, value in (
+        ("score", math.nextafter(rows[2]["hypotheses"][1]["score"], 0)),
+        ("text", "Ein Kind."),
+        ("tokens", [2]),
+        ("ended", None),
+    ):
+        made = copy.deepcopy(answer)
+        made["response"]["translations"][2]["hypotheses"][1][name] = value
+        different = repeated(trained, file, made).different
+        assert different.startswith(f"line 3, hypothesis 2, {name}: "), different
+    made = copy.deepcopy(answer)
+    made["request"]["nbest"] = 1
+    assert (
+        repeated(trained, file, made).different == "line 1, hypotheses: 2 then, 1 now"
+    )
+
+
+def test_a_refused_line_is_compared_by_its_scores(trained, file, answer):
+    made = copy.deepcopy(answer)
+    row = made["response"]["translations"][2]
+    row["refused"] = True
+    for each in row["hypotheses"]:
+        each.update(text="", tokens=[])
+    assert repeated(trained, file, made).different == ""
+    row["hypotheses"][0]["score"] = -9.0
+    assert (
+        "line 3, hypothesis 1, score: -9.0 then"
+        in repeated(trained, file, made).different
+    )
+
+
+def test_other_parameters_are_named_before_a_search(trained, file, answer, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", None)
+    made = copy.deepcopy(answer)
+    made["response"]["provenance"]["parameters_sha256"] = ["0" * 64]
+    result = repeated(trained, file, made)
+    assert (result.lines, "parameters are others" in result.different) == (0, True)
+
+
+def test_an_ensemble_is_loaded_member_by_member(trained, file):
+    members = [Translator.load(trained[0], step) for step in ("8", "12")]
+    both = Translator.ensemble(members).with_options(beam=2)
+    made = {"request": ASKED, "response": response_of(both, ASKED)}
+    file.write_text(json.dumps(made))
+    read = answers.read_answer(file)
+    assert answers.repeat([Workdir(trained[0])] * 2, *read) == (3, "")
+    with pytest.raises(UserError, match="1 workdirs, and an ensemble of 2"):
+        answers.repeat([Workdir(trained[0])], *read)
+
+
+def test_what_cannot_be_repeated_is_refused(file, answer):
+    for change, message in (
+        (lambda a: a["response"].pop("provenance"), "want JSON"),
+        (lambda a: a["request"].update(terms="ours"), "send its phrases in must"),
+        (
+            lambda a: a["response"].update(provenance={"a": {}, "b": {}}),
+            "one direction",
+        ),
+    ):
+        made = copy.deepcopy(answer)
+        change(made)
+        file.write_text(json.dumps(made))
+        with pytest.raises(UserError, match=message):
+            answers.read_answer(file)
+    file.write_text("{")
+    with pytest.raises(UserError, match="want JSON"):
+        answers.read_answer(file)
+    with pytest.raises(UserError, match="No such file"):
+        answers.read_answer(file.with_name("no"))
+
+
+def test_the_command_says_it_by_its_status(trained, file, answer, commands):
+    arguments = f"--workdir={trained[0]}", f"--answer={file}"
+    file.write_text(json.dumps(answer))
+    done = commands("whatwas", *arguments)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "3 lines come to the same texts, tokens and scores, to the bit\n",
+    ), done.stderr
+    answer["response"]["translations"][0]["hypotheses"][0]["log_prob"] = 1.0
+    file.write_text(json.dumps(answer))
+    done = commands("whatwas", *arguments)
+    assert done.returncode == 1
+    assert done.stdout.startswith("not the same: line 1, hypothesis 1, log_prob: 1.0 ")
+    done = commands("whatwas", *arguments, "--step=3")
+    assert (done.returncode, "one of them" in done.stderr) == (2, True)
