@@ -41,7 +41,6 @@ TOOLS = {
     "compare": {"pages"},
     "explain": {"pages"},
     "experiment": {"pages", "plan"},
-    "serve": {"pages"},
     "verify": {"pages", "plan"},
     "serve": {"pages"},
 }

@@ -92,10 +92,12 @@ def test_an_unsure_line_is_refused_without_its_text(client):
     assert "refused" not in sure
     assert unsure["refused"] is True
     assert unsure["confidence"] < 0.5
-    assert "low" not in json.dumps(unsure["hypotheses"])
+    assert unsure["hypotheses"][0]["text"] == ""
+    assert unsure["hypotheses"][0]["tokens"] == []
     assert "details" not in unsure
     assert "error" in bad
-    assert post(client(), text="low\na", min_confidence=0.5).json()["text"] == ""
+    body = post(client(), text="low\na", min_confidence=0.5).json()
+    assert body["text"] == "\n<de> a"
 
 
 def test_a_text_of_lines_is_joined_as_it_was(client):
@@ -176,7 +178,7 @@ MALFORMED = {
     b'{"lines": {"a": 1}}': "lines is a dict; want",
     b'{"lines": ["a"], "nbest": "x"}': "nbest is a str; want a whole number",
     b'{"lines": ["a"], "nbest": 0}': "want 1 to 4, the beam",
-    b'{"lines": ["a"], "nbest": 5}': "5 translations of a line; want 1 to 4",
+    b'{"lines": ["a"], "nbest": 5}': "5 hypotheses of a line; want 1 to 4",
     b'{"lines": ["a"], "nbest": 2, "beam": 1}': "want 1 to 1, the beam",
     b'{"lines": ["a"], "beam": 3}': "beam=3 is not compiled; there are: 4, 1",
     b'{"lines": ["a"], "min_confidence": NaN}': "neither JSON",
@@ -184,6 +186,7 @@ MALFORMED = {
     b'{"lines": ["a"], "details": 7}': "details is a int; want true or false",
     b'{"lines": ["a"], "nbst": 1}': "no field 'nbst'; did you mean 'nbest'?",
     b'{"lines": ["a"], "text": "a"}': "one of them",
+    b'{"lines": ["a"], "must": ["%b"]}' % (b"x" * 1024): "phrases of 1,024 characters",
     b"[" * 100_000: "neither JSON",
 }
 
@@ -203,8 +206,10 @@ def test_a_form_that_is_cut_is_refused(client):
         b'Content-Disposition: form-data; name="target"\r\n\r\nde\r\n--xx--\r\n'
     )
     assert client().post("/translate", content=whole, headers=kind).status_code == 200
-    for length in (0, 20, 50, 60, 70, len(whole) - 6):
-        answer = client().post("/translate", content=whole[:length], headers=kind)
+    url = "/translate?target=de"  # so that the first field is enough
+    after_first = whole.index(b"one two") + len(b"one two\r\n--xx\r\n")
+    for length in (0, 20, 50, 60, 70, after_first, len(whole) - 6):
+        answer = client().post(url, content=whole[:length], headers=kind)
         assert answer.status_code == 400, whole[:length]
 
 
@@ -215,6 +220,7 @@ def test_limits_are_of_the_whole_request(client):
         ({"lines": ["12345", "678901"]}, "11 characters; want at most 10"),
         ({"lines": ["1", "2", "3", "4"]}, "4 lines; want at most 3"),
         ({"text": "1\n2\n3\n4"}, "4 lines; want at most 3"),
+        ({"lines": ["1", "2"], "prefix": "12345"}, "12 characters; want at most 10"),
         ({"text": "1" * 200}, "the body has more than 200 bytes"),
     ):
         answer = post(c, **fields)
@@ -269,8 +275,9 @@ def test_pages_of_other_sites_are_refused(client):
         "box",
         "Mt.Example.ORG:80",
     ):
-        c = client(base=f"http://{base}", host="box", allowed_hosts=("mt.example.org",))
-        assert c.post("/translate", json=fields).status_code == 200, base
+        c = client(host="box", allowed_hosts=("mt.example.org",))
+        answer = c.post("/translate", json=fields, headers={"Host": base})
+        assert answer.status_code == 200, base
     for base in (
         "evil.example",
         "127.0.0.1.evil.example",
@@ -386,10 +393,12 @@ def test_the_log_has_no_text_query_path_or_key(client, capsys):
 
 
 def test_metrics_count_and_have_no_labels_of_clients(client):
-    c = client(FakeEngine("en-de", "de-en"))
+    c = client(FakeEngine("en-de", "de-en", "en-fr", "de-fr"))
     post(c, lines=["a", "", "b"], **PAIR)
     post(c, lines=["de: a", "b"], source="auto", target="en")
     post(c, lines=["a"], nbest=9, **PAIR)
+    post(c, lines=["de: a", "a"], source="auto", target="fr")
+    c.app.state.service.metrics.count("/imme", "", 200, 0.3)
     c.get("/secret", headers={"X-Request-ID": "secret"})
     text = c.get("/metrics").text
     assert "secret" not in text
@@ -398,6 +407,7 @@ def test_metrics_count_and_have_no_labels_of_clients(client):
     assert values[of.format("en-de", 200)] == "1"
     assert values[of.format("de-en", 200)] == "1"
     assert values[of.format("", 400)] == "1"
+    assert values[of.format("several", 200)] == "1"
     assert values['t2t_jax_lines_total{direction="en-de"}'] == "2"
     assert values['t2t_jax_lines_total{direction="de-en"}'] == "1"
     buckets = [
@@ -408,13 +418,15 @@ def test_metrics_count_and_have_no_labels_of_clients(client):
     assert buckets == sorted(buckets)
     assert (
         buckets[-1]
-        == 3
+        == 4
         == int(values['t2t_jax_request_seconds_count{endpoint="/v1/translate"}'])
     )
     assert (
         values["t2t_jax_queued_lines"],
         values["t2t_jax_compilations_since_ready"],
     ) == ("0", "0")
+    slow = 't2t_jax_request_seconds_bucket{{endpoint="/imme",le="{}"}}'
+    assert [values[slow.format(le)] for le in ("0.25", "0.5", "+Inf")] == [*"011"]
     types = [
         line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE")
     ]
@@ -435,7 +447,8 @@ def test_the_spec_lists_every_route(client):
     for path, methods in spec["paths"].items():
         for method in methods:
             status = c.request(method, path).status_code
-            assert status not in (404, 405) or path == "/", (method, path)
+            assert status in (200, 400), (method, path)
+    assert c.get("/").headers["content-type"].startswith("text/html")
 
 
 # ------------------------------------------------------------------------ over a socket

@@ -1,5 +1,7 @@
 """Each client's own request gets the answer that this client reads."""
 
+import json
+
 import deepl
 import openai
 import pytest
@@ -93,7 +95,15 @@ REQUESTS = {
             "model": "de-en",
             "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
         },
-        {"model": "de-en"},
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": "<en> a"},
+                    "finish_reason": "stop",
+                }
+            ]
+        },
     ),
     "Immersive": (
         "/imme",
@@ -167,6 +177,12 @@ def test_forms_queries_and_json_say_the_same(client):
         c.post("/translate?source=en", json={"q": fields["q"], "target": "de"}),
     ):
         assert answer.json() == {"translatedText": "<de> Größe & Maß + 1"}
+    # `curl -d` says that it sends a form.
+    answer = c.post("/translate", content=json.dumps(fields), headers=form)
+    assert answer.json() == {"translatedText": "<de> Größe & Maß + 1"}
+    answer = c.get("/translate", params={"q": "", **PAIR})
+    assert answer.json() == {"translatedText": ""}
+    assert c.get("/translate?q=%ff&source=en&target=de").status_code == 400
     answer = c.post("/v2/translate", data={"text": ["a", "b"], "target_lang": "de"})
     assert [each["text"] for each in answer.json()["translations"]] == [
         "<de> a",
@@ -274,7 +290,9 @@ def test_the_nearest_variant_of_a_language_is_taken(client):
 
 @pytest.fixture
 def terms(tmp_path):
-    (tmp_path / "t.tsv").write_text("cat\tKater\ncat food\tFutter\n\ndog.\tHund\n")
+    (tmp_path / "t.tsv").write_text(
+        "cat\tKater\ncat food\tFutter\n\ndog.\tHund\nfood\tEssen\n"
+    )
     return {"pets": Terms("pets", "en-de", f"{tmp_path}/t.tsv")}
 
 
@@ -289,7 +307,7 @@ def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
     [one] = c.get("/v2/glossaries").json()["glossaries"]
     assert (one["glossary_id"], one["entry_count"], one["target_lang"]) == (
         "pets",
-        3,
+        4,
         "de",
     )
     answer = c.post("/v2/glossaries", json={"name": "x"})

@@ -56,7 +56,8 @@ async def translate(call: Call) -> dict:
         "translations": [_line(*row) for row in rows],
     }
     if f["text"] is not None and not any(isinstance(t, UserError) for t in found):
-        answer["text"] = "" if any(refused) else join(f["text"], found)
+        best = (each["hypotheses"][0]["text"] for each in answer["translations"])
+        answer["text"] = join(f["text"], best)
     if f["provenance"]:
         of = {each.name: each for each in directions if each}
         made = {name: await service.provenance(each) for name, each in of.items()}

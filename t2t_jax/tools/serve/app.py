@@ -307,6 +307,7 @@ async def serve(
         access_log=False,
         log_config=None,
         server_header=False,
+        timeout_keep_alive=60,  # clients keep connections, and fail where one closes
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
         # Requests are over by then; what is left are clients that do not read.
@@ -320,7 +321,7 @@ async def serve(
         server.should_exit = service.stopping = True
 
     def reload_once() -> None:
-        if not reloading:  # one at a time
+        if service.engine.ready and not reloading:  # one at a time
             task = asyncio.create_task(asyncio.to_thread(reload))
             reloading.add(task)
             task.add_done_callback(reloading.discard)

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import importlib.util
 import os
+import signal
 import socket
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,7 @@ def main(_):
         terms={each.name: each for each in terms},
     )
     listener = listen(args.host, args.port)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.tools.serve.app import application, serve
     from t2t_jax.tools.serve.engine import Engine, Limits

@@ -185,7 +185,8 @@ async def chat(call: Call) -> dict | Response:
     users = [each for each in f["messages"] if each.get("role") == "user"]
     parts = users[-1].get("content") if users else None
     if isinstance(parts, list):  # of text and pictures
-        parts = "".join(str(each.get("text", "")) for each in parts)
+        texts = [each.get("text") for each in parts if isinstance(each, dict)]
+        parts = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(parts, str):
         raise bad("messages has no text of a user; the last one is translated")
     [answer] = await call.translate([parts], None, None, f["n"], name=f["model"])

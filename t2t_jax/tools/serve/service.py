@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
@@ -258,10 +258,12 @@ class Call:
                 if isinstance(found[-1], UserError):
                     place = f"line {number}: " if len(lines) > 1 else ""
                     raise bad(f"{place}{found[-1]}")
-            joined = [join(text, found, rank) for rank in range(nbest)]
+            # A blank line has one hypothesis, for all ranks.
+            ranked = [(each.hypotheses * nbest)[:nbest] for each in found]
+            texts_of = [join(text, map(str, of)) for of in zip(*ranked, strict=True)]
             ended = all(translation.ended for translation in found)
-            answer = [*dict.fromkeys(joined)], language, sureness, ended
-            answers.append(Answer(*answer))
+            distinct = [*dict.fromkeys(texts_of)]
+            answers.append(Answer(distinct, language, sureness, ended))
         return answers
 
     async def lines(
@@ -330,30 +332,33 @@ class Call:
 
     def _check(self, lines: Sequence[str], options: Sequence[Options]) -> None:
         """Refuses what is too much, or not compiled; before anything is queued."""
-        service, beams = self.service, self.service.engine.limits.beams
+        service, settings = self.service, self.service.settings
+        limits = service.engine.limits
         if service.stopping:
             raise Refusal(503, "stopping", "the server stops", retry_after=5)
         if not service.engine.ready:
             raise Refusal(503, "not_ready", "programs are being compiled", 5)
-        most, many = service.settings.characters, sum(map(len, lines))
-        if many > most:
-            raise Refusal(
-                413, "too_large", f"{many:,} characters; want at most {most:,}"
-            )
-        most = service.settings.lines
-        if len(lines) > most:
-            raise Refusal(
-                413, "too_large", f"{len(lines):,} lines; want at most {most:,}"
-            )
-        for each in {(each.beam, each.nbest) for each in options}:
-            beam = each[0] or beams[0]
-            if beam not in beams:
-                listed = ", ".join(map(str, beams))
+        prefixes = sum(len(each.prefix) for each in options)
+        for many, most, of in (
+            (sum(map(len, lines)) + prefixes, settings.characters, "characters"),
+            (len(lines), settings.lines, "lines"),
+        ):
+            if many > most:
+                message = f"{many:,} {of}; want at most {most:,}"
+                raise Refusal(413, "too_large", message)
+        for each in {*options}:
+            beam = each.beam or limits.beams[0]
+            if beam not in limits.beams:
+                listed = ", ".join(map(str, limits.beams))
                 raise bad(f"beam={beam} is not compiled; there are: {listed}")
-            if not 1 <= each[1] <= beam:
+            if not 1 <= each.nbest <= beam:
                 raise bad(
-                    f"{each[1]} translations of a line; want 1 to {beam}, the beam"
+                    f"{each.nbest} hypotheses of a line; want 1 to {beam}, the beam"
                 )
+            # An automaton has about one state a character, and is slow to build.
+            many, most = sum(map(len, each.must + each.must_not)), limits.states - 1
+            if many > most:
+                raise bad(f"phrases of {many:,} characters for a line; want {most:,}")
 
 
 def split(text: str) -> list[str]:
@@ -361,11 +366,8 @@ def split(text: str) -> list[str]:
     return re.split("\r?\n", text)
 
 
-def join(text: str, found: Sequence[Translation], rank: int = 0) -> str:
-    """Joins translations as the lines of a text were; blank lines stay."""
-    lines = [
-        each.hypotheses[min(rank, len(each.hypotheses) - 1)].text for each in found
-    ]
+def join(text: str, lines: Iterable[str]) -> str:
+    """Joins the translations of the lines of a text as they were."""
     return ("\r\n" if "\r\n" in text else "\n").join(lines)
 
 
