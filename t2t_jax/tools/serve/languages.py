@@ -8,6 +8,7 @@ frequencies are those in the lists of words. Measured accuracy: docs/serving.md.
 import collections
 import itertools
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 
@@ -52,8 +53,7 @@ SCRIPTS_OF = {  # of `text.characters`; Latin for languages without an entry
     **dict.fromkeys(("ru", "uk", "be", "bg", "mk", "sr"), "Cyrillic"),
     **{"ar": "Arabic", "fa": "Arabic", "ur": "Arabic", "he": "Hebrew", "el": "Greek"},
     **{"ja": "Han and kana", "zh": "Han and kana", "ko": "Hangul", "th": "Thai"},
-    **{"hi": "Devanagari", "mr": "Devanagari", "bn": "Bengali", "ta": "Tamil"},
-    **{"hy": "Armenian", "ka": "Georgian", "te": "Telugu"},
+    **{"hi": "Devanagari", "mr": "Devanagari", "hy": "Armenian", "ka": "Georgian"},
 }
 # Probabilities of a known word and of a letter beyond a to z, in a language that has it
 # and in others. Names bring foreign letters.
@@ -62,8 +62,6 @@ LETTER, FOREIGN_LETTER = 0.5, 0.02
 # The weight of pairs of letters: the lists are short, and the pairs of a word are not
 # independent. With 0, "Tom ging." is a tie; with 0.6, more lines are guessed wrong.
 SPELLING = 0.15
-CHARACTERS = 1_000  # of a text that are read
-EDGES = '.,;:!?"\u00ab\u00bb()\u201e\u201c\u201d-'
 
 
 class Guesser:
@@ -96,11 +94,10 @@ class Guesser:
         """Returns the most probable language's code, and its probability, 0 to 1."""
         if len(self.codes) == 1:
             return self.codes[0], 1.0
-        text = unicodedata.normalize("NFC", text[:CHARACTERS]).lower()
-        text = text.replace("\u2019", "'")
+        text = unicodedata.normalize("NFC", text[:1_000]).lower().replace("\u2019", "'")
         line = Side([text])
         counts_s = line.counts_pk[0, FIRST_SCRIPT:]
-        words = {*line.words[0], *(word.strip(EDGES) for word in text.split())}
+        words = {*line.words[0], *re.findall(r"\w+'\w+", text)}  # also "don't" as one
         known = words & set().union(*self._words)
         letters = {*text} & set().union(*self._letters)
         pairs = [pair for word in words - known for pair in _pairs(word)]
