@@ -284,6 +284,10 @@ class SharedTable:
         Raises:
           UserError: the table will never have room for them.
         """
+        # A state for each character at least: hopeless ones are not built.
+        size = sum(map(len, (*of_line.must, *of_line.must_not)))
+        if size >= self.states:
+            raise self._too_large(len(of_line.must) + bool(of_line.must_not), size)
         made = {(p, True): self._phrases.required(p) for p in of_line.must}
         if of_line.must_not:
             made[of_line.must_not, False] = self._phrases.forbidden(of_line.must_not)
@@ -292,12 +296,15 @@ class SharedTable:
             made[word, False] = self._phrases.not_continued(*word)
         count = sum(len(automaton.next_sv) for automaton in made.values())
         if len(made) > self.width or count >= self.states:
-            raise UserError(
-                f"the constraints of a line are {len(made)} phrases of {count:,} "
-                f"states (about one a character); want at most {self.width} phrases "
-                f"(all of must_not are one) of {self.states - 1:,} states"
-            )
+            raise self._too_large(len(made), count)
         return made
+
+    def _too_large(self, phrases: int, states: int) -> UserError:
+        return UserError(
+            f"the constraints of a line are {phrases} phrases of {states:,} states "
+            f"(about one a character); want at most {self.width} phrases (all of "
+            f"must_not are one) of {self.states - 1:,} states"
+        )
 
     def take(self, automata: Mapping[tuple, Automaton]) -> list[int] | None:
         """Takes states for a line; None if there is no room until others give back.

@@ -19,7 +19,8 @@ class Vocabulary:
 
 
 TRANSLATOR = types.SimpleNamespace(
-    vocabulary=Vocabulary(), provenance=lambda: {"checkpoints": [[12]]}
+    vocabulary=Vocabulary(),
+    provenance=lambda: {"checkpoints": [[12]], "decode": {"beam": 5, "alpha": 0.6}},
 )
 
 

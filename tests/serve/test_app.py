@@ -26,7 +26,8 @@ def test_a_line_has_all_that_is_known_of_it(client):
     fields = {"prefix": "x", "must": ["p", "q"], "must_not": "r", "provenance": True}
     body = post(client(engine), lines=["a long", ""], nbest=2, beam=4, **fields).json()
     assert body["direction"] == "en-de"
-    assert body["provenance"] == {"checkpoints": [[12]]}
+    decode = {"beam": 4, "alpha": 0.6}  # the beam that was used
+    assert body["provenance"] == {"checkpoints": [[12]], "decode": decode}
     first, blank = body["translations"]
     assert first == {
         "source": "a long",

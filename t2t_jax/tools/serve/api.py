@@ -60,7 +60,9 @@ async def translate(call: Call) -> dict:
         answer["text"] = join(f["text"], best)
     if f["provenance"]:
         of = {each.name: each for each in directions if each}
-        made = {name: await service.provenance(each) for name, each in of.items()}
+        made = {
+            name: await service.provenance(each, f["beam"]) for name, each in of.items()
+        }
         answer["provenance"] = next(iter(made.values())) if len(made) == 1 else made
     return answer
 

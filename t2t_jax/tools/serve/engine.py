@@ -6,7 +6,6 @@ for that line alone with the same options.
 """
 
 import asyncio
-import collections
 import dataclasses
 import itertools
 import threading
@@ -217,8 +216,8 @@ class _Lane(Bucket):
         """True if lines wait or are being searched."""
         return bool(self.queue or self.parked or self.running)
 
-    def take(self, may_begin: bool) -> Batch | Group | None:
-        """Takes what to advance or begin next; None if there is nothing.
+    def ranks(self, may_begin: bool) -> dict[int, float]:
+        """Ranks what could be advanced or begun: the position -> its rank.
 
         A batch takes as long with one line as with all. So most lines go first: those
         of a parked batch, which fills up while it waits, or those in the queue. Each
@@ -226,22 +225,23 @@ class _Lane(Bucket):
         in the queue wait for others while many are being searched.
         """
         now = time.monotonic()
-        counts = {
-            position: count_lines(batch) for position, batch in self.parked.items()
-        }
+        counts = {place: count_lines(batch) for place, batch in self.parked.items()}
         in_threads = len(self.searched) - sum(counts.values())
         if self.queue and may_begin:
             counts[NEW] = min(len(self.queue), self.rows * self.mesh.size)
         self._since = {place: self._since.get(place, now) for place in counts}
         ranks = {p: n + (now - self._since[p]) / self.stride for p, n in counts.items()}
-        for place in sorted(ranks, key=ranks.get, reverse=True):
-            if place == NEW and ranks[NEW] < in_threads / 2:
-                continue
-            if task := self.parked.pop(place, None) or self._new_group():
-                del self._since[place]
-                self.running += 1
-                return task
-        return None
+        if ranks.get(NEW, in_threads) < in_threads / 2:
+            del ranks[NEW]
+        return ranks
+
+    def take(self, place: int) -> Batch | Group | None:
+        """Takes what has this position; None for lines that have to wait for states."""
+        task = self.parked.pop(place, None) or self._new_group()
+        if task is not None:
+            del self._since[place]
+            self.running += 1
+        return task
 
     def _new_group(self) -> Group | None:
         """A group of waiting lines, if there is room for their constraints."""
@@ -372,16 +372,17 @@ class Engine:
         self.limits, self.ready = limits, False
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._lanes: collections.deque[_Lane] = collections.deque()
+        self._lanes: list[_Lane] = []
         # (direction, beam, nbest, with constraints?, bucket) -> lane
         self._lane_of: dict[tuple, _Lane] = {}
         self._tables: dict[str, SharedTable] = {}
         self.directions: dict[str, Direction] = {}
         for name, translator in translators.items():
             data = translator.config.data
-            self.directions[name] = Direction(
-                name, data.source, data.target, translator
-            )
+            languages = name.split("-")
+            if len(languages) != 2:
+                languages = data.source, data.target
+            self.directions[name] = Direction(name, *languages, translator)
             self._add_lanes(name, translator)
         self._workers = searches_at_once(self._lanes[0])
         self._batches = self._workers + max_parked()  # of all lanes
@@ -460,16 +461,17 @@ class Engine:
         Args:
           report: gets lines about progress.
         """
-        began, done = time.monotonic(), 0
-        lanes = [*self._lanes]
-        with ThreadPoolExecutor(core_count(), "compile") as pool:
-            for future in as_completed([pool.submit(lane.compile) for lane in lanes]):
+        began, pool = time.monotonic(), ThreadPoolExecutor(core_count(), "compile")
+        try:
+            compiling = [pool.submit(lane.compile) for lane in self._lanes]
+            for done, future in enumerate(as_completed(compiling), 1):
                 future.result()
-                done += 1
                 report(
-                    f"compiled {done} of {len(lanes)} searches "
+                    f"compiled {done} of {len(compiling)} searches "
                     f"({time.monotonic() - began:.0f} s)"
                 )
+        finally:
+            pool.shutdown(cancel_futures=True)
         for direction in self.directions.values():
             self._compile_details(direction.translator)
         self._compiled_before, self.ready = _compiled, True
@@ -510,8 +512,14 @@ class Engine:
                     self._changed.wait(0.02 if waiting else None)
             lane, task = taken
             began = time.monotonic()
+            finished = 0
             try:
                 finished = self._run(lane, task)
+            except Exception as error:  # no line shall wait for ever
+                with self._lock:
+                    searched = [*lane.searched]
+                    lane.parked.clear()
+                lane.fail(searched, error)
             finally:
                 with self._changed:
                     lane.running -= 1
@@ -529,13 +537,15 @@ class Engine:
         return bool(self._entering) or any(lane.busy() for lane in self._lanes)
 
     def _take(self) -> tuple[_Lane, Batch | Group] | None:
-        """Takes work from the lanes in turn."""
+        """Takes the work that ranks highest in all lanes."""
         alive = sum(len(lane.parked) + lane.running for lane in self._lanes)
-        for _ in range(len(self._lanes)):
-            lane = self._lanes[0]
-            self._lanes.rotate(-1)
-            task = lane.take(may_begin=alive < self._batches)
-            if task is not None:
+        ranked = [
+            (rank, lane, place)
+            for lane in self._lanes
+            for place, rank in lane.ranks(alive < self._batches).items()
+        ]
+        for _, lane, place in sorted(ranked, key=lambda each: -each[0]):
+            if task := lane.take(place):
                 return lane, task
         return None
 

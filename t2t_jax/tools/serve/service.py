@@ -142,13 +142,15 @@ class Service:
             raise bad(f"no terms {name!r} of {direction.name}; there are: {known}")
         return terms
 
-    async def provenance(self, direction: Direction) -> dict:
-        """What the direction's translations depend on; of large models a digest."""
+    async def provenance(self, direction: Direction, beam: int | None) -> dict:
+        """What translations with a beam, or the default one, depend on."""
         translator = direction.translator
         if self._provenance.get(direction.name, (None,))[0] is not translator:
             made = await asyncio.to_thread(translator.provenance)
             self._provenance[direction.name] = translator, made
-        return self._provenance[direction.name][1]
+        made = self._provenance[direction.name][1]
+        beam = beam or self.engine.limits.beams[0]
+        return made | {"decode": {**made["decode"], "beam": beam}}
 
 
 def distance(code: str | None, served: str) -> int:
