@@ -204,6 +204,7 @@ class _Lane(Bucket):
         self.running = 0
         self._numbers = itertools.count()
         self.stride = 0.01  # seconds of the last ones
+        self.used = self.computed = 0.0  # rows of strides: of lines, and all
         # The position of a parked batch, or `NEW` for lines that wait -> since when it
         # has been passed over.
         self._since: dict[int, int] = {}
@@ -285,7 +286,10 @@ class _Lane(Bucket):
                 if number >= 0 and self.searched[number].call.dropped:
                     self.leave(number)
                     batch.line_b[row] = -1
-        if not count_lines(batch):
+            lines = count_lines(batch)
+            self.used += lines
+            self.computed += len(batch.line_b) if lines else 0
+        if not lines:
             return batch, None
         began = time.monotonic()
         try:
@@ -526,12 +530,23 @@ class Engine:
                     self._remove_retired()
                     self._seconds += time.monotonic() - began
                     self._finished += finished
-                    if self._seconds > 60:  # recent ones count most
-                        self._seconds, self._finished = (
-                            self._seconds / 2,
-                            self._finished / 2,
-                        )
+                    if self._seconds > 60:
+                        self._forget_half()
                     self._changed.notify_all()
+
+    def _forget_half(self) -> None:
+        """Lets what comes now count more than what was before."""
+        self._seconds, self._finished = self._seconds / 2, self._finished / 2
+        for lane in self._lanes:
+            lane.used, lane.computed = lane.used / 2, lane.computed / 2
+
+    def _rate(self) -> float:
+        """Lines a second that full batches would finish; 0 if unknown."""
+        used = sum(lane.used for lane in self._lanes)
+        if not used or not self._finished:
+            return 0.0
+        computed = sum(lane.computed for lane in self._lanes)
+        return self._finished / self._seconds * self._workers * computed / used
 
     def _busy(self) -> bool:
         return bool(self._entering) or any(lane.busy() for lane in self._lanes)
@@ -689,8 +704,7 @@ class Engine:
 
     def _check_load(self, count: int, deadline: float) -> None:
         """Raises OverloadedError if new lines could not be answered in time."""
-        waiting = self._queued()
-        rate = self._finished * self._workers / self._seconds if self._finished else 0
+        waiting, rate = self._queued(), self._rate()
         ahead = min(waiting, count * self._clients())
         seconds = (ahead + count) / rate if rate else 0.0
         late = seconds - (deadline - time.monotonic())
