@@ -38,6 +38,7 @@ from t2t_jax.decoding.batches import (
     block_rows,
     bucket_for,
     longest_output,
+    replicate,
 )
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.constraints import Automaton, Constraints, SharedTable
@@ -793,7 +794,10 @@ class Engine:
                     f"{direction}: the model or the vocabulary has changed; start the "
                     "server again"
                 )
-        parameters = tuple(member.parameters for member in translator.members)
+        devices = [*old.members[0].mesh.devices.flat]
+        parameters = tuple(
+            replicate(member.parameters, devices) for member in translator.members
+        )
         with self._changed:
             self.directions[direction] = dataclasses.replace(
                 self.directions[direction], translator=translator
