@@ -4,13 +4,14 @@ import asyncio
 import itertools
 import random
 import time
+import types
 
 import hypothesis
 import jax
 import pytest
 from hypothesis import strategies
 
-from t2t_jax.decoding.batch_decoding import Bucket
+from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import (
@@ -115,6 +116,35 @@ def test_a_line_waits_for_the_states_of_others(engine):
     lines = [WORDS[n] for n in range(5)]
     answers = asyncio.run(ask(engine, lines, options))
     assert answers == [*map(alone, lines, options)]
+
+
+def test_lines_that_are_merged_keep_their_prefixes(engine):
+    """They are longer than a stride, so that they count after the batches meet."""
+    asked = [
+        ("the cat sees the dog the dog", Options(prefix="the cat sees a")),
+        ("a dog sleeps a dog sleeps", Options(prefix="die Katze sieht")),
+    ]
+    answers, batches = {}, []
+    call = types.SimpleNamespace(dropped=False, set=answers.__setitem__)
+    for number, (text, options) in enumerate(asked):
+        place, line = engine._place("en-de", translator(1), text, options)
+        assert len(line.constraints.prefix) > STRIDE
+        if not number:
+            old = engine._lane_of[place]
+            lane = old.with_parameters(old.search.parameters)
+        line.call, line.index = call, number
+        lane.searched[number] = line
+        group = lane.group([number])
+        batch, _ = lane.advance(lane.begin(group, lane.block(group)))
+        batches.append(batch)
+    assert [lane.park_or_merge(batch) for batch in batches] == [None, None]
+    batch = lane.parked.pop(STRIDE)
+    assert count_lines(batch) == 2
+    while count_lines(batch):
+        batch, finished = lane.advance(batch)
+        if finished:
+            lane.finish(*finished)
+    assert answers == dict(enumerate(alone(*pair) for pair in asked))
 
 
 def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
