@@ -31,11 +31,8 @@ async def translate(call: Call) -> dict:
     if (f["lines"] is None) == (f["text"] is None):
         raise bad("want either lines, a list of texts, or text; one of them")
     texts = [f["text"]] if f["lines"] is None else f["lines"]
-    if f["direction"]:
-        direction = service.named(f["direction"])
-        chosen = [Chosen(direction, direction.source, None)] * len(texts)
-    else:
-        chosen = [service.choose(text, f["source"], f["target"]) for text in texts]
+    pair = f["source"], f["target"]
+    chosen = service.chosen(texts, *pair, f["direction"] or None)
     lines = texts
     if f["lines"] is None:
         lines = split(f["text"])

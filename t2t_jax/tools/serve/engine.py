@@ -163,13 +163,14 @@ class _Call:
 
     def set(self, index: int, result: Translation | BaseException) -> None:
         """Takes the result of a line, from any thread."""
+        if not self.dropped:
+            self.loop.call_soon_threadsafe(self._set, index, result)
+
+    def _set(self, index: int, result: Translation | BaseException) -> None:
+        # In the loop's thread: two threads that count `left` down could miss one.
         self.results[index] = result
         self.left -= 1
-        if not self.left and not self.dropped:
-            self.loop.call_soon_threadsafe(self._finish)
-
-    def _finish(self) -> None:
-        if not self.done.done():
+        if not self.left and not self.done.done():
             self.done.set_result(None)
 
 
@@ -208,7 +209,7 @@ class _Lane(Bucket):
         self.used = self.computed = 0.0  # rows of strides: of lines, and all
         # The position of a parked batch, or `NEW` for lines that wait -> since when it
         # has been passed over.
-        self._since: dict[int, int] = {}
+        self._since: dict[int, float] = {}
 
     def group(self, lines: Sequence[int] = ()) -> Group:
         """A group with a block for every device."""
@@ -389,7 +390,7 @@ class Engine:
                 languages = data.source, data.target
             self.directions[name] = Direction(name, *languages, translator)
             self._add_lanes(name, translator)
-        self._workers = searches_at_once(self._lanes[0])
+        self._workers = searches_at_once(self._lanes[0].search)
         self._batches = self._workers + max_parked()  # of all lanes
         self._check_memory()
         self._threads: list[threading.Thread] = []
@@ -619,9 +620,7 @@ class Engine:
             self._entering.add(call)
         arguments = direction, lines, options, call
         try:
-            async with asyncio.timeout_at(
-                call.loop.time() + deadline - time.monotonic()
-            ):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 await call.loop.run_in_executor(self._pool, self._enqueue, *arguments)
                 if call.results:
                     await call.done
@@ -785,15 +784,15 @@ class Engine:
           UserError: the model has another config or vocabulary.
         """
         old = self.directions[direction].translator
-        for mine, new in zip(old.members, translator.members, strict=False):
-            if (mine.config.model, old.vocabulary.model) != (
-                new.config.model,
-                translator.vocabulary.model,
-            ) or len(old.members) != len(translator.members):
-                raise UserError(
-                    f"{direction}: the model or the vocabulary has changed; start the "
-                    "server again"
-                )
+        kinds = [
+            (each.vocabulary.model, [member.config.model for member in each.members])
+            for each in (old, translator)
+        ]
+        if kinds[0] != kinds[1]:
+            raise UserError(
+                f"{direction}: the model or the vocabulary has changed; start the "
+                "server again"
+            )
         devices = [*old.members[0].mesh.devices.flat]
         parameters = tuple(
             replicate(member.parameters, devices) for member in translator.members

@@ -133,6 +133,19 @@ class Service:
             raise bad(f"several directions fit: {names}; give source and target")
         return Chosen(fits[0], given or fits[0].source, sureness)
 
+    def chosen(
+        self,
+        texts: Sequence[str],
+        source: str | None,
+        target: str | None,
+        name: str | None,
+    ) -> list[Chosen]:
+        """Chooses the direction of each text; that of this name, if it is given."""
+        if name is None:
+            return [self.choose(text, source, target) for text in texts]
+        direction = self.named(name)
+        return [Chosen(direction, direction.source, None)] * len(texts)
+
     def terms(self, name: str, direction: Direction) -> Terms:
         """The terms of this name, which are of one direction."""
         terms = self.settings.terms.get(name)
@@ -235,12 +248,7 @@ class Call:
           terms: the name of terms to use.
           name: of the direction, in place of the languages.
         """
-        choose = self.service.choose
-        if name is not None:
-            direction = self.service.named(name)
-            chosen = [Chosen(direction, direction.source, None)] * len(texts)
-        else:
-            chosen = [choose(text, source, target) for text in texts]
+        chosen = self.service.chosen(texts, source, target, name)
         options = Options(nbest=nbest)
         lines, directions, of_line = [], [], []
         for text, (direction, *_) in zip(texts, chosen, strict=True):
