@@ -11,10 +11,14 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import jax
+
+from tests.compiler import FAST
 from tests.small_run import ROOT
 
 FORKING = """
 import importlib, json, os, pkgutil, runpy, sys, tempfile
+import jax
 import t2t_jax
 
 package = sys.argv[1]
@@ -26,7 +30,7 @@ else:
     import benchmarks.decode, benchmarks.train_step, benchmarks.doctor
 
 for line in sys.stdin:
-    name, arguments, source = json.loads(line)
+    name, arguments, source, fast = json.loads(line)
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed, \\
             tempfile.TemporaryFile() as told:
         given.write(bytes.fromhex(source))
@@ -36,6 +40,7 @@ for line in sys.stdin:
             for number, file in enumerate((given, printed, told)):
                 os.dup2(file.fileno(), number)
             sys.stdin = open(0)
+            jax.config.update("jax_disable_most_optimizations", fast)
             module, words = "t2t_jax", [name, *arguments]
             if package != "t2t_jax":
                 module, words = f"{package}.{name}", arguments
@@ -84,7 +89,9 @@ class Commands:
         )
 
     def __call__(self, module, *arguments, source=b""):
-        asked = json.dumps([module, [*map(str, arguments)], source.hex()])
+        # It compiles as the test that asks does, not as the first that ever asked.
+        fast = jax.config.read(FAST)
+        asked = json.dumps([module, [*map(str, arguments)], source.hex(), fast])
         self._process.stdin.write(f"{asked}\n")
         self._process.stdin.flush()
         return Ended(*json.loads(self._process.stdout.readline()))
