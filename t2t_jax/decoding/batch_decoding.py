@@ -269,8 +269,12 @@ def searches_at_once(search: Search) -> int:
     not become faster on several cores, and those of large ones fill all cores either
     way (docs/performance.md). Other devices are busy with one.
     """
-    alone = jax.default_backend() == "cpu" and search.mesh.size == 1
-    return core_count() if alone else 1
+    return core_count() if on_one_cpu(search) else 1
+
+
+def on_one_cpu(search: Search) -> bool:
+    """Returns True if a search is on the processor, as one device."""
+    return jax.default_backend() == "cpu" and search.mesh.size == 1
 
 
 class Once:

@@ -10,6 +10,7 @@ program begins it, another advances it to a given position. Caches only have roo
 the positions reached so far, so `advance_search` is compiled once for each cache size.
 """
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -115,8 +116,17 @@ class Search(NamedTuple):
         side = jax.ShapeDtypeStruct((devices * rows, bucket), jnp.int32)
         limit = jax.ShapeDtypeStruct((devices * rows,), jnp.int32)
         hashes = jax.ShapeDtypeStruct((devices * rows, 2), jnp.uint32)
-        begin = partial(self.begin, room=max_length, max_length=max_length)
-        state = jax.eval_shape(begin, Block(side, side, limit, None, hashes)).search
+        begin = partial(
+            begin_search.__wrapped__,  # a program with XLA's options is not traced
+            definitions=self.definitions,
+            algorithm=self.algorithm,
+            room=max_length,
+            max_length=max_length,
+            mesh=self.mesh,
+        )
+        block = Block(side, side, limit, None, hashes)
+        seed = jax.ShapeDtypeStruct((), jnp.uint32)
+        state = jax.eval_shape(begin, self.parameters, seed, block).search
         stored = tree_bytes(state)
         # Each hypothesis attends to the keys of all hypotheses of its sentence, layer
         # by layer, with float32 scores (`model/decoder_cache.py`).
@@ -125,7 +135,30 @@ class Search(NamedTuple):
         return stored / devices / self.algorithm.rows, scores
 
 
-def program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Callable:
+@functools.cache
+def _search_options() -> dict[str, str] | None:
+    """Options of XLA with which a row's bits depend less on the number of rows.
+
+    On a CPU XLA gives operations with many elements to a library, which rounds them
+    otherwise than its own code; here it gets products alone (docs/performance.md).
+    """
+    kind = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+    options = {"xla_cpu_experimental_ynn_fusion_type": kind}
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda: 0, compiler_options=options)()
+    except jax.errors.JaxRuntimeError:  # an XLA without this library, or option
+        return None
+    return options
+
+
+def program(
+    *static: str,
+    common: int = 1,
+    donated: tuple[int, ...] = (),
+    options: Callable[[], dict | None] = lambda: None,
+) -> Callable:
     """Returns a decorator: jits a function that each device of `mesh` runs on a block.
 
     Args:
@@ -133,6 +166,7 @@ def program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Cal
       common: the number of leading arguments that are replicated on all devices; the
         others are divided among them.
       donated: positions of arguments whose memory the result may reuse.
+      options: returns XLA's options; called when the program is.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -156,14 +190,28 @@ def program(*static: str, common: int = 1, donated: tuple[int, ...] = ()) -> Cal
 
         on_devices.__name__ = function.__name__  # names the program in profiles
         on_devices.__doc__ = function.__doc__
-        return jax.jit(
-            on_devices, static_argnames=("mesh", *static), donate_argnums=donated
-        )
+
+        @functools.cache
+        def jitted() -> Callable:
+            return jax.jit(
+                on_devices,
+                static_argnames=("mesh", *static),
+                donate_argnums=donated,
+                compiler_options=options(),
+            )
+
+        @functools.wraps(on_devices)
+        def call(*arrays, **fields):
+            return jitted()(*arrays, **fields)
+
+        return call
 
     return decorate
 
 
-@program("definitions", "algorithm", "room", "max_length", common=2)
+@program(
+    "definitions", "algorithm", "room", "max_length", common=2, options=_search_options
+)
 def begin_search(
     parameters,
     seed: Array,
@@ -201,7 +249,7 @@ def begin_search(
     return SearchState(memories, state)
 
 
-@program("definitions", "algorithm", common=3, donated=(3,))
+@program("definitions", "algorithm", common=3, donated=(3,), options=_search_options)
 def advance_search(
     parameters,
     position: Array,

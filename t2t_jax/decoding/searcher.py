@@ -44,7 +44,7 @@ from t2t_jax.decoding.search_options import (
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
-from t2t_jax.model.products import quantized
+from t2t_jax.model.products import quantized, transposed
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
@@ -353,6 +353,20 @@ class Searcher:
         )
 
     @cached_property
+    def search_parameters(self) -> tuple[Parameters, ...]:
+        """Each member's parameters as searches multiply by them."""
+        return tuple(
+            replicate(
+                transposed(member.parameters, member.model.summed),
+                [*member.mesh.devices.flat],
+            )
+            if jax.default_backend() == "cpu"
+            and member.config.model.products == member.weights == "float32"
+            else member.parameters
+            for member in self.members
+        )
+
+    @cached_property
     def phrases(self) -> Phrases:
         """Phrases of constraints, as automata over this vocabulary."""
         return Phrases(self.vocabulary)
@@ -372,7 +386,7 @@ class Searcher:
                     "predicts"
                 )
         return Search(
-            parameters=tuple(member.parameters for member in self.members),
+            parameters=self.search_parameters,
             definitions=tuple(member.model.definition for member in self.members),
             mesh=self.members[0].mesh,
             algorithm=algorithm,

@@ -78,7 +78,63 @@ class Int8:
         return self.values[rows] * self.scale[rows][..., None]
 
 
-Weight = Array | Rounded | Int8
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Transposed:
+    """A weight stored with the axes that products sum over last.
+
+    On a CPU the sum then has the same order for any number of rows, from two on. In the
+    other order XLA's library divides it for fewer than 64 rows, which changes the last
+    bits (docs/performance.md).
+    """
+
+    values: Array
+    # The axes of the weight that are last in `values`.
+    summed: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._original.shape
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        return self.values.dtype
+
+    @property
+    def _original(self) -> Array:
+        last = range(-len(self.summed), 0)
+        return jnp.moveaxis(self.values, tuple(last), self.summed)
+
+    def astype(self, dtype) -> "Transposed":
+        return Transposed(self.values.astype(dtype), self.summed)
+
+    def __jax_array__(self) -> Array:
+        return self._original
+
+    def __getitem__(self, rows) -> "Transposed | Array":
+        return self if rows is ... else self._original[rows]
+
+
+Weight = Array | Rounded | Int8 | Transposed
+
+
+def transposed(parameters: Any, summed: Any) -> Any:
+    """Transposes the weights of products (`Transposed`); others stay as they are.
+
+    Args:
+      parameters: a tree of arrays.
+      summed: of the `Model`.
+    """
+
+    def of(x: Array, axes: tuple[int, ...]):
+        last = tuple(range(x.ndim - len(axes), x.ndim))
+        if not axes or axes == last:
+            return x
+        # By NumPy: JAX would compile a program for each shape.
+        values = np.moveaxis(np.asarray(x), axes, last)
+        return Transposed(np.ascontiguousarray(values), axes)
+
+    return jax.tree.map(of, parameters, summed)
 
 
 def quantized(parameters: Any, summed: Any) -> Any:
@@ -124,6 +180,8 @@ def product(
     weight = factor(weight)
     if isinstance(weight, Int8):
         return _int8(equation, x, weight).astype(dtype or x.dtype)
+    if isinstance(weight, Transposed):
+        return _transposed(equation, x, weight.astype(x.dtype), dtype)
     if isinstance(weight, Rounded):
         if x.dtype == jnp.float32:
             return _rounded(equation, x, weight.weight)
@@ -149,6 +207,23 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
     matrix = weight.reshape(math.prod(weight.shape[:n]), -1)
     y = jnp.matmul(x.reshape(-1, len(matrix)), matrix, preferred_element_type=dtype)
     return y.reshape(*x.shape[:-n], *weight.shape[n:])
+
+
+def _transposed(equation: str, x: Array, weight: Transposed, dtype: Any) -> Array:
+    inputs, output = equation.split("->")
+    of_x, of_weight = inputs.split(",")
+    summed = [of_weight[axis] for axis in weight.summed]
+    kept = "".join(axis for axis in of_weight if axis not in summed)
+    stored = kept + "".join(summed)
+    n = len(summed)
+    if of_x[-n:] != stored[-n:] or of_x[:-n] + kept != output:
+        raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
+    # Two matrices: with more axes XLA would choose another order.
+    values = weight.values
+    matrix = values.reshape(-1, math.prod(values.shape[values.ndim - n :]))
+    rows = x.reshape(-1, matrix.shape[1])
+    y = jnp.einsum("rk,fk->rf", rows, matrix, preferred_element_type=dtype)
+    return y.reshape(*x.shape[:-n], *values.shape[: values.ndim - n])
 
 
 def bfloat16(x: Array) -> Array:

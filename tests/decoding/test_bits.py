@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.decoding import batch_decoding, batches
 from t2t_jax.tools.verify.references.search import Options
-from tests.decoding.small_translator import TEXT
+from tests.decoding.small_translator import TEXT, translator
 from tests.decoding.test_rules import check_rules_against_the_twin
 from tests.decoding.test_search import check_against_the_twin, examples, grids, seeds
 from tests.decoding.test_teaching import PAIRS
@@ -75,6 +76,16 @@ def test_batches_neighbours_and_their_wishes_change_nothing(one, call):
         order = np.random.default_rng(size).permutation(rows).tolist()
         several = found(order, batch_size=size)
         assert several == [whole[n] for n in order]
+
+
+def test_the_rows_of_a_block_change_nothing(monkeypatch):
+    """From two lines on, in a model for which XLA has other products for few rows."""
+    wide = translator(1, width=256, hidden=512, heads=4)
+    wide = wide.with_options(beam=4, batch_tokens=512)
+    whole = wide.translate(TEXT, nbest=4)
+    monkeypatch.setattr(batch_decoding, "block_rows", lambda bucket, decode: 2)
+    monkeypatch.setattr(batches, "block_rows", lambda bucket, decode: 2)
+    assert wide.translate(TEXT, nbest=4) == whole
 
 
 def test_samples_are_of_the_seed_and_the_line_alone(one):

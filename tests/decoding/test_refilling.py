@@ -199,4 +199,4 @@ def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
             assert [*each.tokens] == want.tokens_bnt[row, n, :length].tolist()
             assert each.ended == want.ended_bn[row, n]
             score = want.score_bn[row, n]
-            assert each.score == pytest.approx(score, abs=1e-4)
+            assert each.score == pytest.approx(score, abs=1e-3)

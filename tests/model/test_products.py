@@ -6,7 +6,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from t2t_jax.model.products import Rounded, product, quantized, quantized_rows
+from t2t_jax.model.products import (
+    Rounded,
+    Transposed,
+    product,
+    quantized,
+    quantized_rows,
+    transposed,
+)
 from tests.model import cases, laws
 from tests.model.subject import Subject
 
@@ -50,6 +57,22 @@ def test_operands_are_rounded_and_the_sum_is_not(equation):
         terms = np.einsum(of, np.abs(left), np.abs(w))  # bounds the float32 sums' error
         assert np.all(np.abs(got - want) <= 1e-6 * terms)
         assert np.any(np.abs(got - np.einsum(of, left, w)) > 1e-4 * terms)
+
+
+@of_equations
+def test_a_transposed_weight_is_the_same_weight(equation):
+    x, w, _ = drawn(equation)
+    axes = {"btd,vd->btv": (1,), "bthk,hkd->btd": (0, 1)}.get(equation, (0,))
+    other = transposed(jnp.asarray(w), axes)
+    assert isinstance(other, Transposed) != (axes == (1,))  # a table is stored so
+    assert other.shape == w.shape
+    np.testing.assert_array_equal(jnp.asarray(other), w)
+    np.testing.assert_array_equal(other[1:3], w[1:3])
+    for dtype, error in ((jnp.float32, 1e-6), (jnp.bfloat16, 2e-2)):
+        y = product(equation, jnp.asarray(x, dtype), other)
+        assert y.dtype == dtype
+        terms = np.einsum(equation, np.abs(x), np.abs(w))
+        assert np.all(np.abs(y - np.einsum(equation, x, w)) <= error * terms)
 
 
 @of_equations

@@ -8,10 +8,12 @@ import types
 
 import hypothesis
 import jax
+import numpy as np
 import pytest
 from hypothesis import strategies
 
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
+from t2t_jax.decoding.batches import Group
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import (
@@ -134,7 +136,7 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
             lane = old.with_parameters(old.search.parameters)
         line.call, line.index = call, number
         lane.searched[number] = line
-        group = lane.group([number])
+        group = Group([number], lane.bucket, lane.rows, lane.mesh.size)
         batch, _ = lane.advance(lane.begin(group, lane.block(group)))
         batches.append(batch)
     assert [lane.park_or_merge(batch) for batch in batches] == [None, None]
@@ -145,6 +147,30 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
         if finished:
             lane.finish(*finished)
     assert answers == dict(enumerate(alone(*pair) for pair in asked))
+
+
+def test_few_lines_are_searched_in_few_rows(engine, monkeypatch):
+    sizes = {(lane.table is None): lane.sizes for lane in engine._lanes}
+    assert sizes == {True: [2, 4, 8], False: [2, 8]}
+    begun, begin = [], Bucket.begin
+
+    def beginning(self, group, block):
+        begun.append(group.rows)
+        return begin(self, group, block)
+
+    monkeypatch.setattr(Bucket, "begin", beginning)
+    for count in 1, 3:
+        assert len(asyncio.run(ask(engine, ["a dog"] * count))) == count
+    assert begun == [2, 4]
+
+
+def test_rows_that_change_a_bit_are_not_used(monkeypatch):
+    tried = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
+    (lane,) = tried._lanes
+    scores = {8: 0.1, 4: 0.1, 2: 0.1 + 1e-9}
+    monkeypatch.setattr(lane, "_try", lambda rows: {0: (np.array(scores[rows]),)})
+    lane.compile()
+    assert lane.sizes == [4, 8]
 
 
 def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
@@ -227,13 +253,14 @@ def test_too_late_too_many_and_too_slow(engine):
 
 def test_new_parameters_are_for_lines_that_come_later():
     engine = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
+    later = translator(2)  # making it compiles something
     engine.warm_up()
 
     async def before_and_after():
         first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
         while not engine.queued():
             await asyncio.sleep(0.001)
-        engine.reload("en-de", translator(2))
+        engine.reload("en-de", later)
         second = await ask(engine, ["the cat sees"])
         third = asyncio.ensure_future(ask(engine, ["a dog sleeps"] * 20))
         await asyncio.sleep(0)  # it begins, and is accepted

@@ -29,6 +29,7 @@ from t2t_jax.decoding.batch_decoding import (
     block_of,
     count_lines,
     max_parked,
+    on_one_cpu,
     searches_at_once,
     to_text,
 )
@@ -43,7 +44,7 @@ from t2t_jax.decoding.batches import (
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.constraints import Automaton, Constraints, SharedTable
 from t2t_jax.decoding.inputs import Source
-from t2t_jax.decoding.programs import Search, merge_rows
+from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Score, Translation
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
@@ -175,6 +176,11 @@ class _Call:
 
 
 NEW = -1  # the position of lines that wait
+# Rows of blocks for few lines. On a CPU a search with them has the same bits as one
+# with all rows (`model/products.py: Transposed`), in a part of the time. One row has
+# other programs, with other last bits. Each size takes as long to compile; where all
+# rows are fewer, or constrained, there is only the first.
+FEW = 2, 4
 
 
 class _Lane(Bucket):
@@ -186,6 +192,7 @@ class _Lane(Bucket):
       queue: lines that wait.
       searched: the lines in batches, by number.
       running: batches that threads advance now.
+      sizes: rows that a block may have.
     """
 
     def __init__(
@@ -201,6 +208,7 @@ class _Lane(Bucket):
         self.vocabulary = vocabulary
         self.bucket, self.decode, self.lock = bucket, decode, lock
         self.rows = block_rows(bucket, decode)
+        self.sizes = [self.rows]
         self.queue: FairQueue[_Line] = FairQueue()
         self.searched: dict[int, _Line] = {}
         self.running = 0
@@ -210,10 +218,6 @@ class _Lane(Bucket):
         # The position of a parked batch, or `NEW` for lines that wait -> since when it
         # has been passed over.
         self._since: dict[int, float] = {}
-
-    def group(self, lines: Sequence[int] = ()) -> Group:
-        """A group with a block for every device."""
-        return Group([*lines], self.bucket, self.rows, self.mesh.size)
 
     def busy(self) -> bool:
         """True if lines wait or are being searched."""
@@ -247,14 +251,21 @@ class _Lane(Bucket):
         return task
 
     def _new_group(self) -> Group | None:
-        """A group of waiting lines, if there is room for their constraints."""
-        lines = self._lines()
-        return self.group(lines) if lines else None
+        """A group of waiting lines, if there is room for their constraints.
 
-    def _lines(self) -> list[int]:
-        """Takes as many lines from the queue as a group has rows for."""
+        Its blocks are the largest of which two thirds are filled: time is about in
+        proportion to the rows, and further lines go into another group.
+        """
+        devices, waiting = self.mesh.size, len(self.queue)
+        filled = [rows for rows in self.sizes if 3 * waiting >= 2 * rows * devices]
+        rows = filled[-1] if filled else self.sizes[0]
+        lines = self._lines(rows * devices)
+        return Group(lines, self.bucket, rows, devices) if lines else None
+
+    def _lines(self, most: int) -> list[int]:
+        """Takes lines from the queue."""
         taken = []
-        while self.queue and len(taken) < self.rows * self.mesh.size:
+        while self.queue and len(taken) < most:
             line = self.queue.pop()
             if line.call.dropped:
                 continue
@@ -269,14 +280,20 @@ class _Lane(Bucket):
             taken.append(number)
         return taken
 
-    def block(self, group: Group):
-        """Builds the arrays of a group's lines."""
-        lines = [self.searched[number] for number in group.lines]
+    def block(self, group: Group, lines: Sequence[_Line] | None = None) -> Block:
+        """Builds the arrays of a group's lines, those that are searched by default."""
+        if lines is None:
+            lines = [self.searched[number] for number in group.lines]
         rules = None
         if self.table is not None:
             of_lines = [(line.constraints.prefix, line.states) for line in lines]
             rules = self.table.rows(of_lines, group.shape[0], self.max_length)
         return block_of(group, [line.source for line in lines], rules, self.decode)
+
+    def park_or_merge(self, batch: Batch) -> Batch | None:
+        """As a `Bucket`; a batch of few rows goes on by itself."""
+        few = len(batch.line_b) < self.rows * self.mesh.size
+        return batch if few else super().park_or_merge(batch)
 
     def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
         """Advances a batch, without the lines that nobody waits for any more.
@@ -322,9 +339,11 @@ class _Lane(Bucket):
     def with_parameters(self, parameters: tuple) -> "_Lane":
         """An empty lane with other parameters and the same programs."""
         search = self.search._replace(parameters=parameters)
-        return _Lane(
+        lane = _Lane(
             search, self.bucket, self.decode, self.vocabulary, self.table, self.lock
         )
+        lane.sizes = self.sizes
+        return lane
 
     def leave(self, number: int) -> _Line:
         """Takes a line out; gives back its states."""
@@ -334,17 +353,48 @@ class _Lane(Bucket):
         return line
 
     def compile(self) -> None:
-        """Compiles all programs: two searches without lines, through all positions."""
-        group = self.group()
-        one, other = (self.begin(group, self.block(group)) for _ in range(2))
+        """Compiles all programs; adds smaller sizes that do not change a bit."""
+        expected = self._try(self.rows)
+        few = FEW if self.bucket == SHORTEST and self.table is None else FEW[:1]
+        for rows in few if on_one_cpu(self.search) else ():
+            results = self._try(rows)
+            if all(
+                np.array_equal(one, other)
+                for number in results
+                for one, other in zip(expected[number], results[number], strict=True)
+            ):
+                self.sizes = sorted({*self.sizes, rows})
+
+    def _try(self, rows: int) -> dict[int, tuple[np.ndarray, ...]]:
+        """Searches for made-up lines, through all positions; returns their hypotheses.
+
+        They fill a block, which is merged with another at each position if it has all
+        rows.
+        """
+        results = {}
+        group = Group([*range(rows)], self.bucket, rows, self.mesh.size)
+        lines = [_Line("", self._made_up(row), Constraints(), 1) for row in range(rows)]
+        one, other = (self.begin(group, self.block(group, lines)) for _ in range(2))
         nothing_b = np.full(len(one.line_b), -1, np.int32)
         for _ in range(0, self.max_length, STRIDE):
-            one, other = (Bucket.advance(self, batch)[0] for batch in (one, other))
-            states = one.state, other.state
-            state = self.once(merge_rows, *states, nothing_b, mesh=self.mesh)
-            one = one._replace(state=state)
-            # A merged one is advanced, and merged, as one that was not.
-            one, other = other, one
+            one, finished = Bucket.advance(self, one)
+            if finished:
+                results |= zip(finished[0], zip(*finished[1], strict=True), strict=True)
+            if rows == self.rows:
+                other, _ = Bucket.advance(self, other)
+                states = one.state, other.state
+                state = self.once(merge_rows, *states, nothing_b, mesh=self.mesh)
+                one = one._replace(state=state)
+                # A merged one is advanced, and merged, as one that was not. Both have
+                # the same lines.
+                one, other = other, one
+        return results
+
+    def _made_up(self, row: int) -> Source:
+        """A source of some length; another one for each row."""
+        size, length = self.vocabulary.source.sizes[0], self.bucket - row % 4
+        ids = (np.arange(1, length) * (row + 1) * 7 % size).tolist()
+        return Source([*ids, self.vocabulary.source.eos], 0)
 
 
 # Programs compiled in this process.
@@ -354,6 +404,9 @@ _compiled = 0
 def _count_compilation(event: str, _: float, **__) -> None:
     global _compiled
     _compiled += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(_count_compilation)
 
 
 class Engine:
@@ -400,7 +453,6 @@ class Engine:
         self._entering: set[_Call] = set()  # whose lines are being encoded
         self._compiled_before = 0
         self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
-        jax.monitoring.register_event_duration_secs_listener(_count_compilation)
 
     def _add_lanes(self, name: str, translator: Translator) -> None:
         """Makes the lanes of a direction, one for each program and bucket."""
@@ -794,9 +846,7 @@ class Engine:
                 "server again"
             )
         devices = [*old.members[0].mesh.devices.flat]
-        parameters = tuple(
-            replicate(member.parameters, devices) for member in translator.members
-        )
+        parameters = replicate(translator.search_parameters, devices)
         with self._changed:
             self.directions[direction] = dataclasses.replace(
                 self.directions[direction], translator=translator
