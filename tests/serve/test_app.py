@@ -140,6 +140,7 @@ def test_directions_are_chosen_by_name_languages_or_guess(client):
         "beams": [4, 1],
         "longest": 128,
         "phrases": 4,
+        "precision": None,
     }
     assert body["limits"] == {
         "characters": 20_000,

@@ -16,6 +16,7 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Details, Direction, Options
 from t2t_jax.tools.serve.fields import Refusal, bad, fields
+from t2t_jax.tools.serve.precision import Precision, confidence
 from t2t_jax.tools.serve.service import Call, Chosen, Row, join, split
 
 
@@ -38,15 +39,26 @@ async def translate(call: Call) -> dict:
         lines = split(f["text"])
         chosen *= len(lines)
     directions = [each.direction for each in chosen]
+    least = f["min_precision"]
+    if not 0 <= (least or 0) <= 1:
+        raise bad(f"min_precision={least}; want a share, 0 to 1")
+    tables = [
+        each and service.precision(each, f["beam"], least is not None)
+        for each in directions
+    ]
     found = await call.lines(lines, directions, _options(call, lines, directions))
-    refused = [_refused(each, f["min_confidence"]) for each in found]
+    sure = [*map(_sureness, found, tables)]
+    refused = [
+        any(value < (f[f"min_{name}"] or 0.0) for name, value in of.items())
+        for of in sure
+    ]
     details: Sequence[Details | None] = [None] * len(lines)
     if f["details"]:
         shown = [
             None if no else each for no, each in zip(refused, directions, strict=True)
         ]
         details = await call.details(shown, found)
-    rows = zip(lines, chosen, found, refused, details, strict=True)
+    rows = zip(lines, chosen, found, sure, refused, details, strict=True)
     names = {each.name for each in directions if each}
     answer: dict[str, Any] = {
         "direction": names.pop() if len(names) == 1 else None,
@@ -60,6 +72,9 @@ async def translate(call: Call) -> dict:
         made = {
             name: await service.provenance(each, f["beam"]) for name, each in of.items()
         }
+        for each, table in zip(directions, tables, strict=True):
+            if table:
+                made[each.name]["precision"] = table.facts
         answer["provenance"] = next(iter(made.values())) if len(made) == 1 else made
     return answer
 
@@ -95,22 +110,23 @@ def _for_each(phrases: list, count: int, name: str) -> list[tuple[str, ...]]:
     return [tuple(each) if isinstance(each, list) else (each,) for each in phrases]
 
 
-def confidence(best: Hypothesis) -> float:
-    """The geometric mean of the probabilities of a hypothesis's tokens, 0 to 1."""
-    return math.exp(min(0.0, best.log_prob) / max(len(best.tokens), 1))
-
-
-def _refused(found: Translation | UserError, least: float | None) -> bool:
-    """True if a translation's confidence is lower than wanted."""
-    if least is None or isinstance(found, UserError):
-        return False
-    return confidence(found.best) < least
+def _sureness(
+    found: Translation | UserError, table: Precision | None
+) -> dict[str, float]:
+    """How sure a translation is; for each name there is a field `min_NAME`."""
+    if isinstance(found, UserError):
+        return {}
+    sure = {"confidence": confidence(found.best)}
+    if table and found.best.tokens:  # blank lines have none
+        sure["precision"] = table.at(sure["confidence"])
+    return sure
 
 
 def _line(
     line: str,
     chosen: Chosen,
     found: Translation | UserError,
+    sure: dict[str, float],
     refused: bool,
     details: Details | None,
 ) -> dict[str, Any]:
@@ -130,7 +146,7 @@ def _line(
         }
         for each in found.hypotheses
     ]
-    answer |= {"confidence": confidence(found.best), "cut": found.cut}
+    answer |= sure | {"cut": found.cut}
     if refused:
         answer["refused"] = True
     if details is not None and chosen.direction is not None:
@@ -168,9 +184,12 @@ async def directions(call: Call) -> dict:
     named = ("characters", "lines", "bytes", "seconds")
     of_all = {"beams": [*limits.beams], "longest": limits.longest}
     of_all |= {"phrases": limits.phrases}
+    measured = {name: made.facts for name, (_, made) in service.measured.items()}
     return {
         "directions": [
-            {"name": each.name, "source": each.source, "target": each.target, **of_all}
+            {"name": each.name, "source": each.source, "target": each.target}
+            | of_all
+            | {"precision": measured.get(each.name)}
             for each in service.engine.directions.values()
         ],
         "limits": {name: settings[name] for name in named},
@@ -185,7 +204,7 @@ async def health(call: Call) -> dict:
 
 async def ready(call: Call) -> Any:
     service = call.service
-    body = {"ready": service.engine.ready and not service.stopping}
+    body = {"ready": service.ready and not service.stopping}
     body |= {"stopping": service.stopping, "compiled": service.compiled}
     call.status = 200 if body["ready"] else 503
     return body
@@ -196,7 +215,7 @@ async def metrics(call: Call) -> Response:
     now = {
         "queued_lines": ("gauge", "Lines waiting or searched.", engine.queued()),
         "compilations_since_ready": ("counter", "Should be 0.", engine.compilations),
-        "ready": ("gauge", "1 once all is compiled.", engine.ready),
+        "ready": ("gauge", "1 once all is compiled.", call.service.ready),
     }
     kind = "text/plain; version=0.0.4"
     return PlainTextResponse(call.service.metrics.text(now), media_type=kind)
@@ -213,7 +232,7 @@ GET, POST = ("GET",), ("POST",)
 _FIELDS = (
     "lines:texts text source target direction beam:count nbest:count=1 prefix:texts "
     "must:phrases must_not:phrases terms details:flag=false min_confidence:number "
-    "provenance:flag=false"
+    "min_precision:number provenance:flag=false"
 )
 ROWS = (
     Row(

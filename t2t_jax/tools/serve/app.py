@@ -316,13 +316,17 @@ async def serve(
     server, loop = _Server(config), asyncio.get_running_loop()
     reloading: set[asyncio.Task] = set()
 
+    async def then_measure(work: Callable, *arguments) -> None:
+        await asyncio.to_thread(work, *arguments)
+        await service.measure()
+
     def stop() -> None:
         server.force_exit = server.should_exit  # the second time
         server.should_exit = service.stopping = True
 
     def reload_once() -> None:
-        if service.engine.ready and not reloading:  # one at a time
-            task = asyncio.create_task(asyncio.to_thread(reload))
+        if service.ready and not reloading:  # one at a time
+            task = asyncio.create_task(then_measure(reload))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -332,7 +336,7 @@ async def serve(
         (signal.SIGHUP, reload_once),
     ):
         loop.add_signal_handler(number, handler)
-    warm_up = asyncio.to_thread(service.engine.warm_up, service.report)
+    warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
     serving = asyncio.create_task(server.serve([listener]))
     await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)

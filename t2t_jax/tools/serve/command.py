@@ -21,6 +21,7 @@ from t2t_jax.commands.flags import (
     define_weights_flag,
     define_workdir_flags,
 )
+from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
@@ -58,6 +59,14 @@ def define_flags():
         "NAME=FILE, or NAME:DIRECTION=FILE: a glossary, with lines SOURCE<TAB>TARGET; "
         "of the first direction, if none is named",
     )
+    flags.DEFINE_multi_string(
+        "dev",
+        [],
+        "PREFIX, or DIRECTION=PREFIX: text to measure precision on at the start, for "
+        "min_precision; as --test of evaluate",
+    )
+    good = "A translation of dev with this sentence chrF is good."
+    flags.DEFINE_float("good_chrf", 50.0, good, 0, 100)
     flags.DEFINE_list(
         "allowed_hosts", [], "Names that the server is called by; *: any."
     )
@@ -93,6 +102,8 @@ def main(_):
         seconds=args.max_seconds,
         keys=() if args.api_keys is None else read_keys(args.api_keys),
         terms={each.name: each for each in terms},
+        dev=dict(_dev(value, models, first) for value in args.dev),
+        good_chrf=args.good_chrf,
     )
     listener = listen(args.host, args.port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
@@ -153,15 +164,30 @@ def _beams(text: str) -> tuple[int, ...]:
 
 def _terms(value: str, models: dict, first: str) -> Terms:
     named, _, file = value.partition("=")
-    name, colon, direction = named.partition(":")
+    name, _, direction = named.partition(":")
     if not name or not file:
         raise UserError(f"--terms={value}; want NAME=FILE, or NAME:DIRECTION=FILE")
-    if colon and direction not in models:
+    return Terms(name, _direction("terms", direction, models, first), file)
+
+
+def _dev(value: str, models: dict, first: str) -> tuple[str, list[Pair]]:
+    """A direction, and the pairs of its dev set."""
+    direction, _, prefix = value.rpartition("=")
+    name = _direction("dev", direction, models, first)
+    from t2t_jax.tasks.table import task_of
+
+    corpora = open_specs(prefix, task_of(Workdir(models[name][0]).config()).open)
+    pairs = [pair for corpus in corpora for pair in corpus.pairs()]
+    if not pairs:
+        raise UserError(f"--dev={value} has no lines; want a dev set")
+    return name, pairs
+
+
+def _direction(flag: str, name: str, models: dict, first: str) -> str:
+    if name and name not in models:
         known = ", ".join(models)
-        raise UserError(
-            f"--terms={value}: no direction {direction!r}; there are: {known}"
-        )
-    return Terms(name, direction or first, file)
+        raise UserError(f"--{flag}: no direction {name!r}; there are: {known}")
+    return name or first
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -20,9 +20,11 @@ from t2t_jax.io.messages import say
 from t2t_jax.tools.serve.engine import Details, Direction, Engine, Options
 from t2t_jax.tools.serve.fields import Field, Refusal, bad, read_fields
 from t2t_jax.tools.serve.metrics import Metrics
+from t2t_jax.tools.serve.precision import Precision
 from t2t_jax.tools.serve.settings import Settings, Terms
 
 OTHER = 9  # the distance of another language
+MEASURED = 500  # lines of a dev set at a time
 
 
 class Gone(Exception):  # noqa: N818
@@ -91,6 +93,45 @@ class Service:
         self.compiled: list[str] = []
         self.stopping = False
         self._provenance: dict[str, tuple[Any, dict]] = {}
+        # By direction: the translator, and the precision of its translations.
+        self.measured: dict[str, tuple[Any, Precision]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """True once everything is compiled, and measured."""
+        return self.engine.ready and len(self.measured) == len(self.settings.dev)
+
+    async def measure(self) -> None:
+        """Translates the dev sets of directions whose parameters are new."""
+        for name, pairs in self.settings.dev.items():
+            translator, found = self.engine.directions[name].translator, []
+            if self.measured.get(name, (None,))[0] is translator:
+                continue
+            while len(found) < len(pairs):
+                lines = [source for source, _ in pairs[len(found) :][:MEASURED]]
+                call = {"client": "", "deadline": time.monotonic() + 3600}
+                options = [Options()] * len(lines)
+                found += await self.engine.translate(name, lines, options, **call)
+                self.report(f"{name}: {len(found):,} of {len(pairs):,} dev lines")
+            of = pairs, found, self.settings.good_chrf
+            self.measured[name] = translator, await asyncio.to_thread(Precision, *of)
+
+    def precision(
+        self, direction: Direction, beam: int | None, wanted: bool
+    ) -> Precision | None:
+        """The precision of translations with a beam; refuses if it is wanted only."""
+        translator, made = self.measured.get(direction.name, (None, None))
+        default = self.engine.limits.beams[0]
+        if made and translator is direction.translator and beam in (None, default):
+            return made
+        if wanted and direction.name in self.settings.dev and beam in (None, default):
+            raise Refusal(503, "not_ready", "precision is being measured", 5)
+        if wanted:
+            raise bad(
+                f"precision of {direction.name} is measured at the start, with beam="
+                f"{default}, if the server has --dev={direction.name}=PREFIX, a dev set"
+            )
+        return None
 
     def report(self, text: str) -> None:
         """Notes and prints what is compiled; ends the warm-up if the server stops."""
@@ -346,7 +387,7 @@ class Call:
         limits = service.engine.limits
         if service.stopping:
             raise Refusal(503, "stopping", "the server stops", retry_after=5)
-        if not service.engine.ready:
+        if not service.ready:
             raise Refusal(503, "not_ready", "programs are being compiled", 5)
         prefixes = sum(len(each.prefix) for each in options)
         for many, most, of in (

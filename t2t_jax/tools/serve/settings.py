@@ -5,9 +5,10 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t_jax.data.corpus import Pair
 from t2t_jax.io.errors import UserError
 
 
@@ -23,6 +24,8 @@ class Settings:
       seconds: after which a request is given up.
       keys: digests of the API keys (`read_keys`); empty: no key is wanted.
       terms: by name.
+      dev: pairs of a dev set, by direction, for `min_precision`.
+      good_chrf: a translation with at least this sentence chrF is good.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +37,8 @@ class Settings:
     seconds: float = 20.0
     keys: tuple[bytes, ...] = ()
     terms: Mapping[str, "Terms"] = dataclasses.field(default_factory=dict)
+    dev: Mapping[str, Sequence[Pair]] = dataclasses.field(default_factory=dict)
+    good_chrf: float = 50.0
 
     def knows(self, digest: bytes) -> bool:
         """True if this is the digest of a key; takes the same time for all keys."""
