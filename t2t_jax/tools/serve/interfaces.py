@@ -206,25 +206,22 @@ async def chat(call: Call) -> dict | Response:
     [answer] = await call.translate([parts], name=f["model"], nbest=f["n"])
     end = "stop" if answer.ended else "length"
     head = {"id": f"chatcmpl-{call.id}", "created": int(time.time())}
-    head |= {"model": f["model"]}
-    said = [
-        (index, {"role": "assistant", "content": text})
-        for index, text in enumerate(answer.texts)
-    ]
-    if not f["stream"]:
-        choices = [
-            {"index": index, "message": message, "finish_reason": end}
-            for index, message in said
-        ]
-        return head | {"object": "chat.completion", "choices": choices}
-    # Server-sent events: the text, then its end, of each choice.
-    head |= {"object": "chat.completion.chunk"}
-    body = ""
-    for index, message in said:
-        for delta, reason in ((message, None), ({}, end)):
-            choice = {"index": index, "delta": delta, "finish_reason": reason}
-            body += f"data: {json.dumps(head | {'choices': [choice]})}\n\n"
-    return Response(f"{body}data: [DONE]\n\n", media_type="text/event-stream")
+    head["model"] = f["model"]
+    events = f["stream"]  # each choice is its text, then its end
+    head |= {"object": f"chat.completion{'.chunk' if events else ''}"}
+    choices = []
+    for index, text in enumerate(answer.texts):
+        said = {"role": "assistant", "content": text}
+        if events:
+            choices += [{"index": index, "delta": said, "finish_reason": None}]
+            choices += [{"index": index, "delta": {}, "finish_reason": end}]
+        else:
+            choices += [{"index": index, "message": said, "finish_reason": end}]
+    if not events:
+        return head | {"choices": choices}
+    chunks = [json.dumps(head | {"choices": [choice]}) for choice in choices]
+    body = "".join(f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]"))
+    return Response(body, media_type="text/event-stream")
 
 
 async def models(call: Call) -> dict:
@@ -273,45 +270,30 @@ async def omegat(call: Call) -> dict:
 
 
 BOTH = GET + POST
-PAIR = "source=auto target!"
+PAIR, LANGS = "source=auto target!", "source_lang=auto target_lang!"
 LIBRE = f"q:texts! {PAIR} format alternatives:count=0"
-LANGS = "source_lang=auto target_lang!"
-DEEPL = (
-    "text:texts! source_lang target_lang! glossary_id tag_handling formality "
-    "show_billed_characters:flag=false"
-)
+DEEPL = "text:texts! source_lang target_lang! glossary_id tag_handling formality"
+BILLED = "show_billed_characters:flag=false"
 CHAT = "messages:objects! model! n:count=1 stream:flag=false"
-_LIBRE, _DEEPL, _CHAT = "LibreTranslate", "DeepL", "Chat completions"
+IMME, KISS = f"text_list:texts! {LANGS}", "text texts:texts from=auto to!"
 GOOGLE = "q:texts! source target! format"
+_LIBRE, _DEEPL, _CHAT = "LibreTranslate", "DeepL", "Chat completions"
+_IMME, _KISS = "Immersive Translate", "Kiss Translator"
 ROWS = (
     Row("/translate", BOTH, _LIBRE, libretranslate, _message, LIBRE),
     # Clients ask for languages and settings before they have a key.
     Row("/languages", GET, _LIBRE, languages, _message, "", True),
     Row("/detect", POST, _LIBRE, detect, _message, "q:texts!"),
     Row("/frontend/settings", GET, _LIBRE, frontend_settings, _message, "", True),
-    Row("/v2/translate", POST, _DEEPL, deepl, deepl_error, DEEPL),
+    Row("/v2/translate", POST, _DEEPL, deepl, deepl_error, f"{DEEPL} {BILLED}"),
     Row("/v2/languages", BOTH, _DEEPL, deepl_languages, deepl_error, "type=source"),
     Row("/v2/usage", BOTH, _DEEPL, deepl_usage, deepl_error),
     Row("/v2/glossaries", BOTH, _DEEPL, glossaries, deepl_error),
     Row("/v2/glossary-language-pairs", GET, _DEEPL, glossary_pairs, deepl_error),
     Row("/v1/chat/completions", POST, _CHAT, chat, chat_error, CHAT),
     Row("/v1/models", GET, _CHAT, models, chat_error),
-    Row(
-        "/imme",
-        POST,
-        "Immersive Translate",
-        immersive,
-        _message,
-        f"text_list:texts! {LANGS}",
-    ),
-    Row(
-        "/kiss",
-        POST,
-        "Kiss Translator",
-        kiss,
-        _message,
-        "text texts:texts from=auto to!",
-    ),
+    Row("/imme", POST, _IMME, immersive, _message, IMME),
+    Row("/kiss", POST, _KISS, kiss, _message, KISS),
     Row("/deeplx", POST, "DeepLX", deeplx, deepl_error, f"text! {LANGS}"),
     Row("/language/translate/v2", BOTH, "Google", google, google_error, GOOGLE),
     Row("/omegat", GET, "OmegaT", omegat, _message, f"text! {PAIR}"),

@@ -10,6 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
@@ -25,6 +26,7 @@ from t2t_jax.tools.serve.settings import Settings
 
 OTHER = 9  # the distance of another language
 MEASURED = 500  # lines of a dev set at a time
+COLUMNS = "text", "options"  # of a line, as the engine takes them
 
 
 class Gone(Exception):  # noqa: N818
@@ -337,52 +339,45 @@ class Call:
         self._check(lines)
         names = {line.direction.name for line in lines if line.direction}
         self.label = "several" if len(names) > 1 else next(iter(names), "")
-        searched = []
+        searched, metrics = [], self.service.metrics
         for line in lines:
             if line.direction and re.search("[\r\n]", line.text):
                 line.found = UserError("has a line feed in it; send it as two lines")
             elif line.direction and line.text.strip():
                 searched.append(line)
-
-        async def translate(name: str, of: list[Line]) -> list:
-            texts = [line.text for line in of]
-            self.service.metrics.lines[name] += len(of)
-            self.service.metrics.characters += sum(map(len, texts))
-            options = [line.options for line in of]
-            return await self.service.engine.translate(
-                name, texts, options, client=self._client, deadline=self.deadline
-            )
-
-        await self._by_direction(searched, translate, "found")
+                metrics.lines[line.direction.name] += 1
+                metrics.characters += len(line.text)
+        work, columns = self.service.engine.translate, map(attrgetter, COLUMNS)
+        await self._by_direction(searched, work, "found", *columns)
 
     async def explain(self, lines: Sequence[Line]) -> None:
         """Finds the details of those translations that the engine searched."""
-
-        async def details(name: str, of: list[Line]) -> list:
-            pairs = [(line.text, line.found) for line in of]
-            return await self.service.engine.details(
-                name, pairs, client=self._client, deadline=self.deadline
-            )
-
         translated = [
             line
             for line in lines
             if isinstance(line.found, Translation) and line.found.best.tokens
         ]
-        await self._by_direction(translated, details, "details")
+        work, pair = self.service.engine.details, attrgetter("text", "found")
+        await self._by_direction(translated, work, "details", pair)
 
     async def _by_direction(
-        self, lines: Sequence[Line], work: Callable, attribute: str
+        self, lines: Sequence[Line], work: Callable, result: str, *columns: Callable
     ) -> None:
-        """Does `work(name, lines)` of all directions at once, and keeps its results."""
+        """Asks the engine for an attribute of lines, of all directions at once."""
         of: dict[str, list[Line]] = {}
         for line in lines:
             of.setdefault(line.direction.name, []).append(line)
+        call = {"client": self._client, "deadline": self.deadline}
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work(*each)) for each in of.items()]
+            tasks = [
+                group.create_task(
+                    work(name, *([*map(c, same)] for c in columns), **call)
+                )
+                for name, same in of.items()
+            ]
         for same, task in zip(of.values(), tasks, strict=True):
-            for line, result in zip(same, task.result(), strict=True):
-                setattr(line, attribute, result)
+            for line, value in zip(same, task.result(), strict=True):
+                setattr(line, result, value)
 
     def _check(self, lines: Sequence[Line]) -> None:
         """Refuses what is too much for one request, before anything is queued."""
@@ -395,10 +390,8 @@ class Call:
         options = [line.options for line in lines]
         phrases = {p for each in options for p in (*each.must, *each.must_not)}
         texts = [*(line.text for line in lines), *(of.prefix for of in options)]
-        for many, most, of in (
-            (sum(map(len, [*texts, *phrases])), settings.characters, "characters"),
-            (len(lines), settings.lines, "lines"),
-        ):
-            if many > most:
-                message = f"{many:,} {of}; want at most {most:,}"
+        counts = {"characters": sum(map(len, [*texts, *phrases])), "lines": len(lines)}
+        for name, count in counts.items():
+            if count > (most := getattr(settings, name)):
+                message = f"{count:,} {name}; want at most {most:,}"
                 raise Refusal(413, "too_large", message)
