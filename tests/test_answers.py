@@ -61,6 +61,11 @@ def test_an_answer_comes_to_the_same_bits_with_its_own_options(trained, file, an
     made = copy.deepcopy(answer)
     made["response"]["translations"].append({"source": "x", "error": "too long"})
     made["request"]["must"].append([])
+    made["response"]["provenance"]["precision"] = {"lines": 1014, "good": 612}
+    hidden = made["response"]["translations"][2]  # by min_precision
+    hidden["refused"] = True
+    for each in hidden["hypotheses"]:
+        each |= {"text": "", "tokens": []}
     assert repeated(trained, file, made) == (3, "")
 
 

@@ -68,6 +68,8 @@ MISTAKES = {
         "--workdir=WORK --terms=TMP/in": "want NAME=FILE",
         "--workdir=WORK --terms=t=TMP/in": "in, line 1: got 0 tabs, want 1",
         "--workdir=WORK --terms=t:x-y=TMP/in": "no direction 'x-y'; there are: en-de",
+        "--workdir=WORK --dev=x-y=TMP/in": "no direction 'x-y'; there are: en-de",
+        "--workdir=WORK --dev=TMP/no": "TMP/no",
     },
     "tranlsate": {"": "did you mean 'translate'"},
 }

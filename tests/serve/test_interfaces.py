@@ -15,6 +15,8 @@ BOTH = "en-de", "de-en"
 PAIR = {"source": "en", "target": "de"}
 DE = {"source_lang": "en", "target_lang": "de"}
 CHAT = {"model": "en-de", "messages": [{"role": "user", "content": "a cat"}]}
+EN = {"confidence": 60, "language": "en"}
+GOOGLE = {"translatedText": "<de> a"}
 # Path, fields, and a part of the answer, as each client sends and reads it.
 REQUESTS = {
     "Weblate": (
@@ -27,10 +29,7 @@ REQUESTS = {
         {"q": ["a", "de: b"], "source": "auto", "target": "de", "format": "text"},
         {
             "translatedText": ["<de> a", "de: b"],  # which is German already
-            "detectedLanguage": [
-                {"confidence": 60, "language": "en"},
-                {"confidence": 92, "language": "de"},
-            ],
+            "detectedLanguage": [EN, {"confidence": 92, "language": "de"}],
         },
     ),
     "LibreTranslate's page": (
@@ -39,7 +38,7 @@ REQUESTS = {
         {
             "translatedText": "<de> a",
             "alternatives": ["<de 2> a", "<de 3> a"],
-            "detectedLanguage": {"confidence": 60, "language": "en"},
+            "detectedLanguage": EN,
         },
     ),
     "lines": (
@@ -47,73 +46,11 @@ REQUESTS = {
         {"q": "a\r\n\r\nb\n", **PAIR},
         {"translatedText": "<de> a\r\n\r\n<de> b\r\n"},
     ),
-    "LibreTranslate's guess": (
-        "/detect",
-        {"q": "de: b"},
-        [{"confidence": 92, "language": "de"}],
-    ),
-    "DeepL": (
-        "/v2/translate",
-        {"text": ["a", "b"], "target_lang": "DE", "source_lang": "EN"},
-        {
-            "translations": [
-                {"detected_source_language": "EN", "text": "<de> a"},
-                {"detected_source_language": "EN", "text": "<de> b"},
-            ]
-        },
-    ),
-    "DeepL's variants": (
-        "/v2/translate",
-        {"text": "a", "target_lang": "EN-GB"},
-        {"translations": [{"detected_source_language": "DE", "text": "<en> a"}]},
-    ),
-    "chat": (
-        "/v1/chat/completions",
-        {
-            **CHAT,
-            "messages": [
-                {"role": "system", "content": "Translate."},
-                *CHAT["messages"],
-            ],
-            "n": 2,
-        },
-        {
-            "object": "chat.completion",
-            "choices": [
-                {
-                    "index": i,
-                    "message": {"role": "assistant", "content": text},
-                    "finish_reason": "stop",
-                }
-                for i, text in enumerate(("<de> a cat", "<de 2> a cat"))
-            ],
-        },
-    ),
-    "chat in parts": (
-        "/v1/chat/completions",
-        {
-            "model": "de-en",
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
-        },
-        {
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "content": "<en> a"},
-                    "finish_reason": "stop",
-                }
-            ]
-        },
-    ),
+    "a guess": ("/detect", {"q": "a"}, [EN]),
     "Immersive": (
         "/imme",
-        {"source_lang": "auto", "target_lang": "de", "text_list": ["a", "de: b"]},
-        {
-            "translations": [
-                {"detected_source_lang": "en", "text": "<de> a"},
-                {"detected_source_lang": "de", "text": "de: b"},
-            ]
-        },
+        {"source_lang": "auto", "target_lang": "de", "text_list": ["a"]},
+        {"translations": [{"detected_source_lang": "en", "text": "<de> a"}]},
     ),
     "Kiss": (
         "/kiss",
@@ -139,13 +76,12 @@ REQUESTS = {
     "Google": (
         "/language/translate/v2",
         {"q": ["a"], "target": "de", "format": "text"},
-        {
-            "data": {
-                "translations": [
-                    {"translatedText": "<de> a", "detectedSourceLanguage": "en"}
-                ]
-            }
-        },
+        {"data": {"translations": [GOOGLE | {"detectedSourceLanguage": "en"}]}},
+    ),
+    "Google, from a language": (
+        "/language/translate/v2",
+        {"q": "a", **PAIR},
+        {"data": {"translations": [GOOGLE]}},
     ),
 }
 
@@ -184,31 +120,30 @@ def test_forms_queries_and_json_say_the_same(client):
     assert answer.json() == {"translatedText": ""}
     assert c.get("/translate?q=%ff&source=en&target=de").status_code == 400
     answer = c.post("/v2/translate", data={"text": ["a", "b"], "target_lang": "de"})
-    assert [each["text"] for each in answer.json()["translations"]] == [
-        "<de> a",
-        "<de> b",
-    ]
+    texts = [each["text"] for each in answer.json()["translations"]]
+    assert texts == ["<de> a", "<de> b"]
     answer = c.get("/omegat", params={"text": "a", **PAIR})
     assert answer.json() == {"translation": "<de> a"}
 
 
 # Of each interface, a pair that is not served: where the message is in its error.
 ERRORS = {
-    "/translate": ({"q": "a", "target": "xx"}, lambda e: e["error"]),
-    "/v2/translate": ({"text": "a", "target_lang": "XX"}, lambda e: e["message"]),
-    "/v1/chat/completions": (
-        {**CHAT, "model": "en-xx"},
-        lambda e: e["error"]["message"],
-    ),
-    "/imme": ({"text_list": ["a"], "target_lang": "xx"}, lambda e: e["error"]),
-    "/kiss": ({"text": "a", "to": "xx"}, lambda e: e["error"]),
-    "/deeplx": ({"text": "a", "target_lang": "xx"}, lambda e: e["message"]),
-    "/language/translate/v2": (
-        {"q": "a", "target": "xx"},
-        lambda e: e["error"]["message"],
-    ),
-    "/v1/translate": ({"text": "a", "target": "xx"}, lambda e: e["error"]["message"]),
+    "/translate": ({"q": "a", "target": "xx"}, "error"),
+    "/v2/translate": ({"text": "a", "target_lang": "XX"}, "message"),
+    "/v1/chat/completions": ({**CHAT, "model": "en-xx"}, "error message"),
+    "/imme": ({"text_list": ["a"], "target_lang": "xx"}, "error"),
+    "/kiss": ({"text": "a", "to": "xx"}, "error"),
+    "/deeplx": ({"text": "a", "target_lang": "xx"}, "message"),
+    "/language/translate/v2": ({"q": "a", "target": "xx"}, "error message"),
+    "/v1/translate": ({"text": "a", "target": "xx"}, "error message"),
 }
+CODES = {"/deeplx": "code", "/language/translate/v2": "error code"}  # the status again
+
+
+def at(body, names):
+    for name in names.split():
+        body = body[name]
+    return body
 
 
 @pytest.mark.parametrize("path", ERRORS)
@@ -216,29 +151,28 @@ def test_an_error_has_the_form_of_its_interface(path, client):
     fields, message = ERRORS[path]
     answer = client().post(path, json=fields)
     assert answer.status_code == 400
-    assert "xx" in message(answer.json()).lower()
-    assert "en-de" in message(answer.json())
+    assert "xx" in at(answer.json(), message).lower()
+    assert "en-de" in at(answer.json(), message)
     assert answer.headers["X-Request-ID"] in answer.text
-    assert message(client().request("DELETE", path).json()) == "Method Not Allowed"
+    assert path not in CODES or at(answer.json(), CODES[path]) == 400
+    answer = client().request("DELETE", path).json()
+    assert at(answer, message) == "Method Not Allowed"
 
 
-def test_google_and_deeplx_repeat_the_status(client):
-    fields, _ = ERRORS["/deeplx"]
-    assert client().post("/deeplx", json=fields).json()["code"] == 400
-    fields, _ = ERRORS["/language/translate/v2"]
-    answer = client().post("/language/translate/v2", json=fields).json()
-    assert answer["error"]["code"] == 400
-
-
-def test_markup_is_refused_where_it_would_be_lost(client):
-    for path, fields in (
-        ("/translate", {"q": "a", "target": "de", "format": "html"}),
-        ("/language/translate/v2", {"q": "a", "target": "de", "format": "html"}),
-        ("/v2/translate", {"text": "a", "target_lang": "de", "tag_handling": "xml"}),
-    ):
-        answer = client().post(path, json=fields)
-        assert answer.status_code == 400
-        assert "markup is not supported yet" in answer.text
+@pytest.mark.parametrize(
+    ("path", "fields", "told"),
+    [
+        ("/translate", {"format": "html"}, "markup is not supported yet"),
+        ("/language/translate/v2", {"format": "html"}, "markup is not supported yet"),
+        ("/v2/translate", {"tag_handling": "xml"}, "markup is not supported yet"),
+        ("/v2/translate", {"formality": "more"}, "formality='more' is not supported"),
+        ("/v1/chat/completions", {"messages": []}, "no text of a user"),
+        ("/kiss", {"texts": ["b"]}, "either text or texts"),
+    ],
+)
+def test_what_would_be_lost_is_refused(path, fields, told, client):
+    answer = client().post(path, json=ERRORS[path][0] | fields)
+    assert (answer.status_code, told in answer.text) == (400, True)
 
 
 def test_a_bad_line_is_numbered_through_all_texts(client):
@@ -256,9 +190,7 @@ def test_lines_of_a_request_go_to_the_engine_together_and_blank_ones_do_not(clie
     assert answer.json()["translatedText"] == ["a\n \nb", "<en> de: c", "d"]
     assert [call[:2] for call in engine.calls] == [("de-en", ["de: c"])]
     client(engine).post("/translate", json={"q": texts, **PAIR})
-    assert [call[:2] for call in engine.calls[1:]] == [
-        ("en-de", ["a", "b", "de: c", "d"])
-    ]
+    assert engine.calls[-1][:2] == ("en-de", ["a", "b", "de: c", "d"])
 
 
 def test_languages_are_those_of_the_directions(client):
@@ -271,10 +203,7 @@ def test_languages_are_those_of_the_directions(client):
     get = {"type": "target"}
     answer = c.get("/v2/languages", params=get).json()
     assert [each["language"] for each in answer] == ["DE", "FR"]
-    assert [each["id"] for each in c.get("/v1/models").json()["data"]] == [
-        "en-de",
-        "en-fr",
-    ]
+    assert c.get("/v2/languages", params={"type": "x"}).status_code == 400
     assert c.get("/frontend/settings").json()["charLimit"] == 20_000
 
 
@@ -282,9 +211,8 @@ def test_the_nearest_variant_of_a_language_is_taken(client):
     engine = FakeEngine("en-pt", "en-pt_BR")
     # `en-pt_BR` is split at the first dash.
     for target, name in (("pt-BR", "en-pt_BR"), ("pt-PT", "en-pt"), ("pt", "en-pt")):
-        client(engine).post(
-            "/translate", json={"q": "a", "source": "en", "target": target}
-        )
+        post = {"q": "a", "source": "en", "target": target}
+        client(engine).post("/translate", json=post)
         assert engine.calls[-1][0] == name
 
 
@@ -305,11 +233,7 @@ def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
     must = [options.must for options in engine.calls[0][2]]
     assert must == [("Kater",), (), ("Futter", "Kater"), ("Hund",), ()]
     [one] = c.get("/v2/glossaries").json()["glossaries"]
-    assert (one["glossary_id"], one["entry_count"], one["target_lang"]) == (
-        "pets",
-        4,
-        "de",
-    )
+    assert (one["glossary_id"], one["entry_count"]) == ("pets", 4)
     answer = c.post("/v2/glossaries", json={"name": "x"})
     assert (answer.status_code, "--terms" in answer.json()["message"]) == (400, True)
     for wrong in (
@@ -318,9 +242,8 @@ def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
     ):
         answer = c.post("/v2/translate", json={"text": "a", **wrong})
         assert (answer.status_code, "there are: pets" in answer.text) == (400, True)
-    c.post(
-        "/v1/translate", json={"lines": ["a cat"], "terms": "pets", "must": "x", **PAIR}
-    )
+    fields = {"lines": ["a cat"], "terms": "pets", "must": "x", **PAIR}
+    c.post("/v1/translate", json=fields)
     assert engine.calls[-1][2][0].must == ("x", "Kater")
 
 
@@ -338,9 +261,8 @@ def test_the_package_deepl(running, terms):
     assert [each.code for each in of.get_source_languages()] == ["EN", "DE"]
     assert of.get_usage().character.count == 4
     [glossary] = of.list_glossaries()
-    text = of.translate_text(
-        "a cat", source_lang="EN", target_lang="DE", glossary=glossary
-    )
+    pair = {"source_lang": "EN", "target_lang": "DE"}
+    text = of.translate_text("a cat", **pair, glossary=glossary)
     assert text.text == "<de> a cat Kater"
     assert len(of.get_glossary_languages()) == 2
     with pytest.raises(deepl.DeepLException, match="markup is not supported yet"):
@@ -350,17 +272,19 @@ def test_the_package_deepl(running, terms):
 def test_the_package_openai(running):
     server = running(FakeEngine(*BOTH))
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as of:
-        completion = of.chat.completions.create(**CHAT)
-        assert completion.choices[0].message.content == "<de> a cat"
-        said = [*of.chat.completions.create(**CHAT, stream=True)]
-        assert (
-            "".join(each.choices[0].delta.content or "" for each in said)
-            == "<de> a cat"
-        )
-        assert said[-1].choices[0].finish_reason == "stop"
+        create = of.chat.completions.create
+        system = {"role": "system", "content": "Translate."}
+        parts = {"role": "user", "content": [{"type": "text", "text": "a cat"}]}
+        choices = create(model="en-de", messages=[system, parts], n=2).choices
+        said = [(each.index, each.message.content) for each in choices]
+        assert said == [(0, "<de> a cat"), (1, "<de 2> a cat")]
+        assert choices[0].finish_reason == "stop"
+        chunks = [each.choices[0] for each in create(**CHAT, stream=True)]
+        text = "".join(each.delta.content or "" for each in chunks)
+        assert (text, chunks[-1].finish_reason) == ("<de> a cat", "stop")
         assert [model.id for model in of.models.list()] == [*BOTH]
         with pytest.raises(openai.BadRequestError, match="no direction 'gpt-4'"):
-            of.chat.completions.create(**{**CHAT, "model": "gpt-4"})
+            create(**{**CHAT, "model": "gpt-4"})
 
 
 def test_the_package_libretranslatepy(running):
@@ -373,6 +297,6 @@ def test_the_package_libretranslatepy(running):
 def test_every_row_is_tried_here():
     with open(__file__, encoding="utf-8") as own:
         text = own.read()
-    package = {"/v2/usage", "/v2/glossary-language-pairs"}
+    package = {"/v2/usage", "/v2/glossary-language-pairs", "/v1/models"}
     for row in ROWS:
         assert row.path in package or f'"{row.path}"' in text, row.path

@@ -4,19 +4,17 @@ Other interfaces say less of a translation; here are all hypotheses, confidence,
 details of words, and what the translation depends on.
 """
 
-import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
 from t2t_jax.decoding.alignment import word_texts, words_of_target
-from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.serve.engine import Details, Direction, Options
-from t2t_jax.tools.serve.fields import Refusal, bad, fields
-from t2t_jax.tools.serve.service import Call, Chosen, Row, join, split
+from t2t_jax.tools.serve.engine import Options
+from t2t_jax.tools.serve.fields import Refusal, bad
+from t2t_jax.tools.serve.precision import Precision, confidence
+from t2t_jax.tools.serve.service import Call, Line, Row, join
 
 
 def error(refusal: Refusal, request_id: str) -> dict:
@@ -30,97 +28,80 @@ async def translate(call: Call) -> dict:
     f, service = call.fields, call.service
     if (f["lines"] is None) == (f["text"] is None):
         raise bad("want either lines, a list of texts, or text; one of them")
-    texts = [f["text"]] if f["lines"] is None else f["lines"]
-    pair = f["source"], f["target"]
-    chosen = service.chosen(texts, *pair, f["direction"] or None)
-    lines = texts
+    if not 0 <= (f["min_precision"] or 0) <= 1:
+        raise bad(f"min_precision={f['min_precision']}; want a share, 0 to 1")
+    pair = f["source"], f["target"], f["direction"]
     if f["lines"] is None:
-        lines = split(f["text"])
-        chosen *= len(lines)
-    directions = [each.direction for each in chosen]
-    found = await call.lines(lines, directions, _options(call, lines, directions))
-    refused = [_refused(each, f["min_confidence"]) for each in found]
-    details: Sequence[Details | None] = [None] * len(lines)
-    if f["details"]:
-        shown = [
-            None if no else each for no, each in zip(refused, directions, strict=True)
-        ]
-        details = await call.details(shown, found)
-    rows = zip(lines, chosen, found, refused, details, strict=True)
-    names = {each.name for each in directions if each}
-    answer: dict[str, Any] = {
-        "direction": names.pop() if len(names) == 1 else None,
-        "translations": [_line(*row) for row in rows],
+        lines = service.lines(f["text"], *pair)
+    else:
+        lines = [service.choose(text, *pair) for text in f["lines"]]
+    _set_options(call, lines)
+    directions = {
+        each.direction.name: each.direction for each in lines if each.direction
     }
-    if f["text"] is not None and not any(isinstance(t, UserError) for t in found):
-        best = (each["hypotheses"][0]["text"] for each in answer["translations"])
+    wanted = f["min_precision"] is not None
+    tables = {
+        name: service.precision(each, f["beam"], wanted)
+        for name, each in directions.items()
+    }
+    await call.search(lines)
+    rows = [_row(call, line, tables) for line in lines]
+    if f["details"]:
+        answered = zip(lines, rows, strict=True)
+        await call.explain([line for line, row in answered if "refused" not in row])
+    for line, row in zip(lines, rows, strict=True):
+        if line.details:
+            row["details"] = _details(line)
+    names = [*directions]
+    answer = {"direction": names[0] if len(names) == 1 else None, "translations": rows}
+    if f["text"] is not None and not any("error" in row for row in rows):
+        best = (row["hypotheses"][0]["text"] for row in rows)
         answer["text"] = join(f["text"], best)
     if f["provenance"]:
-        of = {each.name: each for each in directions if each}
-        made = {
-            name: await service.provenance(each, f["beam"]) for name, each in of.items()
-        }
-        answer["provenance"] = next(iter(made.values())) if len(made) == 1 else made
+        made = {}
+        for name, each in directions.items():
+            made[name] = await service.provenance(each, f["beam"])
+            if table := tables[name]:
+                made[name]["precision"] = table.facts
+        answer["provenance"] = made[names[0]] if len(names) == 1 else made
     return answer
 
 
-def _options(call: Call, lines: list, directions: list) -> list[Options]:
+def _set_options(call: Call, lines: list[Line]) -> None:
     f, count = call.fields, len(lines)
-    given = f["prefix"] or [""]
-    prefixes = given if len(given) != 1 else given * count
-    if len(prefixes) != count:
-        raise bad(
-            f"prefix has {len(prefixes)} texts for {count} lines; want one, or all"
-        )
-    of_all = [_for_each(f[name] or [], count, name) for name in ("must", "must_not")]
-    options = []
-    for line, direction, prefix, must, must_not in zip(
-        lines, directions, prefixes, *of_all, strict=True
-    ):
-        if f["terms"] and direction:
-            must += call.service.terms(f["terms"], direction).phrases(line)
-        must = tuple(dict.fromkeys(must))
-        options.append(Options(f["beam"], f["nbest"], prefix, must, must_not))
-    return options
+    prefixes = f["prefix"] or [""]
+    of_each = {"prefix": prefixes * count if len(prefixes) == 1 else prefixes}
+    for name in ("must", "must_not"):
+        phrases = f[name] or []
+        if any(isinstance(each, list) for each in phrases):
+            of_each[name] = [[x] if isinstance(x, str) else x for x in phrases]
+        else:
+            of_each[name] = [phrases] * count
+    for name, values in of_each.items():
+        if len(values) != count:
+            got = f"{name} is for {len(values)} lines, and there are {count}"
+            raise bad(f"{got}; want one for all, or one for each")
+    for line, prefix, must, must_not in zip(lines, *of_each.values(), strict=True):
+        must = dict.fromkeys((*must, *call.service.terms(f["terms"], line)))
+        phrases = tuple(must), tuple(must_not)
+        line.options = Options(f["beam"], f["nbest"], prefix, *phrases)
 
 
-def _for_each(phrases: list, count: int, name: str) -> list[tuple[str, ...]]:
-    """Phrases for all lines, or a list with those of each."""
-    if not any(isinstance(each, list) for each in phrases):
-        return [tuple(phrases)] * count
-    if len(phrases) != count:
-        raise bad(
-            f"{name} has {len(phrases)} lists for {count} lines; want one for each"
-        )
-    return [tuple(each) if isinstance(each, list) else (each,) for each in phrases]
-
-
-def confidence(best: Hypothesis) -> float:
-    """The geometric mean of the probabilities of a hypothesis's tokens, 0 to 1."""
-    return math.exp(min(0.0, best.log_prob) / max(len(best.tokens), 1))
-
-
-def _refused(found: Translation | UserError, least: float | None) -> bool:
-    """True if a translation's confidence is lower than wanted."""
-    if least is None or isinstance(found, UserError):
-        return False
-    return confidence(found.best) < least
-
-
-def _line(
-    line: str,
-    chosen: Chosen,
-    found: Translation | UserError,
-    refused: bool,
-    details: Details | None,
-) -> dict[str, Any]:
-    answer: dict[str, Any] = {"source": line}
-    if chosen.sureness is not None:
-        sureness = round(chosen.sureness, 4)
-        answer["detected"] = {"language": chosen.language, "confidence": sureness}
-    if isinstance(found, UserError):
-        return answer | {"error": str(found)}
-    answer["hypotheses"] = [
+def _row(call: Call, line: Line, tables: dict[str, Precision | None]) -> dict[str, Any]:
+    """The answer to a line; without its text if it is too unsure."""
+    row: dict[str, Any] = {"source": line.text}
+    if line.sureness is not None:
+        sureness = round(line.sureness, 4)
+        row["detected"] = {"language": line.language, "confidence": sureness}
+    if isinstance(line.found, UserError):
+        return row | {"error": str(line.found)}
+    best = line.found.best
+    # For each of these there is a field `min_...`.
+    sure = {"confidence": confidence(best)}
+    if best.tokens and (table := tables[line.direction.name]):
+        sure["precision"] = table.at(sure["confidence"])
+    refused = any(sure[name] < (call.fields[f"min_{name}"] or 0.0) for name in sure)
+    row["hypotheses"] = [
         {
             "text": "" if refused else each.text,
             "score": _finite(each.score),
@@ -128,29 +109,25 @@ def _line(
             "ended": each.ended,
             "tokens": [] if refused else [*map(int, each.tokens)],
         }
-        for each in found.hypotheses
+        for each in line.found.hypotheses
     ]
-    answer |= {"confidence": confidence(found.best), "cut": found.cut}
-    if refused:
-        answer["refused"] = True
-    if details is not None and chosen.direction is not None:
-        answer["details"] = _details(details, found.best, chosen.direction)
-    return answer
+    row |= sure | {"cut": line.found.cut}
+    return row | ({"refused": True} if refused else {})
 
 
-def _details(details: Details, best: Hypothesis, direction: Direction) -> dict:
+def _details(line: Line) -> dict:
     """Tokens and words; a word's log-probability is the sum of its tokens'."""
-    vocabulary = direction.translator.vocabulary
-    words = word_texts(vocabulary, best.tokens)
+    vocabulary, tokens = line.direction.translator.vocabulary, line.found.best.tokens
+    score, alignment = line.details.score, line.details.alignment
+    words = word_texts(vocabulary, tokens)
     sums = [0.0] * len(words)
-    of_token = words_of_target(vocabulary, best.tokens)
-    for word, log_prob in zip(of_token, details.score.log_probs, strict=False):  # EOS
+    of_token = words_of_target(vocabulary, tokens)
+    for word, log_prob in zip(of_token, score.log_probs, strict=False):  # EOS
         if word >= 0:
             sums[word] += log_prob
-    alignment = details.alignment
     return {
-        "pieces": [*details.score.pieces],
-        "log_probs": [*map(_finite, details.score.log_probs)],
+        "pieces": [*score.pieces],
+        "log_probs": [*map(_finite, score.log_probs)],
         "words": words,
         "word_log_probs": [*map(_finite, sums)],
         "alignment": alignment and [[*map(int, link)] for link in alignment.links],
@@ -163,19 +140,28 @@ def _finite(number: float) -> float | None:
 
 
 async def directions(call: Call) -> dict:
-    service, limits = call.service, call.service.engine.limits
-    settings = dataclasses.asdict(service.settings)
-    named = ("characters", "lines", "bytes", "seconds")
-    of_all = {"beams": [*limits.beams], "longest": limits.longest}
-    of_all |= {"phrases": limits.phrases}
+    service, settings = call.service, call.service.settings
+    limits = service.engine.limits
+    measured = {name: made.facts for name, (_, made) in service.measured.items()}
     return {
         "directions": [
-            {"name": each.name, "source": each.source, "target": each.target, **of_all}
+            {
+                "name": each.name,
+                "source": each.source,
+                "target": each.target,
+                "beams": [*limits.beams],
+                "longest": limits.longest,
+                "phrases": limits.phrases,
+                "precision": measured.get(each.name),
+            }
             for each in service.engine.directions.values()
         ],
-        "limits": {name: settings[name] for name in named},
-        "terms": {t.name: t.direction for t in service.settings.terms.values()},
-        "key": bool(service.settings.keys),
+        "limits": {
+            name: getattr(settings, name)
+            for name in ("characters", "lines", "bytes", "seconds")
+        },
+        "terms": {t.name: t.direction for t in settings.terms.values()},
+        "key": bool(settings.keys),
     }
 
 
@@ -183,23 +169,23 @@ async def health(call: Call) -> dict:
     return {"status": "ok"}
 
 
-async def ready(call: Call) -> Any:
+async def ready(call: Call) -> dict:
     service = call.service
-    body = {"ready": service.engine.ready and not service.stopping}
-    body |= {"stopping": service.stopping, "compiled": service.compiled}
-    call.status = 200 if body["ready"] else 503
-    return body
+    is_ready = service.ready and not service.stopping
+    call.status = 200 if is_ready else 503
+    stopping, compiled = service.stopping, service.compiled
+    return {"ready": is_ready, "stopping": stopping, "compiled": compiled}
 
 
 async def metrics(call: Call) -> Response:
-    engine = call.service.engine
+    service, engine = call.service, call.service.engine
     now = {
         "queued_lines": ("gauge", "Lines waiting or searched.", engine.queued()),
         "compilations_since_ready": ("counter", "Should be 0.", engine.compilations),
-        "ready": ("gauge", "1 once all is compiled.", engine.ready),
+        "ready": ("gauge", "1 once all is compiled.", service.ready),
     }
     kind = "text/plain; version=0.0.4"
-    return PlainTextResponse(call.service.metrics.text(now), media_type=kind)
+    return PlainTextResponse(service.metrics.text(now), media_type=kind)
 
 
 async def page(call: Call) -> Response:
@@ -210,21 +196,14 @@ async def page(call: Call) -> Response:
 
 
 GET, POST = ("GET",), ("POST",)
-_FIELDS = (
+TRANSLATE = (
     "lines:texts text source target direction beam:count nbest:count=1 prefix:texts "
     "must:phrases must_not:phrases terms details:flag=false min_confidence:number "
-    "provenance:flag=false"
+    "min_precision:number provenance:flag=false"
 )
+ALL = "Translate lines, with all that is known of each translation"
 ROWS = (
-    Row(
-        "/v1/translate",
-        POST,
-        "Translate lines, with all that is known of each translation",
-        translate,
-        error,
-        fields(_FIELDS),
-        strict=True,
-    ),
+    Row("/v1/translate", POST, ALL, translate, error, TRANSLATE, strict=True),
     Row("/v1/directions", GET, "Directions, limits", directions, error, keyless=True),
     Row("/health", GET, "The process lives", health, error, keyless=True),
     Row("/ready", GET, "All is compiled", ready, error, keyless=True),

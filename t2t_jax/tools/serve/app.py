@@ -33,16 +33,10 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
 from t2t_jax.tools.serve.engine import Engine, LateError, OverloadedError, StoppingError
-from t2t_jax.tools.serve.service import (
-    Call,
-    Gone,
-    Refusal,
-    Row,
-    Service,
-)
+from t2t_jax.tools.serve.fields import Refusal, fields
+from t2t_jax.tools.serve.service import Call, Gone, Row, Service
 from t2t_jax.tools.serve.settings import Settings
 
-ROWS = (*api.ROWS, *interfaces.ROWS)
 # Probes and Prometheus call a container by its address, which nobody can list.
 PROBES = {"/health", "/ready", "/metrics"}
 GONE = 499  # the status of a client that has left, in logs and metrics, as of nginx
@@ -52,35 +46,36 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
     """Builds the application; `application(...).state.service` is its `Service`."""
     service = Service(engine, settings, guesser)
-    by_path: dict[str, list[Row]] = {}
-    for row in (
-        *ROWS,
-        Row("/spec", api.GET, "This page", _spec, api.error, keyless=True),
-    ):
-        by_path.setdefault(row.path, []).append(row)
+    errors = {row.path: row.error for row in ROWS}
 
     async def unknown(request: Request, error: HTTPException) -> Response:
         """404 and 405, in the form of the path's interface if there is one."""
-        rows = by_path.get(request.url.path)
-        message = "no such page; /spec lists all" if rows is None else error.detail
-        code = "not_found" if error.status_code == 404 else "wrong_method"
+        missing = error.status_code == 404
+        message = "no such page; /spec lists all" if missing else error.detail
+        code = "not_found" if missing else "wrong_method"
         refusal = Refusal(error.status_code, code, message)
         refusal.headers = dict(error.headers or {})
-        return _error(refusal, rows[0].error if rows else api.error, request.state.id)
+        body = errors.get(request.url.path, api.error)
+        return _error(refusal, body, request.state.id)
 
-    routes = [
-        Route(row.path, _endpoint(service, row), methods=[*row.methods])
-        for rows in by_path.values()
-        for row in rows
-    ]
     middleware = [Middleware(_Log, service=service)]
     if settings.cors:
-        exposed = ["X-Request-ID", "Retry-After"]
-        cors = {"allow_origins": [settings.cors], "expose_headers": exposed}
-        every = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-        middleware.append(Middleware(CORSMiddleware, **cors, **every))
-    handlers: dict = {HTTPException: unknown}
-    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=[settings.cors],
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-ID", "Retry-After"],
+        )
+        middleware.append(cors)
+    app = Starlette(
+        routes=[
+            Route(row.path, _endpoint(service, row), methods=[*row.methods])
+            for row in ROWS
+        ],
+        middleware=middleware,
+        exception_handlers={HTTPException: unknown},
+    )
     app.state.service = service
     return app
 
@@ -92,25 +87,19 @@ def _error(refusal: Refusal, body: Callable, request_id: str) -> Response:
 
 def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        call = Call(request, service, row)
-        request.state.endpoint = row.path
+        request.state.call = call = Call(request, service, row)
         try:
             if row.path not in PROBES:
                 _check_origin(request, service.settings)
             await call.read()
             body = await _while_there(call, row.answer(call))
-            if isinstance(body, Response):
-                return body
-            return JSONResponse(body, call.status)
         except Gone:
             return Response(status_code=GONE)
         except Exception as e:
-            refusal = _refusal(e)
-            if refusal.status == 500:
-                _log_traceback(e, call.id)
-            return _error(refusal, row.error, call.id)
-        finally:
-            request.state.direction = call.label
+            return _error(_refusal(e, call.id), row.error, call.id)
+        if isinstance(body, Response):
+            return body
+        return JSONResponse(body, call.status)
 
     return answer
 
@@ -143,59 +132,49 @@ async def _while_there(call: Call, answer: Awaitable[Any]) -> Any:
         while (await call.request.receive())["type"] != "http.disconnect":
             pass
 
-    work, left = asyncio.ensure_future(answer), asyncio.ensure_future(gone())
+    both = work, left = asyncio.ensure_future(answer), asyncio.ensure_future(gone())
+    seconds = max(0, call.deadline - time.monotonic())
     try:
-        await asyncio.wait(
-            {work, left},
-            timeout=max(0, call.deadline - time.monotonic()),
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        first = asyncio.FIRST_COMPLETED
+        await asyncio.wait(both, timeout=seconds, return_when=first)
         if work.done():
             return work.result()
-        raise Gone if left.done() else LateError
+        raise Gone if left.done() else LateError("the time of a request is over")
     finally:
         work.cancel()
         left.cancel()
         # Cancelled lines leave the queue before the request is counted as answered.
-        await asyncio.gather(work, left, return_exceptions=True)
+        await asyncio.gather(*both, return_exceptions=True)
 
 
-def _refusal(error: Exception) -> Refusal:
-    """What a client is answered if a request raises this."""
-    match error:
-        case Refusal():
-            return error
-        case ExceptionGroup():  # of directions that were searched together
-            return _refusal(error.exceptions[0])
-        case UserError():
-            return Refusal(400, "bad_request", str(error))
-        case OverloadedError():
-            seconds = max(1, math.ceil(error.retry_after))
-            return Refusal(429, "queue_full", str(error), seconds)
-        case LateError():
-            return Refusal(504, "late", str(error) or "the time of a request is over")
-        case StoppingError():
-            return Refusal(503, "stopping", "the server stops", 5)
-    return Refusal(
-        500, "internal", "an error of the server; its log has the request id"
-    )
+# Errors of the engine: the status, and a code for programs.
+STATUSES = {
+    UserError: (400, "bad_request"),
+    OverloadedError: (429, "queue_full"),
+    LateError: (504, "late"),
+    StoppingError: (503, "stopping"),
+}
 
 
-def _log_traceback(error: BaseException, request_id: str) -> None:
-    """Prints where an error was raised; messages may have a client's text in them."""
-    lines = [f"error in request {request_id}:\n"]
-    errors: list[BaseException | None] = [error]
-    for each in errors:
-        if each is not None:
-            lines += [
-                *traceback.format_tb(each.__traceback__),
-                f"{type(each).__name__}\n",
-            ]
-            errors += [
-                *getattr(each, "exceptions", ()),
-                each.__cause__ or each.__context__,
-            ]
+def _refusal(error: Exception, request_id: str) -> Refusal:
+    """What a client is answered if a request raises this; logs what nobody expects."""
+    while isinstance(error, ExceptionGroup):  # of directions, searched together
+        error = error.exceptions[0]
+    if isinstance(error, Refusal):
+        return error
+    for kind, (status, code) in STATUSES.items():
+        if isinstance(error, kind):
+            wait = getattr(error, "retry_after", 5 * (status == 503))
+            return Refusal(status, code, str(error), math.ceil(wait))
+    # Where it was raised; messages may have a client's text in them.
+    lines, cause = [f"error in request {request_id}:\n"], error
+    while cause is not None:
+        lines += traceback.format_tb(cause.__traceback__)
+        lines += [f"{type(cause).__name__}\n"]
+        cause = cause.__cause__ or cause.__context__
     say("".join(lines).rstrip())
+    message = "an error of the server; its log has the request id"
+    return Refusal(500, "internal", message)
 
 
 class _Log:
@@ -205,9 +184,6 @@ class _Log:
         self.app, self.service = app, service
 
     async def __call__(self, scope, receive, send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         begun, status = time.monotonic(), GONE
         given = Headers(scope=scope).get("x-request-id", "")
         own = re.fullmatch("[A-Za-z0-9._-]{1,64}", given)
@@ -226,10 +202,10 @@ class _Log:
         try:
             await self.app(scope, receive, send_with_id)
         finally:
-            seconds = time.monotonic() - begun
-            endpoint = state.get("endpoint", "other")
-            direction = state.get("direction", "")
-            self.service.metrics.count(endpoint, direction, status, seconds)
+            seconds, call = time.monotonic() - begun, state.get("call")
+            endpoint = call.row.path if call else "other"
+            label = call.label if call else ""
+            self.service.metrics.count(endpoint, label, status, seconds)
             method = scope["method"] if scope["method"] in METHODS else "OTHER"
             if endpoint not in PROBES:  # of which there are many
                 took = f"{1e3 * seconds:.1f} ms"
@@ -240,27 +216,30 @@ async def _spec(call: Call) -> dict:
     """OpenAPI 3.1 of all rows."""
     paths: dict[str, dict] = {}
     keyed = [{"bearer": []}] if call.service.settings.keys else []
+    described = {"200": "The answer", "default": "An error"}
+    forms = "x-www-form-urlencoded", "json"
+    kinds = *(f"application/{each}" for each in forms), "multipart/form-data"
     for row in ROWS:
-        schemas = {name: field.schema for name, field in row.fields.items()}
-        needed = [name for name, field in row.fields.items() if field.needed]
+        declared = fields(row.fields)
+        schemas = {name: field.schema for name, field in declared.items()}
+        needed = [name for name, field in declared.items() if field.needed]
         schema = {"type": "object", "properties": schemas}
         schema |= {"required": needed} if needed else {}
-        for method in row.methods:
-            does: dict[str, Any] = {"summary": row.summary}
-            does["responses"] = {"200": {"description": "The answer"}}
-            does["responses"]["default"] = {"description": "An error"}
-            does["security"] = [] if row.keyless else keyed
-            if method == "POST":
-                form = "application/x-www-form-urlencoded"
-                kinds = ("application/json", form, "multipart/form-data")
-                content = {kind: {"schema": schema} for kind in kinds}
-                does["requestBody"] = {"content": content}
-            elif schemas:
-                does["parameters"] = [
-                    {"name": n, "in": "query", "required": n in needed, "schema": each}
-                    for n, each in schemas.items()
-                ]
-            paths.setdefault(row.path, {})[method.lower()] = does
+        parameters = [
+            {"name": name, "in": "query", "required": name in needed, "schema": each}
+            for name, each in schemas.items()
+        ]
+        content = {"content": {kind: {"schema": schema} for kind in kinds}}
+        paths[row.path] = {
+            method.lower(): {
+                "summary": row.summary,
+                "responses": {n: {"description": d} for n, d in described.items()},
+                "security": [] if row.keyless else keyed,
+            }
+            | ({"requestBody": content} if method == "POST" else {})
+            | ({"parameters": parameters} if method == "GET" and parameters else {})
+            for method in row.methods
+        }
     bearer = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
@@ -268,6 +247,10 @@ async def _spec(call: Call) -> dict:
         "paths": paths,
         "components": {"securitySchemes": {"bearer": bearer}},
     }
+
+
+SPEC = Row("/spec", api.GET, "This page", _spec, api.error, keyless=True)
+ROWS = (*api.ROWS, *interfaces.ROWS, SPEC)
 
 
 # ------------------------------------------------------------------------------ serving
@@ -316,13 +299,17 @@ async def serve(
     server, loop = _Server(config), asyncio.get_running_loop()
     reloading: set[asyncio.Task] = set()
 
+    async def then_measure(work: Callable, *arguments) -> None:
+        await asyncio.to_thread(work, *arguments)
+        await service.measure()
+
     def stop() -> None:
         server.force_exit = server.should_exit  # the second time
         server.should_exit = service.stopping = True
 
     def reload_once() -> None:
-        if service.engine.ready and not reloading:  # one at a time
-            task = asyncio.create_task(asyncio.to_thread(reload))
+        if service.ready and not reloading:  # one at a time
+            task = asyncio.create_task(then_measure(reload))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -332,7 +319,7 @@ async def serve(
         (signal.SIGHUP, reload_once),
     ):
         loop.add_signal_handler(number, handler)
-    warm_up = asyncio.to_thread(service.engine.warm_up, service.report)
+    warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
     serving = asyncio.create_task(server.serve([listener]))
     await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)

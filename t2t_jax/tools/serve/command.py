@@ -7,9 +7,7 @@ loads the newest checkpoints.
 """
 
 import asyncio
-import dataclasses
 import importlib.util
-import os
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from t2t_jax.commands.flags import (
     define_weights_flag,
     define_workdir_flags,
 )
+from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
@@ -36,7 +35,8 @@ def define_flags():
     define_workdir_flags(ENSEMBLE, required=False)
     define_weights_flag()
     string, integer = flags.DEFINE_string, flags.DEFINE_integer
-    flags.DEFINE_multi_string(
+    several = flags.DEFINE_multi_string
+    several(
         "model",
         [],
         "NAME=DIR: a direction to serve, such as en-de=runs/ende, in place of "
@@ -49,29 +49,31 @@ def define_flags():
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
     integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
     integer("states", 1024, "States of the automata of all phrases at a time.", 1)
-    string(
-        "api_keys", None, "File of API keys, one a line; without it, no key is wanted."
-    )
-    flags.DEFINE_multi_string(
+    string("api_keys", None, "File of API keys, one a line; default: none is wanted.")
+    several(
         "terms",
         [],
         "NAME=FILE, or NAME:DIRECTION=FILE: a glossary, with lines SOURCE<TAB>TARGET; "
         "of the first direction, if none is named",
     )
-    flags.DEFINE_list(
-        "allowed_hosts", [], "Names that the server is called by; *: any."
+    several(
+        "dev",
+        [],
+        "PREFIX, or DIRECTION=PREFIX: text to measure precision on at the start, for "
+        "min_precision; as --test of evaluate",
     )
+    good = "A translation of dev with this sentence chrF is good."
+    flags.DEFINE_float("good_chrf", Settings.good_chrf, good, 0, 100)
+    hosts = "Names that the server is called by; *: any."
+    flags.DEFINE_list("allowed_hosts", [], hosts)
     string("cors", "", "Origin whose pages may use the server; *: any. Default: none.")
     string("proxies", None, "Addresses of proxies; their X-Forwarded-For is believed.")
-    fields = {each.name: each.default for each in dataclasses.fields(Settings)}
-    for name, field, what in (
-        ("max_characters", "characters", "Characters of a request, at most."),
-        ("max_lines", "lines", "Lines of a request, at most."),
-        ("max_bytes", "bytes", "Bytes of the body of a request, at most."),
-    ):
-        integer(name, fields[field], what, 1)
+    characters = "Characters of a request, at most."
+    integer("max_characters", Settings.characters, characters, 1)
+    integer("max_lines", Settings.lines, "Lines of a request, at most.", 1)
+    integer("max_bytes", Settings.bytes, "Bytes of a request's body, at most.", 1)
     seconds = "Seconds after which a request is given up."
-    flags.DEFINE_float("max_seconds", fields["seconds"], seconds, 0.1)
+    flags.DEFINE_float("max_seconds", Settings.seconds, seconds, 0.1)
 
 
 def main(_):
@@ -81,8 +83,7 @@ def main(_):
             raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
     models = _models(args)  # mistakes are reported before JAX is imported
     beams = _beams(args.beams)
-    first = next(iter(models))
-    terms = [_terms(value, models, first) for value in args.terms]
+    terms = [_terms(value, models) for value in args.terms]
     settings = Settings(
         host=args.host,
         allowed_hosts=tuple(args.allowed_hosts),
@@ -93,6 +94,8 @@ def main(_):
         seconds=args.max_seconds,
         keys=() if args.api_keys is None else read_keys(args.api_keys),
         terms={each.name: each for each in terms},
+        dev=dict(_dev(value, models) for value in args.dev),
+        good_chrf=args.good_chrf,
     )
     listener = listen(args.host, args.port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
@@ -129,14 +132,11 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
     for value in args.model or [f"={args.workdir}"]:
         name, _, places = value.partition("=")
         listed = [place for place in map(str.strip, places.split(",")) if place]
-        if not listed or bool(name) != bool(args.model):
-            raise UserError(
-                f"--model={value}; want NAME=DIR, such as en-de=runs/ende"
-                if args.model
-                else f"--workdir={args.workdir} names no workdir"
-            )
-        configs = [Workdir(place).config() for place in listed]
-        data = configs[0].data
+        if args.model and not (name and listed):
+            raise UserError(f"--model={value}; want NAME=DIR, such as en-de=runs/ende")
+        if not listed:
+            raise UserError(f"--workdir={args.workdir} names no workdir")
+        data, *_ = (Workdir(place).config().data for place in listed)
         name = name or f"{data.source}-{data.target}"
         if name in models:
             raise UserError(f"--model={value}: {name} is there before, too; rename it")
@@ -151,17 +151,33 @@ def _beams(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, beams)))
 
 
-def _terms(value: str, models: dict, first: str) -> Terms:
+def _terms(value: str, models: dict) -> Terms:
     named, _, file = value.partition("=")
-    name, colon, direction = named.partition(":")
+    name, _, direction = named.partition(":")
     if not name or not file:
         raise UserError(f"--terms={value}; want NAME=FILE, or NAME:DIRECTION=FILE")
-    if colon and direction not in models:
+    return Terms(name, _direction(f"--terms={value}", direction, models), file)
+
+
+def _dev(value: str, models: dict) -> tuple[str, list[Pair]]:
+    """A direction, and the pairs of its dev set."""
+    direction, _, prefix = value.rpartition("=")
+    name = _direction(f"--dev={value}", direction, models)
+    from t2t_jax.tasks.table import task_of
+
+    corpora = open_specs(prefix, task_of(Workdir(models[name][0]).config()).open)
+    pairs = [pair for corpus in corpora for pair in corpus.pairs()]
+    if not pairs:
+        raise UserError(f"--dev={value} has no lines; want a dev set")
+    return name, pairs
+
+
+def _direction(flag: str, name: str, models: dict) -> str:
+    """Checks the name of a direction; the first, if none is named."""
+    if name and name not in models:
         known = ", ".join(models)
-        raise UserError(
-            f"--terms={value}: no direction {direction!r}; there are: {known}"
-        )
-    return Terms(name, direction or first, file)
+        raise UserError(f"{flag}: no direction {name!r}; there are: {known}")
+    return name or next(iter(models))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -170,21 +186,11 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
       UserError: another program has it, or there is no such address.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()
-    except socket.gaierror as e:
-        raise UserError(
-            f"--host={host}: {e.strerror}; want an address of here"
-        ) from None
+        return socket.create_server((host, port), family=family)
     except OSError as e:
         raise UserError(
-            f"--host={host} --port={port}: {os.strerror(e.errno)}; choose another with "
-            "--port=, or --port=0 for any that is free"
+            f"--host={host} --port={port}: {e.strerror}; want an address of here, and "
+            "a port that is free, such as --port=0"
         ) from None
-    return listener

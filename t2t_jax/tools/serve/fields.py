@@ -4,10 +4,11 @@
 `KINDS` (`text` by default), and `!` if it has to be given, or its default.
 """
 
+import functools
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -38,6 +39,18 @@ def _text(value) -> str:
     return value
 
 
+def _list(value) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def _texts(value) -> list[str]:
+    return [*map(_text, _list(value))]
+
+
+def _phrases(value) -> list[str | list[str]]:
+    return [_texts(x) if isinstance(x, list) else _text(x) for x in _list(value)]
+
+
 def _count(value) -> int:
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", str(value)):
         raise ValueError
@@ -54,26 +67,14 @@ def _flag(value) -> bool:
     return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
 
 
-def _texts(value) -> list[str]:
-    return [_text(each) for each in (value if isinstance(value, list) else [value])]
-
-
-def _phrases(value) -> list:
-    value = value if isinstance(value, list) else [value]
-    return [_texts(each) if isinstance(each, list) else _text(each) for each in value]
-
-
 def _objects(value) -> list[dict]:
-    return [dict(each) for each in value]
-
-
-def _array(items: dict) -> dict:
-    return {"type": "array", "items": items}
+    return [*map(dict, value)]
 
 
 _STRING = {"type": "string"}
-_STRINGS = {"anyOf": [_STRING, _array(_STRING)]}
-_PHRASES = {"anyOf": [_STRING, _array(_STRINGS)]}
+_STRINGS = {"anyOf": [_STRING, {"type": "array", "items": _STRING}]}
+_PHRASES = {"anyOf": [_STRING, {"type": "array", "items": _STRINGS}]}
+_OBJECTS = {"type": "array", "items": {"type": "object"}}
 # How each kind is read, what is wanted, and its JSON Schema. Forms have only texts.
 KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
     "text": (_text, "a text", _STRING),
@@ -82,7 +83,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
     "count": (_count, "a whole number", {"type": "integer", "minimum": 0}),
     "number": (_number, "a number", {"type": "number"}),
     "flag": (_flag, "true or false", {"type": "boolean"}),
-    "objects": (_objects, "a list of objects", _array({"type": "object"})),
+    "objects": (_objects, "a list of objects", _OBJECTS),
 }
 
 
@@ -96,12 +97,10 @@ class Field(NamedTuple):
     def read(self, name: str, given: Mapping[str, Any]) -> Any:
         read, wanted, _ = KINDS[self.kind]
         value = given.get(name)
-        if value is None:
-            if self.needed:
-                raise bad(f"{name} is missing; want {wanted}")
-            return self.default
+        if value is None and self.needed:
+            raise bad(f"{name} is missing; want {wanted}")
         try:
-            return read(value)
+            return self.default if value is None else read(value)
         except UserError as e:
             raise bad(f"{name}: {e}") from None
         except (LookupError, TypeError, ValueError):
@@ -114,6 +113,7 @@ class Field(NamedTuple):
         return schema if self.default is None else schema | {"default": self.default}
 
 
+@functools.cache
 def fields(declared: str) -> dict[str, Field]:
     """Parses the declaration of fields, as the head of this file has it."""
     parsed = {}
@@ -131,34 +131,33 @@ async def read_fields(request: Request, most: int) -> dict[str, Any]:
 
     A field that a form or query repeats is a list.
     """
+    content_type = request.headers.get("content-type", "")
+    kind, document = content_type.partition(";")[0].strip().lower(), {}
     try:
         pairs = _pairs(request.scope["query_string"].decode("latin-1"))
         body = (await _body(request, most)).decode()
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         # `curl -d '{...}'` says that JSON is a form, unless it is told otherwise.
         if kind == "application/x-www-form-urlencoded" and body.lstrip()[:1] != "{":
             pairs += _pairs(body)
         elif kind == "multipart/form-data":
-            form = Request(request.scope, _replay(body.encode()))
-            pairs += (await form.form(max_files=0)).multi_items()
-            boundary = re.search(
-                r'boundary="?([^";]+)', request.headers["content-type"]
-            )
+            pairs += await _parts(request.scope, body)
+            boundary = re.search('boundary="?([^";]+)', content_type)
             if f"--{boundary and boundary[1]}--" not in body:
                 raise bad("the form has no end: the body is cut, or its boundary wrong")
         elif body.strip():
             document = json.loads(body, parse_constant=_no_constant)
-            if not isinstance(document, dict):
-                got = type(document).__name__
-                raise bad(f"the body is a JSON {got}; want an object")
-            return _joined(pairs) | document
     except HTTPException as e:  # of the parser of multipart forms
         raise bad(f"the form cannot be read: {e.detail}") from None
     except UnicodeDecodeError:
         raise bad("the body or the query is not UTF-8") from None
     except (ValueError, RecursionError):
         raise bad("the body is neither JSON nor a form; is it cut?") from None
-    return _joined(pairs)
+    if not isinstance(document, dict):
+        raise bad(f"the body is a JSON {type(document).__name__}; want an object")
+    joined: dict[str, list] = {}
+    for name, value in pairs:
+        joined.setdefault(name, []).append(value)
+    return {n: v[0] if len(v) == 1 else v for n, v in joined.items()} | document
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -166,18 +165,15 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=9999)
 
 
-def _joined(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    fields: dict[str, list] = {}
-    for name, value in pairs:
-        fields.setdefault(name, []).append(value)
-    return {name: v[0] if len(v) == 1 else v for name, v in fields.items()}
-
-
-def _replay(body: bytes) -> Callable[[], Awaitable[dict]]:
+async def _parts(scope: Mapping, body: str) -> list[tuple[str, Any]]:
     async def receive() -> dict:
-        return {"type": "http.request", "body": body}
+        return {"type": "http.request", "body": body.encode()}
 
-    return receive
+    return (await Request(scope, receive).form(max_files=0)).multi_items()
+
+
+def _no_constant(name: str):
+    raise ValueError(name)  # NaN and Infinity are not JSON
 
 
 async def _body(request: Request, most: int) -> bytes:
@@ -191,7 +187,3 @@ async def _body(request: Request, most: int) -> bytes:
         else:
             return bytes(body)
     raise Refusal(413, "too_large", f"the body has more than {most:,} bytes")
-
-
-def _no_constant(name: str):
-    raise ValueError(name)  # NaN and Infinity are not JSON

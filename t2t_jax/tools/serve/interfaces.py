@@ -8,13 +8,14 @@ of the client's errors. docs/serving.md says which clients they are of.
 import datetime
 import json
 import time
+from collections.abc import Iterable
 
 from starlette.responses import Response
 
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.engine import Direction
-from t2t_jax.tools.serve.fields import Refusal, bad, fields
-from t2t_jax.tools.serve.service import Call, Row
+from t2t_jax.tools.serve.fields import Refusal, bad
+from t2t_jax.tools.serve.service import Answer, Call, Row
 
 # Names that clients show; other languages show their code.
 _NAMES = (
@@ -26,7 +27,6 @@ _NAMES = (
     "sv:Swedish th:Thai tr:Turkish uk:Ukrainian ur:Urdu vi:Vietnamese zh:Chinese"
 )
 NAMES = dict(each.split(":") for each in _NAMES.split())
-BOTH = GET + POST
 
 
 def _name(code: str) -> str:
@@ -42,6 +42,11 @@ def _served(call: Call) -> list[Direction]:
     return [*call.service.engine.directions.values()]
 
 
+def _best(answers: Iterable[Answer], text: str, language: str) -> list[dict]:
+    """The best translations and their sources' languages, under a client's names."""
+    return [{text: each.texts[0], language: each.language} for each in answers]
+
+
 def _message(refusal: Refusal, request_id: str) -> dict:
     return {"error": str(refusal), "request_id": request_id}
 
@@ -52,59 +57,58 @@ def _message(refusal: Refusal, request_id: str) -> dict:
 async def libretranslate(call: Call) -> dict:
     f = call.fields
     _plain(f["format"])
-    alone = isinstance(call.given["q"], str)
-    nbest = f["alternatives"] + 1
-    answers = await call.translate(f["q"], f["source"], f["target"], nbest)
+    pair = f["source"], f["target"]
+    answers = await call.translate(f["q"], *pair, nbest=f["alternatives"] + 1)
     body = {"translatedText": [answer.texts[0] for answer in answers]}
     if f["source"].lower() == "auto":
-        guessed = [(answer.language, answer.sureness or 0.0) for answer in answers]
         body["detectedLanguage"] = [
-            {"confidence": round(100 * sureness), "language": code}
-            for code, sureness in guessed
+            _detected(each.language, each.sureness or 0.0) for each in answers
         ]
     if f["alternatives"]:
         body["alternatives"] = [answer.texts[1:] for answer in answers]
+    alone = isinstance(call.given["q"], str)
     return {name: value[0] for name, value in body.items()} if alone else body
 
 
+def _detected(code: str, sureness: float) -> dict:
+    return {"confidence": round(100 * sureness), "language": code}
+
+
+async def detect(call: Call) -> list[dict]:
+    return [_detected(*call.service.guesser.guess("\n".join(call.fields["q"])))]
+
+
 async def languages(call: Call) -> list[dict]:
-    targets: dict[str, list[str]] = {}
+    targets: dict[str, dict] = {}  # of each language, in order
     for each in _served(call):
-        targets.setdefault(each.source, []).append(each.target)
-        targets.setdefault(each.target, [])
+        targets.setdefault(each.source, {})[each.target] = None
+        targets.setdefault(each.target, {})
     return [
-        {"code": code, "name": _name(code), "targets": [*dict.fromkeys(of)]}
+        {"code": code, "name": _name(code), "targets": [*of]}
         for code, of in targets.items()
     ]
 
 
-async def detect(call: Call) -> list[dict]:
-    code, sureness = call.service.guesser.guess("\n".join(call.fields["q"]))
-    return [{"confidence": round(100 * sureness), "language": code}]
-
-
 async def frontend_settings(call: Call) -> dict:
     settings, first = call.service.settings, _served(call)[0]
+    pair = {"source": first.source, "target": first.target}
     return {
         "apiKeys": bool(settings.keys),
         "keyRequired": bool(settings.keys),
         "charLimit": settings.characters,
         "frontendTimeout": 500,
-        "language": {
-            "source": {"code": first.source, "name": _name(first.source)},
-            "target": {"code": first.target, "name": _name(first.target)},
-        },
+        "language": {n: {"code": c, "name": _name(c)} for n, c in pair.items()},
         "suggestions": False,
         "filesTranslation": False,
         "supportedFilesFormat": [],
     }
 
 
-# -------------------------------------------------------------------------------- DeepL
+# ------------------------------------------------------------------------ DeepL, DeepLX
 
 
 def deepl_error(refusal: Refusal, request_id: str) -> dict:
-    return {"message": str(refusal), "request_id": request_id}
+    return {"code": refusal.status, "message": str(refusal), "request_id": request_id}
 
 
 async def deepl(call: Call) -> dict:
@@ -113,19 +117,14 @@ async def deepl(call: Call) -> dict:
         raise bad("tag_handling: markup is not supported yet; leave it out")
     if f["formality"] in ("more", "less"):
         raise bad(f"formality={f['formality']!r} is not supported; leave it out")
-    source, terms = f["source_lang"], f["glossary_id"]
-    answers = await call.translate(f["text"], source, f["target_lang"], terms=terms)
-    billed = f["show_billed_characters"]
-    return {
-        "translations": [
-            {
-                "detected_source_language": answer.language.upper(),
-                "text": answer.texts[0],
-            }
-            | ({"billed_characters": len(text)} if billed else {})
-            for text, answer in zip(f["text"], answers, strict=True)
-        ]
-    }
+    pair, terms = (f["source_lang"], f["target_lang"]), f["glossary_id"]
+    answers = await call.translate(f["text"], *pair, terms=terms)
+    rows = _best(answers, "text", "detected_source_language")
+    for row, text in zip(rows, f["text"], strict=True):
+        row["detected_source_language"] = row["detected_source_language"].upper()
+        if f["show_billed_characters"]:
+            row["billed_characters"] = len(text)
+    return {"translations": rows}
 
 
 async def deepl_languages(call: Call) -> list[dict]:
@@ -138,30 +137,31 @@ async def deepl_languages(call: Call) -> list[dict]:
 
 
 async def deepl_usage(call: Call) -> dict:
+    # There is no limit, and clients want a number.
     return {
         "character_count": call.service.metrics.characters,
-        "character_limit": 10**12,  # there is none, and clients want a number
+        "character_limit": 10**12,
     }
 
 
 async def glossaries(call: Call) -> dict:
     if call.request.method == "POST":
         raise bad("glossaries are files of the server; start it with --terms=NAME=FILE")
-    listed = []
-    for each in call.service.settings.terms.values():
-        direction = call.service.engine.directions[each.direction]
-        made = datetime.datetime.fromtimestamp(each.modified, datetime.UTC)
-        listed.append(
-            {
-                "glossary_id": each.name,
-                "name": each.name,
-                "ready": True,
-                "source_lang": direction.source,
-                "target_lang": direction.target,
-                "creation_time": made.isoformat(),
-                "entry_count": len(each.pairs),
-            }
-        )
+    directions = call.service.engine.directions
+    listed = [
+        {
+            "glossary_id": each.name,
+            "name": each.name,
+            "ready": True,
+            "source_lang": directions[each.direction].source,
+            "target_lang": directions[each.direction].target,
+            "creation_time": datetime.datetime.fromtimestamp(
+                each.modified, datetime.UTC
+            ).isoformat(),
+            "entry_count": each.count,
+        }
+        for each in call.service.settings.terms.values()
+    ]
     return {"glossaries": listed}
 
 
@@ -169,6 +169,20 @@ async def glossary_pairs(call: Call) -> dict:
     pairs = dict.fromkeys((each.source, each.target) for each in _served(call))
     named = [{"source_lang": source, "target_lang": target} for source, target in pairs]
     return {"supported_languages": named}
+
+
+async def deeplx(call: Call) -> dict:
+    f = call.fields
+    pair, nbest = (f["source_lang"], f["target_lang"]), call.service.engine.limits.beams
+    [answer] = await call.translate([f["text"]], *pair, nbest=nbest[0])
+    return {
+        "code": 200,
+        "data": answer.texts[0],
+        "alternatives": answer.texts[1:],
+        "source_lang": answer.language.upper(),
+        "target_lang": f["target_lang"].upper(),
+        "method": "Free",
+    }
 
 
 # --------------------------------------------------------------------- chat completions
@@ -189,28 +203,23 @@ async def chat(call: Call) -> dict | Response:
         parts = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(parts, str):
         raise bad("messages has no text of a user; the last one is translated")
-    [answer] = await call.translate([parts], None, None, f["n"], name=f["model"])
-    kind = ".chunk" if f["stream"] else ""
+    [answer] = await call.translate([parts], name=f["model"], nbest=f["n"])
     end = "stop" if answer.ended else "length"
     head = {"id": f"chatcmpl-{call.id}", "created": int(time.time())}
-    head |= {"model": f["model"], "object": f"chat.completion{kind}"}
-    said = [{"role": "assistant", "content": text} for text in answer.texts]
-    if not f["stream"]:
-        choices = [
-            {"index": index, "message": message, "finish_reason": end}
-            for index, message in enumerate(said)
-        ]
+    head["model"] = f["model"]
+    events = f["stream"]  # each choice is its text, then its end
+    head |= {"object": f"chat.completion{'.chunk' if events else ''}"}
+    choices = []
+    for index, text in enumerate(answer.texts):
+        said = {"role": "assistant", "content": text}
+        if events:
+            choices += [{"index": index, "delta": said, "finish_reason": None}]
+            choices += [{"index": index, "delta": {}, "finish_reason": end}]
+        else:
+            choices += [{"index": index, "message": said, "finish_reason": end}]
+    if not events:
         return head | {"choices": choices}
-    return _events(head, said, end)
-
-
-def _events(head: dict, said: list[dict], end: str) -> Response:
-    """The answer as server-sent events: the text, then its end, of each choice."""
-    chunks = []
-    for index, message in enumerate(said):
-        for delta, reason in ((message, None), ({}, end)):
-            choice = {"index": index, "delta": delta, "finish_reason": reason}
-            chunks.append(json.dumps(head | {"choices": [choice]}))
+    chunks = [json.dumps(head | {"choices": [choice]}) for choice in choices]
     body = "".join(f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]"))
     return Response(body, media_type="text/event-stream")
 
@@ -226,12 +235,7 @@ async def models(call: Call) -> dict:
 async def immersive(call: Call) -> dict:
     f = call.fields
     answers = await call.translate(f["text_list"], f["source_lang"], f["target_lang"])
-    return {
-        "translations": [
-            {"detected_source_lang": answer.language, "text": answer.texts[0]}
-            for answer in answers
-        ]
-    }
+    return {"translations": _best(answers, "text", "detected_source_lang")}
 
 
 async def kiss(call: Call) -> dict:
@@ -239,28 +243,8 @@ async def kiss(call: Call) -> dict:
     if (f["text"] is None) == (f["texts"] is None):
         raise bad("want either text or texts, one of them")
     texts = f["texts"] if f["text"] is None else [f["text"]]
-    answers = await call.translate(texts, f["from"], f["to"])
-    found = [{"text": each.texts[0], "src": each.language} for each in answers]
+    found = _best(await call.translate(texts, f["from"], f["to"]), "text", "src")
     return found[0] if f["texts"] is None else {"translations": found}
-
-
-def deeplx_error(refusal: Refusal, request_id: str) -> dict:
-    return {"code": refusal.status, "message": str(refusal), "request_id": request_id}
-
-
-async def deeplx(call: Call) -> dict:
-    f = call.fields
-    nbest = call.service.engine.limits.beams[0]
-    source, target = f["source_lang"], f["target_lang"]
-    [answer] = await call.translate([f["text"]], source, target, nbest)
-    return {
-        "code": 200,
-        "data": answer.texts[0],
-        "alternatives": answer.texts[1:],
-        "source_lang": answer.language.upper(),
-        "target_lang": target.upper(),
-        "method": "Free",
-    }
 
 
 def google_error(refusal: Refusal, request_id: str) -> dict:
@@ -273,11 +257,10 @@ async def google(call: Call) -> dict:
     f = call.fields
     _plain(f["format"])
     answers = await call.translate(f["q"], f["source"], f["target"])
-    translations = [{"translatedText": answer.texts[0]} for answer in answers]
-    if not f["source"]:
-        for each, answer in zip(translations, answers, strict=True):
-            each["detectedSourceLanguage"] = answer.language
-    return {"data": {"translations": translations}}
+    rows = _best(answers, "translatedText", "detectedSourceLanguage")
+    for row in rows if f["source"] else ():
+        del row["detectedSourceLanguage"]
+    return {"data": {"translations": rows}}
 
 
 async def omegat(call: Call) -> dict:
@@ -286,34 +269,32 @@ async def omegat(call: Call) -> dict:
     return {"translation": answer.texts[0]}
 
 
-LIBRE = "q:texts! source=auto target! format alternatives:count=0"
+BOTH = GET + POST
+PAIR, LANGS = "source=auto target!", "source_lang=auto target_lang!"
+LIBRE = f"q:texts! {PAIR} format alternatives:count=0"
 DEEPL = "text:texts! source_lang target_lang! glossary_id tag_handling formality"
 BILLED = "show_billed_characters:flag=false"
 CHAT = "messages:objects! model! n:count=1 stream:flag=false"
-LANGUAGES = "source_lang=auto target_lang!"
-IMME, KISS = f"text_list:texts! {LANGUAGES}", "text texts:texts from=auto to!"
+IMME, KISS = f"text_list:texts! {LANGS}", "text texts:texts from=auto to!"
 GOOGLE = "q:texts! source target! format"
-# Path, methods, client, what answers, the body of errors, fields.
-_TABLE = (
-    ("/translate", BOTH, "LibreTranslate", libretranslate, _message, LIBRE),
-    ("/languages", GET, "LibreTranslate", languages, _message, ""),
-    ("/detect", POST, "LibreTranslate", detect, _message, "q:texts!"),
-    ("/frontend/settings", GET, "LibreTranslate", frontend_settings, _message, ""),
-    ("/v2/translate", POST, "DeepL", deepl, deepl_error, f"{DEEPL} {BILLED}"),
-    ("/v2/languages", BOTH, "DeepL", deepl_languages, deepl_error, "type=source"),
-    ("/v2/usage", BOTH, "DeepL", deepl_usage, deepl_error, ""),
-    ("/v2/glossaries", BOTH, "DeepL", glossaries, deepl_error, ""),
-    ("/v2/glossary-language-pairs", GET, "DeepL", glossary_pairs, deepl_error, ""),
-    ("/v1/chat/completions", POST, "Chat completions", chat, chat_error, CHAT),
-    ("/v1/models", GET, "Chat completions", models, chat_error, ""),
-    ("/imme", POST, "Immersive Translate", immersive, _message, IMME),
-    ("/kiss", POST, "Kiss Translator", kiss, _message, KISS),
-    ("/deeplx", POST, "DeepLX", deeplx, deeplx_error, f"text! {LANGUAGES}"),
-    ("/language/translate/v2", BOTH, "Google", google, google_error, GOOGLE),
-    ("/omegat", GET, "OmegaT", omegat, _message, "text! source=auto target!"),
-)
-KEYLESS = {"/languages", "/frontend/settings"}  # which clients ask before they have one
-ROWS = tuple(
-    Row(path, methods, client, answer, error, fields(declared), path in KEYLESS)
-    for path, methods, client, answer, error, declared in _TABLE
+_LIBRE, _DEEPL, _CHAT = "LibreTranslate", "DeepL", "Chat completions"
+_IMME, _KISS = "Immersive Translate", "Kiss Translator"
+ROWS = (
+    Row("/translate", BOTH, _LIBRE, libretranslate, _message, LIBRE),
+    # Clients ask for languages and settings before they have a key.
+    Row("/languages", GET, _LIBRE, languages, _message, "", True),
+    Row("/detect", POST, _LIBRE, detect, _message, "q:texts!"),
+    Row("/frontend/settings", GET, _LIBRE, frontend_settings, _message, "", True),
+    Row("/v2/translate", POST, _DEEPL, deepl, deepl_error, f"{DEEPL} {BILLED}"),
+    Row("/v2/languages", BOTH, _DEEPL, deepl_languages, deepl_error, "type=source"),
+    Row("/v2/usage", BOTH, _DEEPL, deepl_usage, deepl_error),
+    Row("/v2/glossaries", BOTH, _DEEPL, glossaries, deepl_error),
+    Row("/v2/glossary-language-pairs", GET, _DEEPL, glossary_pairs, deepl_error),
+    Row("/v1/chat/completions", POST, _CHAT, chat, chat_error, CHAT),
+    Row("/v1/models", GET, _CHAT, models, chat_error),
+    Row("/imme", POST, _IMME, immersive, _message, IMME),
+    Row("/kiss", POST, _KISS, kiss, _message, KISS),
+    Row("/deeplx", POST, "DeepLX", deeplx, deepl_error, f"text! {LANGS}"),
+    Row("/language/translate/v2", BOTH, "Google", google, google_error, GOOGLE),
+    Row("/omegat", GET, "OmegaT", omegat, _message, f"text! {PAIR}"),
 )

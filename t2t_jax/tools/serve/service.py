@@ -9,7 +9,8 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,11 +19,14 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve.engine import Details, Direction, Engine, Options
-from t2t_jax.tools.serve.fields import Field, Refusal, bad, read_fields
+from t2t_jax.tools.serve.fields import Refusal, bad, fields, read_fields
 from t2t_jax.tools.serve.metrics import Metrics
-from t2t_jax.tools.serve.settings import Settings, Terms
+from t2t_jax.tools.serve.precision import Precision
+from t2t_jax.tools.serve.settings import Settings
 
 OTHER = 9  # the distance of another language
+MEASURED = 500  # lines of a dev set at a time
+COLUMNS = "text", "options"  # of a line, as the engine takes them
 
 
 class Gone(Exception):  # noqa: N818
@@ -35,6 +39,7 @@ class Row(NamedTuple):
     Attributes:
       answer: returns what becomes JSON, or a `Response`.
       error: the body of an error, of the refusal and the request's id.
+      fields: declared as `fields.fields` parses them.
       keyless: no key is needed, as nothing is translated.
       strict: a field that is not known is refused.
     """
@@ -44,7 +49,7 @@ class Row(NamedTuple):
     summary: str
     answer: Callable[["Call"], Awaitable[Any]]
     error: Callable[[Refusal, str], Any]
-    fields: Mapping[str, Field] = {}
+    fields: str = ""
     keyless: bool = False
     strict: bool = False
 
@@ -65,12 +70,27 @@ class Answer(NamedTuple):
     ended: bool
 
 
-class Chosen(NamedTuple):
-    """The direction that a text takes; None if it is in the target's language."""
+@dataclasses.dataclass(eq=False)
+class Line:
+    """A line of a request, and what is known of it.
 
+    Attributes:
+      direction: None if it is in the target's language, and stays as it is.
+      language, sureness: of the source, as in `Answer`.
+      found: its translation, or why there is none.
+    """
+
+    text: str
     direction: Direction | None
     language: str
-    sureness: float | None
+    sureness: float | None = None
+    options: Options = dataclasses.field(default_factory=Options)
+    found: Any = dataclasses.field(init=False)
+    details: Details | None = None
+
+    def __post_init__(self):
+        unchanged = Hypothesis(self.text, 0.0, 0.0, ended=True)
+        self.found = Translation(self.text, (unchanged,))
 
 
 class Service:
@@ -78,6 +98,7 @@ class Service:
 
     Attributes:
       compiled: what the engine's warm-up has reported.
+      measured: by direction, a translator and the precision of its translations.
       stopping: no more requests are taken.
     """
 
@@ -89,8 +110,14 @@ class Service:
         self.engine, self.settings, self.guesser = engine, settings, guesser
         self.metrics = Metrics()
         self.compiled: list[str] = []
+        self.measured: dict[str, tuple[Any, Precision]] = {}
         self.stopping = False
         self._provenance: dict[str, tuple[Any, dict]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """True once everything is compiled, and measured."""
+        return self.engine.ready and len(self.measured) == len(self.settings.dev)
 
     def report(self, text: str) -> None:
         """Notes and prints what is compiled; ends the warm-up if the server stops."""
@@ -98,6 +125,51 @@ class Service:
             raise Refusal(503, "stopping", "the server stops")
         self.compiled.append(text)
         say(text)
+
+    async def measure(self) -> None:
+        """Translates the dev sets of directions whose parameters are new."""
+        for name, pairs in self.settings.dev.items():
+            translator, found = self.engine.directions[name].translator, []
+            if self.measured.get(name, (None,))[0] is translator:
+                continue
+            while len(found) < len(pairs):
+                lines = [source for source, _ in pairs[len(found) :][:MEASURED]]
+                call = {"client": "", "deadline": time.monotonic() + 3600}
+                options = [Options()] * len(lines)
+                found += await self.engine.translate(name, lines, options, **call)
+                self.report(f"{name}: {len(found):,} of {len(pairs):,} dev lines")
+            of = pairs, found, self.settings.good_chrf
+            self.measured[name] = translator, await asyncio.to_thread(Precision, *of)
+
+    def precision(
+        self, direction: Direction, beam: int | None, wanted: bool
+    ) -> Precision | None:
+        """The precision of translations with a beam; refuses if it is wanted only."""
+        translator, made = self.measured.get(direction.name, (None, None))
+        default, name = self.engine.limits.beams[0], direction.name
+        of_dev = name in self.settings.dev and beam in (None, default)
+        if of_dev and translator is direction.translator:
+            return made
+        if of_dev and wanted:
+            raise Refusal(503, "not_ready", "precision is being measured", 5)
+        if wanted:
+            raise bad(
+                f"precision of {name} is measured at the start, with beam={default}, "
+                f"if the server has --dev={name}=PREFIX, a dev set"
+            )
+        return None
+
+    async def provenance(self, direction: Direction, beam: int | None) -> dict:
+        """What translations with a beam, or the default one, depend on."""
+        translator = direction.translator
+        if self._provenance.get(direction.name, (None,))[0] is not translator:
+            made = await asyncio.to_thread(translator.provenance)
+            self._provenance[direction.name] = translator, made
+        made = self._provenance[direction.name][1]
+        beam = beam or self.engine.limits.beams[0]
+        return made | {"decode": {**made["decode"], "beam": beam}}
+
+    # ---------------------------------------------------------------- directions
 
     def fitting(self, source: str | None, target: str | None) -> list[Direction]:
         """The directions between languages, the nearest codes; None: any language."""
@@ -112,70 +184,64 @@ class Service:
         message = f"no translation {pair}; there are: {names}"
         raise Refusal(400, "unknown_pair", message)
 
-    def named(self, name: str) -> Direction:
-        """The direction of this name."""
-        if name not in self.engine.directions:
-            near = did_you_mean(name, self.engine.directions)
-            raise Refusal(400, "unknown_pair", f"no direction {name[:60]!r}{near}")
-        return self.engine.directions[name]
+    def choose(
+        self, text: str, source: str | None, target: str | None, name: str | None
+    ) -> Line:
+        """Chooses the direction of a text: that of a name, or between languages.
 
-    def choose(self, text: str, source: str | None, target: str | None) -> Chosen:
-        """Chooses the direction of a text; guesses its language if that is `auto`."""
+        The language of the source is guessed if it is `auto`, or not given though
+        several are served.
+        """
+        if name:
+            if (direction := self.engine.directions.get(name)) is None:
+                near = did_you_mean(name, self.engine.directions)
+                raise Refusal(400, "unknown_pair", f"no direction {name[:60]!r}{near}")
+            return Line(text, direction, direction.source)
         given = None if (source or "auto").lower() == "auto" else source
-        fits, sureness = self.fitting(given, target or None), None
+        fits, sureness = self.fitting(given, target), None
         if given is None and (source or len({each.source for each in fits}) > 1):
             given, sureness = self.guesser.guess(text)
             if target and distance(target, given) < OTHER:
-                return Chosen(None, given, sureness)
-            fits = self.fitting(given, target or None)
+                return Line(text, None, given, sureness)
+            fits = self.fitting(given, target)
         if len({(each.source, each.target) for each in fits}) > 1:
             names = ", ".join(each.name for each in fits)
             raise bad(f"several directions fit: {names}; give source and target")
-        return Chosen(fits[0], given or fits[0].source, sureness)
+        return Line(text, fits[0], given or fits[0].source, sureness)
 
-    def chosen(
-        self,
-        texts: Sequence[str],
-        source: str | None,
-        target: str | None,
-        name: str | None,
-    ) -> list[Chosen]:
-        """Chooses the direction of each text; that of this name, if it is given."""
-        if name is None:
-            return [self.choose(text, source, target) for text in texts]
-        direction = self.named(name)
-        return [Chosen(direction, direction.source, None)] * len(texts)
+    def lines(self, text: str, *pair: str | None) -> list[Line]:
+        """The lines of a text, in one direction, as `choose` takes it."""
+        chosen = self.choose(text, *pair)
+        parts = re.split("\r?\n", text)
+        return [dataclasses.replace(chosen, text=part) for part in parts]
 
-    def terms(self, name: str, direction: Direction) -> Terms:
-        """The terms of this name, which are of one direction."""
+    def terms(self, name: str | None, line: Line) -> tuple[str, ...]:
+        """What the terms of this name, of one direction, ask of a line."""
+        if not name or line.direction is None:
+            return ()
         terms = self.settings.terms.get(name)
-        if terms is None or terms.direction != direction.name:
-            of = [t.name for t in self.settings.terms.values()]
-            known = ", ".join(of) or "none (--terms=NAME=FILE)"
-            raise bad(f"no terms {name!r} of {direction.name}; there are: {known}")
-        return terms
-
-    async def provenance(self, direction: Direction, beam: int | None) -> dict:
-        """What translations with a beam, or the default one, depend on."""
-        translator = direction.translator
-        if self._provenance.get(direction.name, (None,))[0] is not translator:
-            made = await asyncio.to_thread(translator.provenance)
-            self._provenance[direction.name] = translator, made
-        made = self._provenance[direction.name][1]
-        beam = beam or self.engine.limits.beams[0]
-        return made | {"decode": {**made["decode"], "beam": beam}}
+        if terms is None or terms.direction != line.direction.name:
+            known = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
+            direction = line.direction.name
+            raise bad(f"no terms {name!r} of {direction}; there are: {known}")
+        return terms.phrases(line.text)
 
 
 def distance(code: str | None, served: str) -> int:
     """0: the same language, or any; 1: it and a variant, such as pt-BR; 2: variants."""
-    if not code or (code := code.lower().replace("_", "-")) == served.lower():
+    if not code:
         return 0
     (one, *variant), (other, *another) = (
-        each.split("-") for each in (code, served.lower().replace("_", "-"))
+        each.lower().replace("_", "-").split("-") for each in (code, served)
     )
     if one != other:
         return OTHER
     return 0 if variant == another else 1 + bool(variant and another)
+
+
+def join(text: str, lines: Iterable[str]) -> str:
+    """Joins the translations of the lines of a text as they were."""
+    return ("\r\n" if "\r\n" in text else "\n").join(lines)
 
 
 class Call:
@@ -192,194 +258,140 @@ class Call:
     def __init__(self, request: Request, service: Service, row: Row):
         self.request, self.service, self.row = request, service, row
         self.id: str = request.state.id
-        self.fields: dict[str, Any] = {}
         self.deadline = time.monotonic() + service.settings.seconds
-        self.label = ""
         self.given: dict[str, Any] = {}
-        self.status = 200
+        self.fields: dict[str, Any] = {}
+        self.label, self.status = "", 200
         self._client = request.client.host if request.client else ""
 
     async def read(self) -> None:
         """Reads and checks key and fields."""
+        settings = self.service.settings
         try:
-            async with asyncio.timeout(self.service.settings.seconds):
-                given = await read_fields(self.request, self.service.settings.bytes)
+            async with asyncio.timeout(settings.seconds):
+                self.given = await read_fields(self.request, settings.bytes)
         except TimeoutError:
             raise Refusal(408, "slow_body", "the body took too long to come") from None
         except ClientDisconnect:
             raise Gone from None
-        self._check_key(given)
-        for name in given if self.row.strict else ():
-            if name not in self.row.fields and name != "api_key":
-                near = did_you_mean(name, self.row.fields)
+        if settings.keys and not self.row.keyless:
+            self._check_key()
+        declared = fields(self.row.fields)
+        for name in self.given if self.row.strict else ():
+            if name not in declared and name != "api_key":
+                near = did_you_mean(name, declared)
                 raise bad(f"no field {name[:60]!r}{near}")
-        self.given = given
-        self.fields = {n: f.read(n, given) for n, f in self.row.fields.items()}
+        self.fields = {name: f.read(name, self.given) for name, f in declared.items()}
 
-    def _check_key(self, given: Mapping[str, Any]) -> None:
-        settings, headers = self.service.settings, self.request.headers
-        if not settings.keys or self.row.keyless:
-            return
+    def _check_key(self) -> None:
+        headers = self.request.headers
         scheme, _, key = headers.get("authorization", "").partition(" ")
         key = key.strip() if scheme.lower() in ("bearer", "deepl-auth-key") else ""
         # Google's clients call the field `key`, DeepL's old ones `auth_key`.
-        fields = (given.get(name) for name in ("api_key", "key", "auth_key"))
-        key = next(filter(None, (key, headers.get("x-api-key"), *fields)), None)
+        of_fields = (self.given.get(name) for name in ("api_key", "key", "auth_key"))
+        key = next(filter(None, (key, headers.get("x-api-key"), *of_fields)), None)
         if key is None:
             raise Refusal(401, "no_key", "this server wants an API key")
         digest = hashlib.sha256(str(key).encode(errors="replace")).digest()
-        if not settings.knows(digest):
+        if not self.service.settings.knows(digest):
             raise Refusal(403, "wrong_key", "the API key is wrong")
         self._client = digest.hex()
 
     async def translate(
         self,
         texts: Sequence[str],
-        source: str | None,
-        target: str | None,
+        source: str | None = None,
+        target: str | None = None,
+        name: str | None = None,
         nbest: int = 1,
         terms: str | None = None,
-        name: str | None = None,
     ) -> list[Answer]:
         """Translates texts, each line by itself. Raises what any line is refused for.
 
         Args:
+          name: of the direction, in place of the languages.
           nbest: at most as many translations of each text.
           terms: the name of terms to use.
-          name: of the direction, in place of the languages.
         """
-        chosen = self.service.chosen(texts, source, target, name)
-        options = Options(nbest=nbest)
-        lines, directions, of_line = [], [], []
-        for text, (direction, *_) in zip(texts, chosen, strict=True):
-            used = self.service.terms(terms, direction) if terms and direction else None
-            for line in split(text):
-                must = used.phrases(line) if used else ()
-                lines.append(line)
-                directions.append(direction)
-                of_line.append(dataclasses.replace(options, must=must))
-        rest = iter(await self.lines(lines, directions, of_line))
-        answers, number = [], 0
-        for text, (_, language, sureness) in zip(texts, chosen, strict=True):
-            found = []
-            for _ in split(text):
-                number += 1
-                found.append(next(rest))
-                if isinstance(found[-1], UserError):
-                    place = f"line {number}: " if len(lines) > 1 else ""
-                    raise bad(f"{place}{found[-1]}")
+        of_texts = [self.service.lines(text, source, target, name) for text in texts]
+        lines = [line for of in of_texts for line in of]
+        for line in lines:
+            must = self.service.terms(terms, line)
+            line.options = Options(nbest=nbest, must=must)
+        await self.search(lines)
+        for number, line in enumerate(lines, 1):
+            if isinstance(line.found, UserError):
+                place = f"line {number}: " if len(lines) > 1 else ""
+                raise bad(f"{place}{line.found}")
+        answers = []
+        for text, of in zip(texts, of_texts, strict=True):
             # A blank line has one hypothesis, for all ranks.
-            ranked = [(each.hypotheses * nbest)[:nbest] for each in found]
-            texts_of = [join(text, map(str, of)) for of in zip(*ranked, strict=True)]
-            ended = all(translation.ended for translation in found)
-            distinct = [*dict.fromkeys(texts_of)]
-            answers.append(Answer(distinct, language, sureness, ended))
+            ranks = max(len(line.found.hypotheses) for line in of)
+            ranked = [(line.found.hypotheses * ranks)[:ranks] for line in of]
+            joined = [join(text, map(str, each)) for each in zip(*ranked, strict=True)]
+            ended = all(line.found.ended for line in of)
+            distinct = [*dict.fromkeys(joined)]
+            answers.append(Answer(distinct, of[0].language, of[0].sureness, ended))
         return answers
 
-    async def lines(
-        self,
-        lines: Sequence[str],
-        directions: Sequence[Direction | None],
-        options: Sequence[Options],
-    ) -> list[Translation | UserError]:
-        """Translates lines, each in its direction; None: it stays as it is."""
-        self._check(lines, options)
-        found: list = [_unchanged(line) for line in lines]
-        rows = [row for row, line in enumerate(lines) if directions[row]]
-        self.label = "several" if len({directions[r].name for r in rows}) > 1 else ""
-        rows = [row for row in rows if lines[row].strip()]
-        for row in [row for row in rows if re.search("[\r\n]", lines[row])]:
-            found[row] = UserError("has a line feed in it; send it as two lines")
-            rows.remove(row)
+    async def search(self, lines: Sequence[Line]) -> None:
+        """Finds the translations of lines that have a direction and are not blank."""
+        self._check(lines)
+        names = {line.direction.name for line in lines if line.direction}
+        self.label = "several" if len(names) > 1 else next(iter(names), "")
+        searched, metrics = [], self.service.metrics
+        for line in lines:
+            if line.direction and re.search("[\r\n]", line.text):
+                line.found = UserError("has a line feed in it; send it as two lines")
+            elif line.direction and line.text.strip():
+                searched.append(line)
+                metrics.lines[line.direction.name] += 1
+                metrics.characters += len(line.text)
+        work, columns = self.service.engine.translate, map(attrgetter, COLUMNS)
+        await self._by_direction(searched, work, "found", *columns)
 
-        async def translate(name: str, of: list[int]) -> list:
-            self.service.metrics.lines[name] += len(of)
-            self.service.metrics.characters += sum(len(lines[row]) for row in of)
-            return await self.service.engine.translate(
-                name,
-                [lines[row] for row in of],
-                [options[row] for row in of],
-                client=self._client,
-                deadline=self.deadline,
-            )
+    async def explain(self, lines: Sequence[Line]) -> None:
+        """Finds the details of those translations that the engine searched."""
+        translated = [
+            line
+            for line in lines
+            if isinstance(line.found, Translation) and line.found.best.tokens
+        ]
+        work, pair = self.service.engine.details, attrgetter("text", "found")
+        await self._by_direction(translated, work, "details", pair)
 
-        await self._by_direction(directions, rows, translate, found)
-        return found
-
-    async def details(
-        self,
-        directions: Sequence[Direction | None],
-        found: Sequence[Translation | UserError],
-    ) -> list[Details | None]:
-        """Scores and aligns the best translations of lines that the engine searched."""
-        rows = [r for r, each in enumerate(found) if getattr(each, "best", 0)]
-        rows = [row for row in rows if directions[row] and found[row].best.tokens]
-
-        async def details(name: str, of: list[int]) -> list:
-            return await self.service.engine.details(
-                name,
-                [(found[row].source, found[row]) for row in of],
-                client=self._client,
-                deadline=self.deadline,
-            )
-
-        results: list[Details | None] = [None] * len(found)
-        await self._by_direction(directions, rows, details, results)
-        return results
-
-    async def _by_direction(self, directions, rows, work, results: list) -> None:
-        """Does `work(name, rows)` of all directions at once; puts in its results."""
-        of: dict[str, list[int]] = {}
-        for row in rows:
-            of.setdefault(directions[row].name, []).append(row)
-        if len(of) == 1:
-            self.label = self.label or next(iter(of))
+    async def _by_direction(
+        self, lines: Sequence[Line], work: Callable, result: str, *columns: Callable
+    ) -> None:
+        """Asks the engine for an attribute of lines, of all directions at once."""
+        of: dict[str, list[Line]] = {}
+        for line in lines:
+            of.setdefault(line.direction.name, []).append(line)
+        call = {"client": self._client, "deadline": self.deadline}
         async with asyncio.TaskGroup() as group:
-            tasks = {name: group.create_task(work(name, r)) for name, r in of.items()}
-        for name, task in tasks.items():
-            for row, result in zip(of[name], task.result(), strict=True):
-                results[row] = result
+            tasks = [
+                group.create_task(
+                    work(name, *([*map(c, same)] for c in columns), **call)
+                )
+                for name, same in of.items()
+            ]
+        for same, task in zip(of.values(), tasks, strict=True):
+            for line, value in zip(same, task.result(), strict=True):
+                setattr(line, result, value)
 
-    def _check(self, lines: Sequence[str], options: Sequence[Options]) -> None:
-        """Refuses what is too much, or not compiled; before anything is queued."""
+    def _check(self, lines: Sequence[Line]) -> None:
+        """Refuses what is too much for one request, before anything is queued."""
         service, settings = self.service, self.service.settings
-        limits = service.engine.limits
         if service.stopping:
             raise Refusal(503, "stopping", "the server stops", retry_after=5)
-        if not service.engine.ready:
+        if not service.ready:
             raise Refusal(503, "not_ready", "programs are being compiled", 5)
-        prefixes = sum(len(each.prefix) for each in options)
-        for many, most, of in (
-            (sum(map(len, lines)) + prefixes, settings.characters, "characters"),
-            (len(lines), settings.lines, "lines"),
-        ):
-            if many > most:
-                message = f"{many:,} {of}; want at most {most:,}"
+        # Those phrases count once that are the same for all lines.
+        options = [line.options for line in lines]
+        phrases = {p for each in options for p in (*each.must, *each.must_not)}
+        texts = [*(line.text for line in lines), *(of.prefix for of in options)]
+        counts = {"characters": sum(map(len, [*texts, *phrases])), "lines": len(lines)}
+        for name, count in counts.items():
+            if count > (most := getattr(settings, name)):
+                message = f"{count:,} {name}; want at most {most:,}"
                 raise Refusal(413, "too_large", message)
-        for each in {*options}:
-            beam = each.beam or limits.beams[0]
-            if beam not in limits.beams:
-                listed = ", ".join(map(str, limits.beams))
-                raise bad(f"beam={beam} is not compiled; there are: {listed}")
-            if not 1 <= each.nbest <= beam:
-                raise bad(
-                    f"{each.nbest} hypotheses of a line; want 1 to {beam}, the beam"
-                )
-            # An automaton has about one state a character, and is slow to build.
-            many, most = sum(map(len, each.must + each.must_not)), limits.states - 1
-            if many > most:
-                raise bad(f"phrases of {many:,} characters for a line; want {most:,}")
-
-
-def split(text: str) -> list[str]:
-    """The lines of a text."""
-    return re.split("\r?\n", text)
-
-
-def join(text: str, lines: Iterable[str]) -> str:
-    """Joins the translations of the lines of a text as they were."""
-    return ("\r\n" if "\r\n" in text else "\n").join(lines)
-
-
-def _unchanged(line: str) -> Translation:
-    return Translation(line, (Hypothesis(line, 0.0, 0.0, ended=True),))

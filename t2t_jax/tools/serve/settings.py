@@ -5,9 +5,10 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from t2t_jax.data.corpus import Pair
 from t2t_jax.io.errors import UserError
 
 
@@ -23,6 +24,8 @@ class Settings:
       seconds: after which a request is given up.
       keys: digests of the API keys (`read_keys`); empty: no key is wanted.
       terms: by name.
+      dev: pairs of a dev set, by direction, for `min_precision`.
+      good_chrf: a translation with at least this sentence chrF is good.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +37,8 @@ class Settings:
     seconds: float = 20.0
     keys: tuple[bytes, ...] = ()
     terms: Mapping[str, "Terms"] = dataclasses.field(default_factory=dict)
+    dev: Mapping[str, Sequence[Pair]] = dataclasses.field(default_factory=dict)
+    good_chrf: float = 50.0
 
     def knows(self, digest: bytes) -> bool:
         """True if this is the digest of a key; takes the same time for all keys."""
@@ -93,7 +98,7 @@ class Terms:
       file: a text file; lines `source<TAB>target`, empty ones are skipped.
 
     Attributes:
-      pairs: source -> target.
+      count: of the terms.
       modified: when the file was, in seconds since 1970.
 
     Raises:
@@ -102,9 +107,7 @@ class Terms:
 
     def __init__(self, name: str, direction: str, file: str):
         self.name, self.direction = name, direction
-        self.pairs: dict[str, str] = {}
-        # By the first word: (all words, translation), the longest first.
-        self._by_first: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+        self._targets: dict[tuple[str, ...], str] = {}  # by the words of the source
         for number, line in enumerate(_read("terms", file), 1):
             if not line.strip():
                 continue
@@ -116,12 +119,11 @@ class Terms:
             if not words or not target:
                 side = "target" if words else "source"
                 raise UserError(f"{place}: the {side} is empty")
-            if source in self.pairs:
+            if words in self._targets:
                 raise UserError(f"{place}: {source!r} is there before, too")
-            self.pairs[source] = target
-            self._by_first.setdefault(words[0], []).append((words, target))
-        for listed in self._by_first.values():
-            listed.sort(key=lambda term: -len(term[0]))
+            self._targets[words] = target
+        self._longest = max(map(len, self._targets), default=0)
+        self.count = len(self._targets)
         self.modified = Path(file).expanduser().stat().st_mtime
 
     def phrases(self, line: str) -> tuple[str, ...]:
@@ -131,10 +133,10 @@ class Terms:
         """
         words, place, found = _tokens(line), 0, {}
         while place < len(words):
-            for term, target in self._by_first.get(words[place], ()):
-                if words[place : place + len(term)] == term:
+            for end in range(place + self._longest, place, -1):
+                if target := self._targets.get(words[place:end]):
                     found[target] = None
-                    place += len(term) - 1
+                    place = end - 1
                     break
             place += 1
         return tuple(found)

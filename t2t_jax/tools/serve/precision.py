@@ -1,0 +1,75 @@
+"""Precision: the share of good translations among those that a model is as sure of.
+
+It is measured on a dev set, with the search that answers. A translation is good if its
+sentence chrF against the reference is at least `good_chrf`. What is reported is the
+lower end of Wilson's interval (Wilson 1927) at a one-sided 95%: few lines say little.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_jax.data.corpus import Pair
+from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.evaluation.provenance import hashed
+from t2t_jax.metrics.plain import sacrebleu_metrics
+
+Z = 1.644854  # 95% of a normal distribution are below
+
+
+def confidence(best: Hypothesis) -> float:
+    """The geometric mean of the probabilities of a hypothesis's tokens, 0 to 1."""
+    return math.exp(min(0.0, best.log_prob) / max(len(best.tokens), 1))
+
+
+def wilson_low(good: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The lower end of Wilson's interval of a share, `good` of `count`."""
+    share, z2 = good / count, Z**2 / count
+    spread = np.sqrt(z2 * (share * (1 - share) + z2 / 4))
+    return (share + z2 / 2 - spread) / (1 + z2)
+
+
+class Precision:
+    """Precision by confidence.
+
+    Attributes:
+      facts: what it was measured on, for an answer's provenance.
+
+    Args:
+      pairs: the dev set.
+      found: the translation of each of its sources; an error, or a blank line, does not
+        count.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        found: Sequence[Translation | Exception],
+        good_chrf: float,
+    ):
+        chrf_of = sacrebleu_metrics("")["chrf"].sentence_score
+        rows = [
+            (confidence(each.best), chrf_of(each.text, [reference]).score >= good_chrf)
+            for each, (_, reference) in zip(found, pairs, strict=True)
+            if isinstance(each, Translation) and each.best.tokens
+        ]
+        confidences, good = np.array(sorted(rows)).reshape(-1, 2).T
+        # Of the lines with at least the confidence of each; `first` of those equal.
+        at_least = np.arange(len(rows), 0, -1)
+        low = wilson_low(np.cumsum(good[::-1])[::-1], at_least)
+        self._confidences, first = np.unique(confidences, return_index=True)
+        # A line with more confidence is also among those with at least less of it.
+        self._precisions = np.maximum.accumulate(low[first])
+        self.facts = {
+            "lines": len(rows),
+            "good": int(good.sum()),
+            "good_chrf": good_chrf,
+            "source_sha256": hashed([source for source, _ in pairs]),
+            "reference_sha256": hashed([reference for _, reference in pairs]),
+        }
+
+    def at(self, confidence: float) -> float:
+        """The precision of translations with at least a confidence; 0 below all."""
+        below = np.searchsorted(self._confidences, confidence, side="right")
+        return float(self._precisions[below - 1]) if below else 0.0
