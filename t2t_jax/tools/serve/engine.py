@@ -207,7 +207,7 @@ class _Lane(Bucket):
         self._numbers = itertools.count()
         self.stride = 0.01  # seconds of the last ones
         self.used = self.computed = 0.0  # rows of strides: of lines, and all
-        self.rows = np.zeros(2, int)  # the same, since the server started
+        self.counts = np.zeros(2, int)  # the same, since the server started
         # The position of a parked batch, or `NEW` for lines that wait -> since when it
         # has been passed over.
         self._since: dict[int, float] = {}
@@ -292,7 +292,7 @@ class _Lane(Bucket):
             lines = count_lines(batch)
             self.used += lines
             self.computed += len(batch.line_b) if lines else 0
-            self.rows += lines, len(batch.line_b) if lines else 0
+            self.counts += lines, len(batch.line_b) if lines else 0
         if not lines:
             return batch, None
         began = time.monotonic()
@@ -587,7 +587,7 @@ class Engine:
 
     def rows(self) -> np.ndarray:
         """Rows that were computed since the start, [2]: those of lines, and all."""
-        return sum(lane.rows for lane in self._lane_of.values())
+        return sum(lane.counts for lane in self._lane_of.values())
 
     def queued(self) -> int:
         """The number of lines that wait or are being searched."""
@@ -810,7 +810,7 @@ class Engine:
             for key, lane in self._lane_of.items():
                 if key[0] == direction:
                     self._lane_of[key] = fresh = lane.with_parameters(parameters)
-                    fresh.rows = lane.rows
+                    fresh.counts = lane.counts
                     self._lanes.append(fresh)
             self._remove_retired()
 
