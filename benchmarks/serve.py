@@ -18,7 +18,8 @@ and LibreTranslate, which is started by --libretranslate=PYTHON, the interpreter
 environment that has it. `--peers=NAME` has CTranslate2's defaults, NAME:int8:2x1 has
 int8 and two batches at a time with a thread each, and NAME:best the fastest of those in
 a trial. All take turns in each round, and medians of rounds are given. `lines unlike
-ours` are of the first 100.
+ours` are of the first 100. --base enlarges the model to base's sizes
+(benchmarks/enlarged.py).
 
 --bits sends requests of 64 clients in random order, with random options, lengths and
 cancellations, and compares each answer with `Translator.translate` of the line alone.
@@ -46,7 +47,7 @@ from statistics import median
 
 from absl import flags
 
-from benchmarks import measuring, peers, run
+from benchmarks import enlarged, measuring, peers, run
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -531,6 +532,9 @@ PARTS = ["load", "start"]
 def define_flags():
     measuring.define_flags(rounds=3)
     flags.DEFINE_string("workdir", None, "Workdir to serve.", required=True)
+    flags.DEFINE_boolean(
+        "base", False, "Measure a model of the base size that translates as it does."
+    )
     flags.DEFINE_string("lines", None, "Text file of source lines.", required=True)
     flags.DEFINE_integer("most", 1000, "Use only the first N lines; 0 means all.")
     flags.DEFINE_list("parts", PARTS, "Parts to measure; empty: none of them.")
@@ -564,6 +568,10 @@ def main(_):
     measured: dict = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.base:
+            enlarged.write(args.workdir, folder / "base", lines[:16])
+            args.workdir = str(folder / "base")
+            translator = Translator.load(args.workdir)
         if "start" in parts:
             measured["seconds_to_ready"] = starts(args, folder)
         servers = {}

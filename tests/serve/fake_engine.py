@@ -54,7 +54,7 @@ class FakeEngine:
         self.ready = True
 
     def rows(self):
-        return 3, 16
+        return 3, 16_000_001
 
     def queued(self):
         return self._queued
