@@ -1,7 +1,8 @@
 """Sends requests to a server of translations: a closed or an open loop, in a process.
 
 A job comes on standard input, what was measured goes to standard output, as JSON. It
-imports little, so that it takes little of the machine that it measures.
+imports little, so that it takes little of the machine that it measures. Lines of a
+request that the clock covers in part count in that proportion.
 
   port, path  where the server is
   requests    [{"body": ..., "lines": N, "leave": seconds}], sent again from the first
@@ -9,8 +10,9 @@ imports little, so that it takes little of the machine that it measures.
   clients     closed loop: so many send, wait for the answer, and send again
   rate        open loop: requests a second at random times (Poisson), whoever waits; the
               latency begins at the time of the request, also if it was sent later
-  warm        seconds before the clock starts; what begins in them does not count
-  seconds     that the clock runs
+  warm        seconds before the clock starts; what begins in them has no latency
+  seconds     that the clock runs at least: in a closed loop, until each client has had
+              an answer to what it sent while the clock ran
   count       requests in place of seconds; all count
   pid         the server's process, whose processor time is read
   keep        answer with all answers, in the order of the requests
@@ -111,58 +113,79 @@ class Load:
         if self.job.get("keep"):
             self.kept[number] = status, body.decode()
 
-    async def client(self, end: float) -> None:
-        count = self.job.get("count")
-        while time.perf_counter() < end and (count is None or self.next < count):
+    async def client(self) -> None:
+        first = True
+        while not self.over():
             number, self.next = self.next, self.next + 1
-            await self.send(number, time.perf_counter())
+            began = time.perf_counter()
+            await self.send(number, began)
+            if first and began >= self.start:
+                first, self.unanswered = False, self.unanswered - 1
 
-    async def arrivals(self, began: float, end: float) -> None:
+    def over(self) -> bool:
+        """True if a client has to send no more; then the clock has stopped."""
+        if (count := self.job.get("count")) is not None:
+            return self.next >= count
+        if not self.unanswered and time.perf_counter() >= self.end:
+            self.stop_clock()
+        return self.stopped
+
+    def stop_clock(self) -> None:
+        if not self.stopped:
+            self.end, self.stopped = time.perf_counter(), True
+            self.used.append(self.processor_seconds())
+
+    def processor_seconds(self) -> tuple[float, float]:
+        """Of the server, and of the clients."""
+        pid = self.job.get("pid")
+        return cpu_seconds(pid) if pid else 0.0, time.process_time()
+
+    async def arrivals(self, began: float) -> None:
         rng, when = random.Random(self.job.get("seed", 0)), began
         async with asyncio.TaskGroup() as group:
-            while (when := when + rng.expovariate(self.job["rate"])) < end:
+            while (when := when + rng.expovariate(self.job["rate"])) < self.end:
                 await asyncio.sleep(max(0.0, when - time.perf_counter()))
                 number, self.next = self.next, self.next + 1
                 group.create_task(self.send(number, when))
+            await asyncio.sleep(max(0.0, self.end - time.perf_counter()))
+            self.stop_clock()
 
     async def run(self) -> dict:
         """Runs the job; returns what was measured."""
         job = self.job
         began = time.perf_counter()
         counted = job.get("count") is not None
-        start = began + (0 if counted else job.get("warm", 0))
-        end = float("inf") if counted else start + job["seconds"]
-
-        async def watch() -> list[float]:
-            """The server's processor time at the start and at the end of the clock."""
-            readings = []
-            for when in (start, end):
-                await asyncio.sleep(max(0.0, when - time.perf_counter()))
-                readings.append(cpu_seconds(job["pid"]))
-            return readings
-
-        watching = job.get("pid") and not counted and asyncio.create_task(watch())
+        warm = 0 if counted else job.get("warm", 0)
+        self.start = began + warm
+        self.end = float("inf") if counted else self.start + job["seconds"]
+        self.stopped, self.unanswered = False, job.get("clients", 0)
+        self.used: list[tuple[float, float]] = []
+        asyncio.get_running_loop().call_later(
+            warm, lambda: self.used.append(self.processor_seconds())
+        )
         if job.get("rate"):
-            await self.arrivals(began, end)
+            await self.arrivals(began)
         else:
-            clients = (self.client(end) for _ in range(job["clients"]))
-            await asyncio.gather(*clients)
-        seconds = (time.perf_counter() if counted else end) - start
+            await asyncio.gather(*(self.client() for _ in range(job["clients"])))
+        self.stop_clock()  # of a count
+        start, end = self.start, self.end
+        seconds = end - start
         inside = [each for each in self.sent if start <= each[0] < end]
         answered = [b - a for a, b, status, _ in inside if status == 200]
-        # What ended while the clock ran, whenever it began.
         lines = sum(
-            n for _, b, status, n in self.sent if status == 200 and start <= b < end
+            n * max(0.0, min(b, end) - max(a, start)) / (b - a)
+            for a, b, status, n in self.sent
+            if status == 200
         )
+        (server, clients), (server_end, clients_end) = self.used
         measured = {
             "seconds": seconds,
             "lines_per_second": lines / seconds,
             **{f"p{p}_ms": 1e3 * percentile(answered, p / 100) for p in (50, 95, 99)},
+            "cpu_ms_per_line": 1e3 * (server_end - server) / max(1, lines),
+            "client_cores": (clients_end - clients) / seconds,
             "statuses": Counter(str(status) for _, _, status, _ in inside),
         }
-        if watching:
-            before, after = await watching
-            measured["cpu_ms_per_line"] = 1e3 * (after - before) / max(1, lines)
         if job.get("keep"):
             measured["answers"] = [self.kept[n] for n in sorted(self.kept)]
         return measured

@@ -12,9 +12,14 @@ translate` compares with `python -m t2t_jax translate` of the same file, without
 start; it knows all lines beforehand. A cold start has no compiled programs, a warm one
 those of the cold.
 
-The peers (benchmarks/serve_peers.py) are servers of twenty lines around CTranslate2
-with the same weights in float32 and the same beam: each request is a batch, or those of
-5 ms are. All take turns in each round, and medians of rounds are given.
+The peers have the same weights and the same beam: servers of twenty lines around
+CTranslate2 (benchmarks/serve_peers.py) whose batches are requests, or those of 5 ms,
+and LibreTranslate, which is started by --libretranslate=PYTHON, the interpreter of an
+environment that has it. `--peers=NAME` has CTranslate2's defaults, NAME:int8:2x1 has
+int8 and two batches at a time with a thread each, and NAME:best the fastest of those in
+a trial. All take turns in each round, and medians of rounds are given. `lines unlike
+ours` are of the first 100. --base enlarges the model to base's sizes
+(benchmarks/enlarged.py).
 
 --bits sends requests of 64 clients in random order, with random options, lengths and
 cancellations, and compares each answer with `Translator.translate` of the line alone.
@@ -24,33 +29,50 @@ cancellations, and compares each answer with `Translator.translate` of the line 
 import contextlib
 import http.client
 import json
+import operator
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 from absl import flags
 
-from benchmarks import measuring, peers, run
+from benchmarks import enlarged, measuring, peers, run
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.io.threads import core_count
 
-PEERS = {"ctranslate2": [], "ctranslate2-queue": ["0.005"]}
+# Settings of the peers' own.
+PEERS: dict[str, dict] = {
+    "ctranslate2": {},
+    "ctranslate2-queue": {"seconds": 0.005},
+    "libretranslate": {},
+}
+TYPES = "float32", "int8"
+# Its models that split text into sentences are downloads; here, a line is a sentence.
+LIBRETRANSLATE = """
+from argostranslate.sbd import MiniSBDSentencizer
+from libretranslate.main import main
+MiniSBDSentencizer.split_sentences = lambda self, text: [text]
+main()
+"""
 SHARES = 0.5, 0.8  # of the capacity, in open loops
 CLIENTS = 64  # of --bits
+TRYING = 8  # clients of a trial, and of what is compared with our answers
+COMPARED = 100  # lines
 SOAKING = 8  # clients of --soak
 DISTINCT = 200  # lines of --bits: each is translated alone with each option
-METRIC = "t2t_jax_compilations_since_ready"
 
 
 class Server:
@@ -60,19 +82,21 @@ class Server:
       seconds: from its start until it was ready.
 
     Args:
-      words: of its command line, without the port.
-      port_flag: what comes before the number of the port in it.
-      programs: folder of compiled programs; None: the user's.
+      words: its command line; `PORT` in them becomes the number of a port.
+      environment: variables of its own.
+      ready: the path that answers 200 as soon as it is ready.
     """
 
-    def __init__(self, words: Sequence[str], port_flag: str, programs: Path | None):
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str] = {},
+        ready: str = "/ready",
+    ):
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        words = [word.replace("PORT", f"{port_flag}{self.port}") for word in words]
-        self.environment = os.environ | (
-            {"JAX_COMPILATION_CACHE_DIR": str(programs)} if programs else {}
-        )
-        self.words = [sys.executable, "-m", *words]
+        self.words = [word.replace("PORT", str(self.port)) for word in words]
+        self.environment, self.ready = os.environ | environment, ready
 
     def __enter__(self) -> "Server":
         self._log = tempfile.TemporaryFile()
@@ -102,7 +126,7 @@ class Server:
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError):
-            return self.get("/ready")[0] == 200
+            return self.get(self.ready)[0] == 200
         return False
 
     def log(self) -> str:
@@ -119,10 +143,10 @@ class Server:
         finally:
             connection.close()
 
-    def compilations(self) -> int:
-        """Programs compiled since it was ready."""
-        text = self.get("/metrics")[1]
-        return int(float(re.search(rf"^{METRIC} (\S+)$", text, re.MULTILINE)[1]))
+    def metrics(self) -> dict[str, float]:
+        """Our metrics without labels; none of a peer."""
+        found = re.findall(r"(?m)^t2t_jax_(\w+) (\S+)$", self.get("/metrics")[1])
+        return {name: float(value) for name, value in found}
 
     def megabytes(self) -> float:
         """Memory of the process."""
@@ -130,7 +154,8 @@ class Server:
         return int(re.search(r"VmRSS:\s*(\d+) kB", status)[1]) / 1e3
 
     def load(self, **job) -> dict:
-        """Sends requests; see benchmarks/load.py."""
+        """Sends requests; see benchmarks/load.py. Adds the share of filled rows."""
+        before = self.metrics()
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.load"],
             input=json.dumps({"port": self.port, "pid": self.pid, **job}),
@@ -139,13 +164,20 @@ class Server:
         )
         if done.returncode:
             raise RuntimeError(f"the clients failed:\n{done.stderr}\n{self.log()}")
-        return json.loads(done.stdout)
+        rows = {
+            name: value - before[name]
+            for name, value in self.metrics().items()
+            if name.startswith("rows_")
+        }
+        filled = rows and rows["rows_used_total"] / max(1, rows["rows_computed_total"])
+        return json.loads(done.stdout) | {"filled_rows": filled or None}
 
 
 def our_server(args, programs: Path | None = None) -> Server:
-    words = ["t2t_jax", "serve", f"--workdir={args.workdir}", "PORT"]
+    words = ["t2t_jax", "serve", f"--workdir={args.workdir}", "--port=PORT"]
     limits = [f"--beams={args.beam}", f"--longest={args.longest}"]
-    return Server([*words, *limits, *args.serve], "--port=", programs)
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(programs)} if programs else {}
+    return Server([sys.executable, "-m", *words, *limits, *args.serve], environment)
 
 
 def requests_of(lines: Sequence[str], size: int, languages: dict) -> list[dict]:
@@ -157,14 +189,18 @@ def requests_of(lines: Sequence[str], size: int, languages: dict) -> list[dict]:
 # ------------------------------------------------------------------- speed and latency
 
 
+NUMBERS = ("lines_per_second", "p50_ms", "p95_ms", "p99_ms", "cpu_ms_per_line")
+NUMBERS += ("client_cores", "filled_rows")
+
+
 def medians(results: Sequence[dict], work: str, program: str) -> dict:
     """A row of the medians of some loads."""
     statuses = sum((Counter(each["statuses"]) for each in results), Counter())
-    numbers = ("lines_per_second", "p50_ms", "p95_ms", "p99_ms", "cpu_ms_per_line")
+    numbers = {name: [each[name] for each in results] for name in NUMBERS}
     return {
         "work": work,
         "program": program,
-        **{name: median(each[name] for each in results) for name in numbers},
+        **{n: None if None in each else median(each) for n, each in numbers.items()},
         "not_answered": sum(n for status, n in statuses.items() if status != "200"),
     }
 
@@ -238,37 +274,120 @@ def translate_row(args, lines: Sequence[str], folder: Path) -> dict:
         median(every[n] - one[n] for every, one in rounds) / max(1, len(lines) - 1)
         for n in (0, 1)
     )
-    empty = dict.fromkeys(("p50_ms", "p95_ms", "p99_ms"))
     return {
         "work": "the file, known beforehand",
         "program": "translate",
+        **dict.fromkeys(NUMBERS),
         "lines_per_second": 1 / wall,
-        **empty,
         "cpu_ms_per_line": 1e3 * cpu,
         "not_answered": 0,
     }
 
 
-def peer_servers(translator: Translator, names: Sequence[str], args, folder: Path):
-    """The peers' servers, which have the exported model; not started yet."""
-    if not names:
-        return {}
-    peers.need("ctranslate2", "starlette", "uvicorn")
-    from t2t_jax.tools.bridges.exports import to_ctranslate2
+class PeerServers:
+    """Makes servers of peers, which have the exported model.
 
-    folder.mkdir()
-    exported = to_ctranslate2.write(translator, folder, {"quantization": "float32"})
-    decode = translator.config.decode
-    options = {
-        "beam_size": args.beam,
-        "length_penalty": decode.alpha,
-        "max_batch_size": 32,
-        "max_decoding_length": args.longest + decode.extra_length,
+    Args:
+      folder: a new one for the model.
+    """
+
+    def __init__(self, translator: Translator, args, folder: Path):
+        peers.need("ctranslate2", "starlette", "uvicorn")
+        from t2t_jax.tools.bridges.exports import to_ctranslate2
+
+        self.folder, self.model = folder, folder / "packages/pair/model"
+        self.model.mkdir(parents=True)
+        exported = to_ctranslate2.write(
+            translator, self.model, {"quantization": "float32"}
+        )
+        decode, data = translator.config.decode, translator.config.data
+        options = {
+            "beam_size": args.beam,
+            "length_penalty": decode.alpha,
+            "max_batch_size": 32,
+            "max_decoding_length": args.longest + decode.extra_length,
+        }
+        described = {"tokenizer": exported["tokenizer"], "options": options}
+        (self.model / "peer.json").write_text(json.dumps(described))
+        self.beam, self.python = args.beam, args.libretranslate
+        # A package of Argos Translate, whose language codes are ours.
+        names = {"from_name": data.source, "to_name": data.target}
+        codes = {"from_code": data.source, "to_code": data.target}
+        (self.model.parent / "metadata.json").write_text(json.dumps(names | codes))
+        if (tokenizer := self.model / "tokenizer.model").is_file():
+            shutil.copy(tokenizer, self.model.parent / "sentencepiece.model")
+        # With one package alone, LibreTranslate would download others.
+        (folder / "packages/none").mkdir()
+        (folder / "packages/none/metadata.json").write_text('{"type": "none"}')
+
+    def make(self, name: str) -> Server:
+        """A server by its name, such as `ctranslate2:int8:2x1`; not started yet."""
+        name, *variant = name.split(":")
+        settings = PEERS[name]
+        if variant:
+            batches, threads = map(int, variant[1].split("x"))
+            threads = {"inter_threads": batches, "intra_threads": threads}
+            settings = settings | {"compute_type": variant[0]} | threads
+        if name != "libretranslate":
+            words = ["-m", "benchmarks.serve_peers", str(self.model), "PORT"]
+            return Server([sys.executable, *words, json.dumps(settings)])
+        if not self.python:
+            raise UserError(
+                "the peer libretranslate needs --libretranslate=PYTHON, of an "
+                "environment of its own: python -m venv libre && libre/bin/pip install "
+                "libretranslate; or leave it out of --peers"
+            )
+        if not (self.model.parent / "sentencepiece.model").is_file():
+            raise UserError(
+                "Argos Translate wants one SentencePiece model of both languages, "
+                "which this workdir lacks: leave libretranslate out of --peers"
+            )
+        settings = settings | {"beam_size": self.beam}
+        homes = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+        environment = {f"ARGOS_{n.upper()}": str(x) for n, x in settings.items()}
+        environment |= dict.fromkeys(homes, str(self.folder))
+        environment["ARGOS_PACKAGES_DIR"] = str(self.folder / "packages")
+        words = ["-c", LIBRETRANSLATE, "--host=127.0.0.1", "--port=PORT"]
+        words.append("--disable-files-translation")  # it would need a folder
+        return Server([self.python, *words], environment, "/health")
+
+    def fastest(self, name: str, job: dict) -> str:
+        """The variant of a peer that translates most lines a second in a trial."""
+        cores = core_count()
+        ways = dict.fromkeys(("1x1", f"1x{cores}", f"{cores}x1"))
+        rates = {}
+        for variant in (f"{name}:{kind}:{way}" for kind in TYPES for way in ways):
+            with self.make(variant) as server:
+                rates[variant] = server.load(**job)["lines_per_second"]
+            say(f"trial of {variant}: {rates[variant]:,.1f} lines/s")
+        return max(rates, key=rates.get)
+
+
+def check_peer(name: str) -> str:
+    """Raises UserError for what is neither NAME, NAME:best nor NAME:TYPE:AxB."""
+    first, *variant = name.split(":")
+    measuring.chosen([first], PEERS, "peers")
+    types = "|".join(TYPES)
+    if variant and not re.fullmatch(rf"best|({types}):\d+x\d+", ":".join(variant)):
+        raise UserError(
+            f"--peers={name}; want {first}, {first}:best or {first}:int8:2x1 (int8 or "
+            "float32, batches at a time and threads of each)"
+        )
+    return name
+
+
+def unlike_ours(servers: dict[str, Server], requests: list[dict]) -> dict[str, str]:
+    """How many of the first lines each peer translates otherwise than we do."""
+    texts = {}
+    for name, server in servers.items():
+        job = {"requests": requests, "count": len(requests), "clients": TRYING}
+        answers = server.load(path="/translate", keep=True, **job)["answers"]
+        texts[name] = [json.loads(body)["translatedText"] for _, body in answers]
+    ours = texts.pop("t2t_jax")
+    return {
+        name: f"{sum(map(operator.ne, each, ours))} of {len(ours)}"
+        for name, each in texts.items()
     }
-    described = {"tokenizer": exported["tokenizer"], "options": options}
-    (folder / "peer.json").write_text(json.dumps(described))
-    words = ["benchmarks.serve_peers", str(folder), "PORT"]
-    return {name: Server([*words, *PEERS[name]], "", None) for name in names}
 
 
 def starts(args, folder: Path) -> dict[str, float]:
@@ -413,10 +532,16 @@ PARTS = ["load", "start"]
 def define_flags():
     measuring.define_flags(rounds=3)
     flags.DEFINE_string("workdir", None, "Workdir to serve.", required=True)
+    flags.DEFINE_boolean(
+        "base", False, "Measure a model of the base size that translates as it does."
+    )
     flags.DEFINE_string("lines", None, "Text file of source lines.", required=True)
     flags.DEFINE_integer("most", 1000, "Use only the first N lines; 0 means all.")
     flags.DEFINE_list("parts", PARTS, "Parts to measure; empty: none of them.")
-    flags.DEFINE_list("peers", list(PEERS), "Peers to compare with; empty: none.")
+    flags.DEFINE_list(
+        "peers", ["ctranslate2", "ctranslate2-queue"], "Peers to compare with, or none."
+    )
+    flags.DEFINE_string("libretranslate", None, "The Python that has LibreTranslate.")
     flags.DEFINE_list("clients", ["1", "8", "64"], "Clients of closed loops.")
     flags.DEFINE_integer("array", 20, "Lines of a request that has several.")
     flags.DEFINE_float("seconds", 20.0, "Seconds that each loop is measured.")
@@ -434,7 +559,7 @@ def main(_):
     args = flags.FLAGS
     measuring.begin(args)
     parts = measuring.chosen(args.parts, PARTS, "parts")
-    names = measuring.chosen(args.peers, PEERS, "peers") if "load" in parts else []
+    names = [check_peer(name) for name in args.peers if name and "load" in parts]
     translator = Translator.load(args.workdir)
     lines = read_lines(args.lines, args.most, translator, args.longest)
     data = translator.config.data
@@ -443,20 +568,39 @@ def main(_):
     measured: dict = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.base:
+            enlarged.write(args.workdir, folder / "base", lines[:16])
+            args.workdir = str(folder / "base")
+            translator = Translator.load(args.workdir)
         if "start" in parts:
             measured["seconds_to_ready"] = starts(args, folder)
-        servers = peer_servers(translator, names, args, folder / "model")
+        servers = {}
+        if names:
+            made = PeerServers(translator, args, folder / "peers")
+            trial = {"path": "/translate", "clients": TRYING, "warm": args.warm}
+            trial["requests"] = requests_of(lines, 1, languages)
+            trial["seconds"] = args.seconds / 4
+            for name in names:
+                if name.endswith(":best"):
+                    name = made.fastest(name.removesuffix(":best"), trial)
+                servers[name] = made.make(name)
         if "load" in parts:
             rows.append(translate_row(args, lines, folder))
         with all_ready({"t2t_jax": our_server(args), **servers}) as ready:
             if "load" in parts:
                 rows += loads(ready, lines, languages, args)
+                first = requests_of(lines[:COMPARED], 1, languages)
+                measured["lines_unlike_ours"] = unlike_ours(ready, first)
+                measured["peers_seconds_to_ready"] = {
+                    name: server.seconds for name, server in ready.items()
+                }
             ours = ready["t2t_jax"]
             if args.bits:
                 measured["bits"] = bits(ours, translator, lines, args)
             if args.soak:
                 measured["megabytes_each_1000_requests"] = soak(ours, lines, args)
-            measured["compilations_since_ready"] = ours.compilations()
+            compiled = ours.metrics()["compilations_since_ready"]
+            measured["compilations_since_ready"] = int(compiled)
     for row in rows:
         row["share_of_translate"] = (
             row["lines_per_second"] / rows[0]["lines_per_second"]

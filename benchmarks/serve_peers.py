@@ -1,15 +1,15 @@
 """A server of twenty lines around CTranslate2, as a user of it writes one.
 
-    python -m benchmarks.serve_peers MODEL PORT          # a request is a batch
-    python -m benchmarks.serve_peers MODEL PORT 0.005    # those of 5 ms are one
+    python -m benchmarks.serve_peers MODEL PORT '{}'    # a request is a batch
+    python -m benchmarks.serve_peers MODEL PORT '{"seconds": 0.005}'    # those of 5 ms
 
 MODEL is a folder of `to_ctranslate2.write`, with `peer.json`: its tokenizer and options
-of the search. benchmarks/serve.py measures it beside our own server.
+of the search; the JSON may have settings of CTranslate2, too. benchmarks/serve.py
+measures it beside our own server.
 """
 
 import asyncio
 import json
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -21,19 +21,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-CORES = len(os.sched_getaffinity(0))
-
 
 class Model:
-    """An exported model; each core translates a batch of its own."""
+    """An exported model; `settings` are of CTranslate2's `Translator`."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, settings: dict):
         peer = json.loads((folder / "peer.json").read_text())
         pieces = runpy.run_path(str(folder / "pieces.py"))["Pieces"]
         self.pieces, self.options = pieces(folder, peer["tokenizer"]), peer["options"]
-        self.translator = ctranslate2.Translator(
-            str(folder), inter_threads=CORES, intra_threads=1
-        )
+        self.translator = ctranslate2.Translator(str(folder), **settings)
 
     def __call__(self, lines: list[str]) -> list[str]:
         sources = [self.pieces.encode(line) for line in lines]
@@ -47,7 +43,8 @@ class Queue:
     def __init__(self, model: Model, seconds: float):
         self.model, self.seconds = model, seconds
         self.waiting: list[tuple[list[str], asyncio.Future]] = []
-        self.free, self.running = asyncio.Semaphore(CORES), set()
+        self.free = asyncio.Semaphore(model.translator.num_translators)
+        self.running: set[asyncio.Task] = set()
 
     async def __call__(self, lines: list[str]) -> list[str]:
         future = asyncio.get_running_loop().create_future()
@@ -60,7 +57,7 @@ class Queue:
 
     async def batch(self) -> None:
         await asyncio.sleep(self.seconds)
-        async with self.free:  # while all cores are busy, more join the batch
+        async with self.free:  # while all threads are busy, more join the batch
             taken, self.waiting = self.waiting, []
             lines = [line for request, _ in taken for line in request]
             texts = iter(await run_in_threadpool(self.model, lines))
@@ -68,9 +65,9 @@ class Queue:
             future.set_result([next(texts) for _ in request])
 
 
-def application(folder: Path, seconds: float | None) -> Starlette:
-    model = Model(folder)
-    queue = Queue(model, seconds) if seconds is not None else None
+def application(folder: Path, seconds: float = 0.0, **settings) -> Starlette:
+    model = Model(folder, settings)
+    queue = Queue(model, seconds) if seconds else None
 
     async def translate(request):
         lines = (await request.json())["q"]
@@ -89,7 +86,5 @@ def application(folder: Path, seconds: float | None) -> Starlette:
 
 
 if __name__ == "__main__":
-    made = application(
-        Path(sys.argv[1]), float(sys.argv[3]) if len(sys.argv) > 3 else None
-    )
+    made = application(Path(sys.argv[1]), **json.loads(sys.argv[3]))
     uvicorn.run(made, port=int(sys.argv[2]), log_level="warning", access_log=False)

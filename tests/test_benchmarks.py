@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks import made_up, measuring
+from benchmarks import enlarged, made_up, measuring
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
@@ -26,7 +26,7 @@ from benchmarks.load import Load, percentile
 from benchmarks.measuring import Row
 from benchmarks.profile import profile
 from benchmarks.reranking import best_weights
-from benchmarks.serve import differing, drawn_requests
+from benchmarks.serve import check_peer, differing, drawn_requests
 from benchmarks.train_step import WORKS
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
@@ -37,6 +37,7 @@ from t2t_jax.metrics.text_measures import bleu_statistics
 from t2t_jax.model.layers import project
 from t2t_jax.tools.verify.measuring import random_pairs
 from tests.commands import Commands
+from tests.decoding.small_translator import translator
 from tests.small_run import ROOT
 
 
@@ -192,7 +193,7 @@ async def answering(job, seen):
                 length = int(re.search(rb"Content-Length: (\d+)", head)[1])
                 text = json.loads(await reader.readexactly(length))["text"]
                 seen.append(text)
-                await asyncio.sleep(5 if text == "slow" else 0)
+                await asyncio.sleep(job.get("pause", 5) if text == "slow" else 0)
                 status = "500 no" if text == "bad" else "200 OK"
                 body = text.encode()
                 writer.write(
@@ -222,6 +223,19 @@ def test_clients_send_each_request_and_keep_the_answers_in_order():
     assert done["lines_per_second"] * done["seconds"] == pytest.approx(3 * 2)
 
 
+def test_a_closed_loop_has_an_answer_for_each_client_and_counts_what_it_covers():
+    seen = []
+    requests = [{"body": {"text": "slow"}, "lines": 30, "leave": None}]
+    job = {"requests": requests, "clients": 2, "seconds": 0.1, "warm": 0.3}
+    done = asyncio.run(answering(job | {"pause": 0.4}, seen))
+    # Each client sends in the warm-up, and again while the clock runs.
+    assert done["statuses"]["200"] >= 2
+    assert done["seconds"] > 0.1
+    # Little's law: what the clients wait for, of what the clock covers in part, too.
+    latency = done["p50_ms"] / 1e3
+    assert done["lines_per_second"] * latency == pytest.approx(2 * 30, rel=0.15)
+
+
 def test_an_open_loop_sends_whoever_waits():
     seen = []
     requests = [{"body": {"text": "slow"}, "lines": 1, "leave": 0.4}]
@@ -230,6 +244,32 @@ def test_an_open_loop_sends_whoever_waits():
     assert len(seen) > 20  # of 60 expected; in a closed loop it would be one
     assert done["lines_per_second"] == 0
     assert 0 < done["statuses"]["0"] < len(seen)  # without those of the warm-up
+
+
+@pytest.mark.parametrize(
+    "name", ["ctranslat", "ctranslate2:int4:1x1", "libretranslate:2"]
+)
+def test_a_peer_that_there_is_not_is_refused(name):
+    for right in ("ctranslate2", "libretranslate:best", "ctranslate2-queue:int8:1x2"):
+        assert check_peer(right) == right
+    with pytest.raises(UserError, match="did you mean|want libre|want ctranslate2,"):
+        check_peer(name)
+
+
+def test_an_enlarged_model_computes_what_it_did_before(monkeypatch):
+    small = translator(norm="pre", positions="rotary")
+    model = small.config.model
+    monkeypatch.setattr(enlarged, "WIDTH", 4 * model.width)
+    monkeypatch.setattr(enlarged, "HIDDEN", 2 * model.hidden)
+    monkeypatch.setattr(enlarged, "LAYERS", model.layers + 1)
+    made = enlarged.enlarged(small)
+    assert made.model.count() > 8 * small.model.count()
+    pairs = [("a dog runs", "ein hund"), ("two", "zwei katzen schlafen")]
+    before, after = ([s.log_prob for s in each.score(pairs)] for each in (small, made))
+    np.testing.assert_allclose(after, before, rtol=1e-4)
+    monkeypatch.setattr(enlarged, "WIDTH", model.width + 2)
+    with pytest.raises(UserError, match="cannot grow|heads"):
+        enlarged.enlarged(small)
 
 
 @given(st.lists(st.floats(0, 9), min_size=1), st.sampled_from([0.5, 0.95, 0.99]))
@@ -359,6 +399,6 @@ def test_every_benchmark_runs_in_a_test():
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")}
     shared = {
         *("__init__", "measuring", "results"),
-        *("peers", "made_up", "chart", "profile", "load", "serve_peers"),
+        *("peers", "made_up", "chart", "profile", "load", "serve_peers", "enlarged"),
     }
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}

@@ -53,6 +53,9 @@ class FakeEngine:
         report("en-de: 2 of 2 programs")
         self.ready = True
 
+    def rows(self):
+        return 3, 16_000_001
+
     def queued(self):
         return self._queued
 

@@ -360,6 +360,8 @@ def test_metrics_count_and_have_no_labels_of_clients(client):
     assert buckets[-1] == int(values[seconds.format("count") + "}"]) == 4
     assert values["t2t_jax_queued_lines"] == "0"
     assert values["t2t_jax_compilations_since_ready"] == "0"
+    names = ("rows_used_total", "rows_computed_total")
+    assert [values[f"t2t_jax_{name}"] for name in names] == ["3", "16000001"]
     slow = 't2t_jax_request_seconds_bucket{{endpoint="/imme",le="{}"}}'
     assert [values[slow.format(le)] for le in ("0.25", "0.5", "+Inf")] == [*"011"]
     types = {line.split()[-1] for line in text.splitlines() if line[:6] == "# TYPE"}

@@ -260,7 +260,9 @@ def test_new_parameters_are_for_lines_that_come_later():
         first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
         while not engine.queued():
             await asyncio.sleep(0.001)
+        before = engine.rows()
         engine.reload("en-de", later)
+        assert (engine.rows() >= before).all()  # counters never fall
         second = await ask(engine, ["the cat sees"])
         third = asyncio.ensure_future(ask(engine, ["a dog sleeps"] * 20))
         await asyncio.sleep(0)  # it begins, and is accepted
@@ -268,6 +270,8 @@ def test_new_parameters_are_for_lines_that_come_later():
         with pytest.raises(StoppingError):
             await ask(engine, ["a dog"])
         assert engine.compilations == 0
+        used, computed = engine.rows()
+        assert 61 <= used <= computed  # a stride at least for each line
         return await first, second, await third
 
     first, second, third = asyncio.run(before_and_after())

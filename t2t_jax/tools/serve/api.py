@@ -179,8 +179,11 @@ async def ready(call: Call) -> dict:
 
 async def metrics(call: Call) -> Response:
     service, engine = call.service, call.service.engine
+    used, computed = engine.rows()
     now = {
         "queued_lines": ("gauge", "Lines waiting or searched.", engine.queued()),
+        "rows_used_total": ("counter", "Rows of batches that had a line.", used),
+        "rows_computed_total": ("counter", "Rows of batches, by stride.", computed),
         "compilations_since_ready": ("counter", "Should be 0.", engine.compilations),
         "ready": ("gauge", "1 once all is compiled.", service.ready),
     }

@@ -215,6 +215,7 @@ class _Lane(Bucket):
         self._numbers = itertools.count()
         self.stride = 0.01  # seconds of the last ones
         self.used = self.computed = 0.0  # rows of strides: of lines, and all
+        self.counts = np.zeros(2, int)  # the same, since the server started
         # The position of a parked batch, or `NEW` for lines that wait -> since when it
         # has been passed over.
         self._since: dict[int, float] = {}
@@ -308,6 +309,7 @@ class _Lane(Bucket):
             lines = count_lines(batch)
             self.used += lines
             self.computed += len(batch.line_b) if lines else 0
+            self.counts += lines, len(batch.line_b) if lines else 0
         if not lines:
             return batch, None
         began = time.monotonic()
@@ -635,6 +637,10 @@ class Engine:
 
     # --------------------------------------------------------------------- calls
 
+    def rows(self) -> np.ndarray:
+        """Rows that were computed since the start, [2]: those of lines, and all."""
+        return sum(lane.counts for lane in self._lane_of.values())
+
     def queued(self) -> int:
         """The number of lines that wait or are being searched."""
         with self._lock:
@@ -854,6 +860,7 @@ class Engine:
             for key, lane in self._lane_of.items():
                 if key[0] == direction:
                     self._lane_of[key] = fresh = lane.with_parameters(parameters)
+                    fresh.counts = lane.counts
                     self._lanes.append(fresh)
             self._remove_retired()
 

@@ -59,7 +59,7 @@ class Metrics:
         for direction, count in sorted(self.lines.items()):
             lines.append(f"{name}{_labels(('direction', direction))} {count}")
         for each, (kind, about, value) in now.items():
-            lines.append(f"{family(each, kind, about)} {value:g}")
+            lines.append(f"{family(each, kind, about)} {value:.15g}")
         return "\n".join(lines) + "\n"
 
 
