@@ -7,11 +7,14 @@ is cancelled if the client leaves.
 
 import asyncio
 import contextlib
+import ctypes
 import math
 import re
 import secrets
 import signal
 import socket
+import struct
+import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -27,6 +30,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from t2t_jax import __version__
 from t2t_jax.io.errors import UserError
@@ -45,6 +49,9 @@ from t2t_jax.tools.serve.settings import Settings
 ROWS = (*api.ROWS, *interfaces.ROWS)
 # Probes and Prometheus call a container by its address, which nobody can list.
 PROBES = {"/health", "/ready", "/metrics"}
+SO_ATTACH_FILTER = 26  # of Linux: a program of the Berkeley packet filter
+LINGER = 1.0  # seconds after SIGTERM in which requests are still taken, and get 503
+KEEP_ALIVE = 60  # seconds; clients keep connections, and fail where one closes
 GONE = 499  # the status of a client that has left, in logs and metrics, as of nginx
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
@@ -221,6 +228,8 @@ class _Log:
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = state["id"]
                 headers["X-Content-Type-Options"] = "nosniff"
+                if self.service.stopping:  # or clients send more on this connection
+                    headers["Connection"] = "close"
             await send(message)
 
         try:
@@ -273,11 +282,55 @@ async def _spec(call: Call) -> dict:
 # ------------------------------------------------------------------------------ serving
 
 
+class _Connection(H11Protocol):
+    """Ends connections without the head of a request; uvicorn lets them wait for ever.
+
+    The first byte of a head does not stop the clock, its last one does.
+    """
+
+    def connection_made(self, transport) -> None:
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self.conn.receive_data(data)
+        self.handle_events()
+
+
 class _Server(uvicorn.Server):
-    """Leaves signals to `serve`: uvicorn would end the process by the signal itself."""
+    """Leaves signals to `serve`; resets no connection whose request has arrived."""
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        # uvicorn would end the process by the signal itself.
         return contextlib.nullcontext()
+
+    async def shutdown(self, sockets=None) -> None:
+        end = time.monotonic() + LINGER
+        while self.server_state.connections and time.monotonic() < end:
+            if self.force_exit:
+                break
+            await asyncio.sleep(0.05)
+        for listener in sockets or ():
+            _open_no_more(listener)
+        await asyncio.sleep(0.05)  # accepts the connections that wait for it
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0.05)  # reads their requests; others are closed now
+        await super().shutdown(sockets)
+
+
+def _open_no_more(listener: socket.socket) -> None:
+    """Lets Linux drop what opens connections, until `close` refuses them.
+
+    Otherwise those opened between the last `accept` and `close` are reset by it, with
+    the requests that their clients have sent.
+    """
+    if sys.platform == "linux":
+        drop = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # return 0
+        program = struct.pack("HP", 1, ctypes.addressof(drop))
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 async def serve(
@@ -301,13 +354,13 @@ async def serve(
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=_Connection,
         ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_keep_alive=60,  # clients keep connections, and fail where one closes
+        timeout_keep_alive=KEEP_ALIVE,
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
         # Requests are over by then; what is left are clients that do not read.

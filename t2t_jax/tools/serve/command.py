@@ -29,6 +29,7 @@ from t2t_jax.workdir import Workdir
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
+UNREAD = 30_000  # milliseconds until a connection whose client does not read is closed
 PACKAGES = "starlette", "uvicorn", "python_multipart"
 
 
@@ -176,6 +177,8 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # of clients that never read
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
         listener.bind(address)
         listener.listen()
     except socket.gaierror as e:
