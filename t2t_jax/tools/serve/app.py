@@ -263,7 +263,7 @@ async def _spec(call: Call) -> dict:
                 form = "application/x-www-form-urlencoded"
                 kinds = ("application/json", form, "multipart/form-data")
                 content = {kind: {"schema": schema} for kind in kinds}
-                does["requestBody"] = {"content": content}
+                does["requestBody"] = {"required": bool(needed), "content": content}
             elif schemas:
                 does["parameters"] = [
                     {"name": n, "in": "query", "required": n in needed, "schema": each}
