@@ -254,15 +254,31 @@ async def _spec(call: Call) -> dict:
         needed = [name for name, field in row.fields.items() if field.needed]
         schema = {"type": "object", "properties": schemas}
         schema |= {"required": needed} if needed else {}
+        # In JSON, null is as if the field were not there.
+        null = {"type": "null"}
+        or_null = {
+            name: each if name in needed else {"anyOf": [each, null]}
+            for name, each in schemas.items()
+        }
+        error = row.error(Refusal(400, "code", "message"), "id")
         for method in row.methods:
             does: dict[str, Any] = {"summary": row.summary}
-            does["responses"] = {"200": {"description": "The answer"}}
-            does["responses"]["default"] = {"description": "An error"}
+            does["responses"] = {
+                "200": {"description": "The answer"},
+                "503": {"description": "The server compiles, or stops"},
+                "default": {
+                    "description": "An error",
+                    "content": {"application/json": {"schema": _schema_of(error)}},
+                },
+            }
             does["security"] = [] if row.keyless else keyed
             if method == "POST":
-                form = "application/x-www-form-urlencoded"
-                kinds = ("application/json", form, "multipart/form-data")
-                content = {kind: {"schema": schema} for kind in kinds}
+                json_schema = schema | {"properties": or_null}
+                content = {
+                    "application/json": {"schema": json_schema},
+                    "application/x-www-form-urlencoded": {"schema": schema},
+                    "multipart/form-data": {"schema": schema},
+                }
                 does["requestBody"] = {"required": bool(needed), "content": content}
             elif schemas:
                 does["parameters"] = [
@@ -277,6 +293,17 @@ async def _spec(call: Call) -> dict:
         "paths": paths,
         "components": {"securitySchemes": {"bearer": bearer}},
     }
+
+
+def _schema_of(sample: Any) -> dict:
+    """JSON Schema of values with the shape of this one; all keys are required."""
+    if isinstance(sample, dict):
+        each = {name: _schema_of(value) for name, value in sample.items()}
+        return {"type": "object", "properties": each, "required": [*sample]}
+    if isinstance(sample, list):
+        return {"type": "array", "items": _schema_of(sample[0])}
+    kinds = {str: "string", int: "integer"}
+    return {"type": kinds[type(sample)]} if type(sample) in kinds else {}
 
 
 # ------------------------------------------------------------------------------ serving
