@@ -100,7 +100,7 @@ async def never_reading(server: Server) -> Counter:
     left = len(server.files()) - before
     for each in sockets:
         each.close()
-    return Counter({"closed": opened - left, "open": left})
+    return +Counter({"closed": opened - left, "open": left})
 
 
 async def cut_bodies(server: Server) -> Counter:

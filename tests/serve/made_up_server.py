@@ -39,7 +39,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/":
-            # Playwright reads Firefox's pages by `eval`, which the page's policy forbids.
+            # In Firefox, Playwright needs `eval`, which the page's policy forbids.
             allowed = b"script-src 'unsafe-eval' " if "FIREFOX" in os.environ else b""
             html = page().replace(b"script-src ", allowed or b"script-src ", 1)
             return self._send(200, html, "text/html; charset=utf-8")
