@@ -41,6 +41,7 @@ from t2t_jax.io.messages import say
 CLIENTS, LINES = 4, 16
 IN_FLIGHT, CONNECTIONS = 300, 64
 WAIT = 100  # seconds in which the server has to close what it closes
+PATH = "/v1/translate"
 BODY = json.dumps({"lines": ["A dog runs."]}).encode()
 
 
@@ -71,23 +72,23 @@ async def all_of(requests) -> Counter:
 
 
 def post(body: bytes, length: int | None = None) -> bytes:
-    return head("/v1/translate", len(body) if length is None else length) + body
+    return head(PATH, len(body) if length is None else length) + body
 
 
 async def slow_bodies(server: Server) -> Counter:
-    request = head("/v1/translate", len(BODY) * 10)
+    request = head(PATH, len(BODY) * 10)
     return await all_of(sent(server.port, request, BODY) for _ in range(20))
 
 
 async def connections(server: Server) -> Counter:
     """Half of them send a byte of a head each second, and half nothing."""
-    slow = 500 * (head("/v1/translate", 1000), b"")
+    slow = 500 * (head(PATH, 1000), b"")
     return await all_of(sent(server.port, b"", data) for data in slow)
 
 
 async def never_reading(server: Server) -> Counter:
     """Clients who ask for 16 MB and do not read them; ends when they are closed."""
-    before, sockets = len(server.files()), []
+    before, sockets = server.files(), []
     request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
     for _ in range(20):
         sockets.append(socket.socket())
@@ -95,9 +96,9 @@ async def never_reading(server: Server) -> Counter:
         sockets[-1].connect(("127.0.0.1", server.port))
         sockets[-1].sendall(request)
     await asyncio.sleep(2)
-    opened = len(server.files()) - before
+    opened = server.files() - before
     await server.files_return(before, WAIT)
-    left = len(server.files()) - before
+    left = server.files() - before
     for each in sockets:
         each.close()
     return +Counter({"closed": opened - left, "open": left})
@@ -121,9 +122,7 @@ async def large_bodies(server: Server) -> Counter:
 
 async def leaving(server: Server) -> Counter:
     """Clients who leave before the answer."""
-    posts = (
-        Connection(server.port).post("/v1/translate", BODY, 0.02) for _ in "x" * 50
-    )
+    posts = (Connection(server.port).post(PATH, BODY, 0.02) for _ in "x" * 50)
     return Counter(str(status or "left") for status, _ in await asyncio.gather(*posts))
 
 
@@ -151,7 +150,7 @@ async def stopped(server: Server) -> Counter:
     async def request() -> None:
         connection = await idle.get()
         try:
-            status, _ = await connection.post("/v1/translate", BODY)
+            status, _ = await connection.post(PATH, BODY)
             counts[str(status)] += 1
         except ConnectionRefusedError:
             counts["refused"] += 1
@@ -192,13 +191,13 @@ class Faulty(Server):
         limits.append(f"--max_seconds={args.seconds}")
         super().__init__([*words, "PORT", *limits], "--port=", None)
 
-    def files(self) -> list[str]:
-        return os.listdir(f"/proc/{self.pid}/fd")
+    def files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     async def files_return(self, count: int, seconds: float) -> None:
         """Waits until not more than `count` files are open."""
         end = time.monotonic() + seconds
-        while len(self.files()) > count and time.monotonic() < end:
+        while self.files() > count and time.monotonic() < end:
             await asyncio.sleep(0.5)
 
 
@@ -215,7 +214,7 @@ class Others:
             line = next(self._lines)
             body = json.dumps({"lines": [line]}).encode()
             try:
-                status, answer = await connection.post("/v1/translate", body)
+                status, answer = await connection.post(PATH, body)
             except (OSError, EOFError):
                 connection = Connection(self.port)
                 self.counts["unanswered"] += 1
@@ -234,15 +233,15 @@ async def tried(server: Faulty, fault: str, alone: dict[str, list]) -> dict:
     ends = try_it is stopped
     tasks = [asyncio.create_task(others.client()) for _ in range(CLIENTS * (not ends))]
     await asyncio.sleep(1)
-    files, memory = len(server.files()), server.megabytes()
+    files, memory = server.files(), server.megabytes()
     seen = await try_it(server)
     await asyncio.sleep(1)
     row: dict = {"fault": fault, "seen": _counted(seen), "files": "", "megabytes": ""}
     if not ends:
         await server.files_return(files, 10)
-        row["files"] = f"{files} → {len(server.files())}"
+        row["files"] = f"{files} → {server.files()}"
         row["megabytes"] = f"{memory:.0f} → {server.megabytes():.0f}"
-        ends = len(server.files()) <= files
+        ends = server.files() <= files
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
