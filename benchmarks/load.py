@@ -32,6 +32,14 @@ from pathlib import Path
 LEFT = 0  # the status of a request whose client left
 
 
+def head(path: str, length: int) -> bytes:
+    """The head of a request with a JSON body of `length` bytes."""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
 class Connection:
     """HTTP/1.1 to 127.0.0.1 that is kept open."""
 
@@ -46,11 +54,7 @@ class Connection:
             self._reader, self._writer = await asyncio.open_connection(
                 "127.0.0.1", self.port
             )
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        self._writer.write(head.encode() + body)
+        self._writer.write(head(path, len(body)) + body)
         try:
             return await asyncio.wait_for(self._answer(), leave)
         except TimeoutError:
@@ -58,12 +62,12 @@ class Connection:
             return LEFT, b""
 
     async def _answer(self) -> tuple[int, bytes]:
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+        lines = await self._reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: *(\d+)", lines, re.IGNORECASE)
         body = await self._reader.readexactly(int(length[1]))
-        if b"connection: close" in head.lower():
+        if b"connection: close" in lines.lower():
             self.close()
-        return int(head.split(None, 2)[1]), body
+        return int(lines.split(None, 2)[1]), body
 
     def close(self) -> None:
         if self._writer is not None:

@@ -1,4 +1,4 @@
-"""A real Chromium; reads numbers back from a page, and the arrays they should be."""
+"""A real browser; reads numbers back from a page, and the arrays they should be."""
 
 import math
 import os
@@ -21,10 +21,20 @@ ISOLATES = re.compile("[\u2066-\u2069]")
 
 
 def launched():
-    """Yields a headless Chromium, and closes it; skips the test if there is none."""
+    """Yields a headless browser, and closes it; skips the test if there is none.
+
+    Firefox, if its path is in $FIREFOX; otherwise Chromium.
+    """
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="needs pip install 't2t_jax[browser]'"
     )
+    if path := os.environ.get("FIREFOX"):
+        with playwright.sync_playwright() as started:
+            channel = "moz-firefox"  # not Playwright's own build
+            browser = started.firefox.launch(executable_path=path, channel=channel)
+            yield browser
+            browser.close()
+        return
     names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else NAMES
     path = next(filter(None, map(shutil.which, names)), None)
     if not path:

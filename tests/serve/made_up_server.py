@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,7 +39,10 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/":
-            return self._send(200, page(), "text/html; charset=utf-8")
+            # In Firefox, Playwright needs `eval`, which the page's policy forbids.
+            allowed = b"script-src 'unsafe-eval' " if "FIREFOX" in os.environ else b""
+            html = page().replace(b"script-src ", allowed or b"script-src ", 1)
+            return self._send(200, html, "text/html; charset=utf-8")
         if self.path == "/ready" and self.server.unready > 0:
             self.server.unready -= 1
             body = {"ready": False, "compiled": ["1 of 4", "2 of 4 programs"]}

@@ -381,8 +381,15 @@ def test_the_spec_lists_every_route(client):
     assert does["get"]["parameters"][0]["name"] == "q"
     for path, methods in spec["paths"].items():
         for method in methods:
-            status = c.request(method, path).status_code
-            assert status in (200, 400), (method, path)
+            answer = c.request(method, path)
+            assert answer.status_code in (200, 400), (method, path)
+            error = methods[method]["responses"]["default"]["content"]
+            if answer.status_code == 400:
+                required = error["application/json"]["schema"]["required"]
+                assert [*answer.json()] == required, (method, path)
+    optional = does["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"type": "null"} in optional["properties"]["format"]["anyOf"]
+    assert does["post"]["requestBody"]["required"]
     assert c.get("/").headers["content-type"].startswith("text/html")
 
 

@@ -1,20 +1,27 @@
 """`python -m t2t_jax serve`, with an engine without a model: signals and mistakes."""
 
 import asyncio
+import errno
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import types
 import urllib.error
 import urllib.request
+from collections import Counter
 
 import pytest
 
+from benchmarks.load import Connection
 from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve import app as serve_app
+from t2t_jax.tools.serve import command
 from t2t_jax.tools.serve.app import application, serve
 from t2t_jax.tools.serve.command import listen
 from t2t_jax.tools.serve.settings import Settings
@@ -170,6 +177,130 @@ def test_a_signal_while_it_compiles_ends_it_after_the_program(capsys):
     thread.join()
     assert engine.closed
     assert not engine.ready
+
+
+async def while_served(clients, engine=None):
+    """Serves while `clients(port)` runs, then stops."""
+    listener = listen("127.0.0.1", 0)
+    app = application(engine or FakeEngine(), Settings(), FakeGuesser())
+    served = asyncio.create_task(serve(app, listener, lambda: None))
+    try:
+        await clients(listener.getsockname()[1])
+    finally:
+        app.state.service.stopping or os.kill(os.getpid(), signal.SIGTERM)
+        await served
+
+
+BODY = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
+
+
+@pytest.mark.usefixtures("signals_as_ever")
+def test_a_stop_answers_all_requests_that_have_arrived():
+    engine, seen = FakeEngine(), Counter()
+    engine.wait = types.SimpleNamespace(wait=lambda: asyncio.sleep(0.02))
+
+    async def client(port, idle):
+        connection = Connection(port)
+        try:
+            while True:
+                status, _ = await connection.post("/translate", BODY)
+                seen[status] += 1
+                await asyncio.sleep(idle)
+        except ConnectionRefusedError:
+            return
+        except (OSError, EOFError):
+            seen["lost"] += 1
+
+    async def clients(port):
+        idle = 0.3  # of clients that keep a connection and use it now and then
+        tasks = [client(port, idle * (n % 2)) for n in range(16)]
+        tasks = [asyncio.create_task(each) for each in tasks]
+        await asyncio.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(while_served(clients, engine))
+    assert seen.keys() == {200, 503}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux' sockets")
+@pytest.mark.usefixtures("signals_as_ever")
+def test_a_connection_is_refused_and_never_reset_as_the_listener_closes(monkeypatch):
+    late, close = socket.socket(), asyncio.base_events.Server.close
+    late.setblocking(False)
+
+    def connect_and_close(server):
+        if server.sockets:
+            late.connect_ex(server.sockets[0].getsockname())
+        close(server)
+
+    async def clients(port):
+        await Connection(port).post("/translate", BODY)
+
+    monkeypatch.setattr(asyncio.base_events.Server, "close", connect_and_close)
+    asyncio.run(while_served(clients))
+    with late:
+        select.select([], [late], [], 10)
+        error = late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        assert error == errno.ECONNREFUSED
+
+
+@pytest.mark.usefixtures("signals_as_ever")
+def test_a_head_that_does_not_come_is_given_up(monkeypatch):
+    monkeypatch.setattr(serve_app, "KEEP_ALIVE", 0.3)
+
+    async def client(port, sent, again):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        end = asyncio.create_task(reader.read())
+        for number in range(200):
+            await asyncio.wait({end}, timeout=0.05)
+            if end.done():
+                break
+            # A byte of a head, or of a body after its request was refused.
+            writer.write(sent if not number else again)
+        assert end.done()
+        writer.close()
+        return await end
+
+    async def clients(port):
+        first, length = head(len(BODY)), 1 << 30
+        ends = await asyncio.gather(
+            client(port, b"", b""),
+            client(port, first[:5], b"x"),
+            client(port, head(length) + b"{", b"x"),
+            client(port, first + BODY, first[:1]),
+        )
+        starts = [end[:12] for end in ends]
+        assert starts == [b"", b"", b"HTTP/1.1 413", b"HTTP/1.1 200"]
+
+    asyncio.run(while_served(clients))
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux")
+@pytest.mark.usefixtures("signals_as_ever")
+def test_a_client_that_never_reads_is_given_up(monkeypatch):
+    monkeypatch.setattr(command, "UNREAD", 300)
+
+    def files():
+        return len(os.listdir("/proc/self/fd"))
+
+    async def clients(port):
+        warm = Connection(port)
+        await warm.post("/translate", BODY)
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.setblocking(False)
+            before = files()
+            await asyncio.get_running_loop().sock_connect(s, ("127.0.0.1", port))
+            s.send(400 * b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.sleep(0.1)
+            assert files() > before
+            for _ in range(100):
+                await asyncio.sleep(0.1 * (files() > before))
+            assert files() <= before
+        warm.close()
+
+    asyncio.run(while_served(clients))
 
 
 def test_a_port_that_is_taken_is_told():

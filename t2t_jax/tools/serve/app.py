@@ -7,11 +7,14 @@ is cancelled if the client leaves.
 
 import asyncio
 import contextlib
+import ctypes
 import math
 import re
 import secrets
 import signal
 import socket
+import struct
+import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -27,6 +30,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from t2t_jax import __version__
 from t2t_jax.io.errors import UserError
@@ -39,7 +43,11 @@ from t2t_jax.tools.serve.settings import Settings
 
 # Probes and Prometheus call a container by its address, which nobody can list.
 PROBES = {"/health", "/ready", "/metrics"}
+SO_ATTACH_FILTER = 26  # of Linux: a program of the Berkeley packet filter
+LINGER = 1.0  # seconds after SIGTERM in which requests are still taken, and get 503
+KEEP_ALIVE = 60  # seconds; clients keep connections, and fail where one closes
 GONE = 499  # the status of a client that has left, in logs and metrics, as of nginx
+FORMS = "application/x-www-form-urlencoded", "multipart/form-data"
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
@@ -197,6 +205,8 @@ class _Log:
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = state["id"]
                 headers["X-Content-Type-Options"] = "nosniff"
+                if self.service.stopping:  # or clients send more on this connection
+                    headers["Connection"] = "close"
             await send(message)
 
         try:
@@ -216,9 +226,6 @@ async def _spec(call: Call) -> dict:
     """OpenAPI 3.1 of all rows."""
     paths: dict[str, dict] = {}
     keyed = [{"bearer": []}] if call.service.settings.keys else []
-    described = {"200": "The answer", "default": "An error"}
-    forms = "x-www-form-urlencoded", "json"
-    kinds = *(f"application/{each}" for each in forms), "multipart/form-data"
     for row in ROWS:
         declared = fields(row.fields)
         schemas = {name: field.schema for name, field in declared.items()}
@@ -229,14 +236,28 @@ async def _spec(call: Call) -> dict:
             {"name": name, "in": "query", "required": name in needed, "schema": each}
             for name, each in schemas.items()
         ]
-        content = {"content": {kind: {"schema": schema} for kind in kinds}}
+        # In JSON, null is as if the field were not there.
+        or_null = {
+            name: each if name in needed else {"anyOf": [each, {"type": "null"}]}
+            for name, each in schemas.items()
+        }
+        of_kinds = {kind: {"schema": schema} for kind in FORMS}
+        of_kinds["application/json"] = {"schema": schema | {"properties": or_null}}
+        sent = {"required": bool(needed), "content": of_kinds}
+        error = _schema_of(row.error(Refusal(400, "code", "message"), "id"))
+        failed = {"content": {"application/json": {"schema": error}}}
+        responses = {
+            "200": {"description": "The answer"},
+            "503": {"description": "The server compiles, or stops"},
+            "default": {"description": "An error"} | failed,
+        }
         paths[row.path] = {
             method.lower(): {
                 "summary": row.summary,
-                "responses": {n: {"description": d} for n, d in described.items()},
+                "responses": responses,
                 "security": [] if row.keyless else keyed,
             }
-            | ({"requestBody": content} if method == "POST" else {})
+            | ({"requestBody": sent} if method == "POST" else {})
             | ({"parameters": parameters} if method == "GET" and parameters else {})
             for method in row.methods
         }
@@ -249,6 +270,17 @@ async def _spec(call: Call) -> dict:
     }
 
 
+def _schema_of(sample: Any) -> dict:
+    """JSON Schema of values with the shape of this one; all keys are required."""
+    if isinstance(sample, dict):
+        each = {name: _schema_of(value) for name, value in sample.items()}
+        return {"type": "object", "properties": each, "required": [*sample]}
+    if isinstance(sample, list):
+        return {"type": "array", "items": _schema_of(sample[0])}
+    kinds = {str: "string", int: "integer"}
+    return {"type": kinds[type(sample)]} if type(sample) in kinds else {}
+
+
 SPEC = Row("/spec", api.GET, "This page", _spec, api.error, keyless=True)
 ROWS = (*api.ROWS, *interfaces.ROWS, SPEC)
 
@@ -256,11 +288,55 @@ ROWS = (*api.ROWS, *interfaces.ROWS, SPEC)
 # ------------------------------------------------------------------------------ serving
 
 
+class _Connection(H11Protocol):
+    """Ends connections without the head of a request; uvicorn lets them wait for ever.
+
+    The first byte of a head does not stop the clock, its last one does.
+    """
+
+    def connection_made(self, transport) -> None:
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def data_received(self, data: bytes) -> None:
+        self.conn.receive_data(data)
+        self.handle_events()
+
+
 class _Server(uvicorn.Server):
-    """Leaves signals to `serve`: uvicorn would end the process by the signal itself."""
+    """Leaves signals to `serve`; resets no connection whose request has arrived."""
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        # uvicorn would end the process by the signal itself.
         return contextlib.nullcontext()
+
+    async def shutdown(self, sockets=None) -> None:
+        end = time.monotonic() + LINGER
+        while self.server_state.connections and time.monotonic() < end:
+            if self.force_exit:
+                break
+            await asyncio.sleep(0.05)
+        for listener in sockets or ():
+            _open_no_more(listener)
+        await asyncio.sleep(0.05)  # accepts the connections that wait for it
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0.05)  # reads their requests; others are closed now
+        await super().shutdown(sockets)
+
+
+def _open_no_more(listener: socket.socket) -> None:
+    """Lets Linux drop what opens connections, until `close` refuses them.
+
+    Otherwise those opened between the last `accept` and `close` are reset by it, with
+    the requests that their clients have sent.
+    """
+    if sys.platform == "linux":
+        drop = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # return 0
+        program = struct.pack("HP", 1, ctypes.addressof(drop))
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 async def serve(
@@ -284,13 +360,13 @@ async def serve(
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=_Connection,
         ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_keep_alive=60,  # clients keep connections, and fail where one closes
+        timeout_keep_alive=KEEP_ALIVE,
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
         # Requests are over by then; what is left are clients that do not read.

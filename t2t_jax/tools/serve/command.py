@@ -28,6 +28,7 @@ from t2t_jax.workdir import Workdir
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
+UNREAD = 30_000  # milliseconds until a connection whose client does not read is closed
 PACKAGES = "starlette", "uvicorn", "python_multipart"
 
 
@@ -188,7 +189,10 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # of clients that never read
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
+        return listener
     except OSError as e:
         raise UserError(
             f"--host={host} --port={port}: {e.strerror}; want an address of here, and "
