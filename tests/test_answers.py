@@ -23,7 +23,11 @@ def response_of(translator, request):
         beam=request.get("beam"),
         must=request["must"],
     )
-    rows = [
+    return {"translations": rows_of(found), "provenance": translator.provenance()}
+
+
+def rows_of(found):
+    return [
         {
             "source": each.source,
             "hypotheses": [
@@ -37,7 +41,6 @@ def response_of(translator, request):
         }
         for each in found
     ]
-    return {"translations": rows, "provenance": translator.provenance()}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,22 @@ def test_the_first_bit_that_differs_is_named(trained, file, answer):
     assert (
         repeated(trained, file, made).different == "line 1, hypotheses: 2 then, 1 now"
     )
+
+
+def test_samples_are_drawn_again(trained, file):
+    translator = Translator.load(trained[0], "8")
+    asked = {"lines": LINES, "samples": 1, "seed": 5, "must_not": ["Hund"]}
+    drawn = translator.sample(
+        LINES, samples=2, seed=5, temperature=0.7, must_not=["Hund"], warn=False
+    )
+    response = {"translations": rows_of(drawn), "provenance": translator.provenance()}
+    for row in response["translations"]:
+        del row["hypotheses"][1:]  # one is asked for, of the two that are drawn
+    response["provenance"]["sampling"] = {"temperature": 0.7, "samples": 2}
+    made = json.loads(json.dumps({"request": asked, "response": response}))
+    assert repeated(trained, file, made) == (3, "")
+    made["request"]["seed"] = 6
+    assert repeated(trained, file, made).different
 
 
 def test_a_refused_line_is_compared_by_its_scores(trained, file, answer):

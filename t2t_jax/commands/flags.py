@@ -128,10 +128,11 @@ def search_flags(args: flags.FlagValues) -> dict[str, Any]:
     return checked_options(SearchOptions, named, "--")
 
 
-def define_sampling_flags() -> None:
+def define_sampling_flags(leave_out: Sequence[str] = ()) -> None:
     """Defines a flag for each of `SamplingOptions`."""
     for field in dataclasses.fields(SamplingOptions):
-        _define(field, field.default)
+        if field.name not in leave_out:
+            _define(field, field.default)
 
 
 def _define(field: dataclasses.Field, default: Any) -> None:

@@ -66,8 +66,13 @@ def decode_batch(
     vocabulary: Vocabulary,
     phrases: Phrases,
     decode: DecodeConfig,
+    seed: int = 0,
 ) -> list[tuple[Hypothesis, ...]]:
-    """Returns the hypotheses of each source, in order; at least one for each."""
+    """Returns the hypotheses of each source, in order; at least one for each.
+
+    Args:
+      seed: of the rngs of all sentences.
+    """
     # Tuples of fields, since processes exchange results as JSON.
     nbest_lists: dict[int, list[tuple]] = {}
 
@@ -75,7 +80,7 @@ def decode_batch(
         of_sources = [sources[line] for line in group.lines]
         of_lines = [constraints[line] for line in group.lines]
         rules = rules_of(group, phrases, of_lines, decode)
-        return block_of(group, of_sources, rules, decode)
+        return block_of(group, of_sources, rules, decode, [seed] * len(of_sources))
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
@@ -160,8 +165,13 @@ def block_of(
     sources: Sequence[Source],
     rules: Rules | None,
     decode: DecodeConfig,
+    seeds: Sequence[int] = (),
 ) -> Block:
-    """Builds the arrays of a group's lines, padded with empty rows."""
+    """Builds the arrays of a group's lines, padded with empty rows.
+
+    Args:
+      seeds: of the lines' rngs; empty: all are 0.
+    """
     rows, bucket = group.shape
     ids = [source.ids for source in sources]
     limit_b = np.ones(rows, np.int32)
@@ -169,7 +179,9 @@ def block_of(
     hash_b2 = np.zeros((rows, 2), np.uint32)
     if ids:
         hash_b2[: len(ids)] = [_hash(source) for source in sources]
-    return Block(*pad_rows(ids, rows, bucket), limit_b, rules, hash_b2)
+    seed_b = np.zeros(rows, np.uint32)
+    seed_b[: len(seeds)] = seeds
+    return Block(*pad_rows(ids, rows, bucket), limit_b, rules, hash_b2, seed_b)
 
 
 def _hash(source: Source) -> np.ndarray:
@@ -180,10 +192,17 @@ def _hash(source: Source) -> np.ndarray:
     return np.frombuffer(digest, "<u4")
 
 
-def to_text(result: Hypotheses, vocabulary: Vocabulary) -> Iterator[tuple]:
-    """Yields the hypotheses of each row as text; at least one for each."""
-    for arrays in zip(*result, strict=True):
-        tokens_nt, score_n, log_prob_n, length_n, ended_n = arrays
+def to_text(
+    result: Hypotheses, vocabulary: Vocabulary, counts: Sequence[int] = ()
+) -> Iterator[tuple]:
+    """Yields the hypotheses of each row as text; at least one for each.
+
+    Args:
+      counts: how many of each row; empty: all.
+    """
+    for row, arrays in enumerate(zip(*result, strict=True)):
+        most = counts[row] if counts else None
+        tokens_nt, score_n, log_prob_n, length_n, ended_n = (x[:most] for x in arrays)
         # Places without a hypothesis have length 0 or no finite log-probability.
         kept = [n for n, x in enumerate(log_prob_n) if length_n[n] and np.isfinite(x)]
         tokens = [tuple(tokens_nt[n, : length_n[n]].tolist()) for n in kept]

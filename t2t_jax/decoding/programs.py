@@ -41,6 +41,7 @@ class Block(NamedTuple):
     limit_b: Array  # int32, the longest outputs, in tokens with the end
     rules: Rules | None  # constraints on the outputs, or None
     hash_b2: Array  # uint32, a hash of the source; seeds the rng of the sentence
+    seed_b: Array  # uint32; seeds it, too
 
 
 class SearchState(NamedTuple):
@@ -65,13 +66,11 @@ class Search(NamedTuple):
     definitions: tuple[Any, ...]
     mesh: Mesh
     algorithm: Algorithm
-    seed: int = 0  # of the rngs of sentences
 
     def begin(self, block: Block, room: int, max_length: int) -> SearchState:
         """`begin_search`; `block` is on the devices."""
         return begin_search(
             self.parameters,
-            np.uint32(self.seed),  # not an int, which JAX would take as an int32
             block,
             definitions=self.definitions,
             algorithm=self.algorithm,
@@ -116,6 +115,7 @@ class Search(NamedTuple):
         side = jax.ShapeDtypeStruct((devices * rows, bucket), jnp.int32)
         limit = jax.ShapeDtypeStruct((devices * rows,), jnp.int32)
         hashes = jax.ShapeDtypeStruct((devices * rows, 2), jnp.uint32)
+        seeds = jax.ShapeDtypeStruct((devices * rows,), jnp.uint32)
         begin = partial(
             begin_search.__wrapped__,  # a program with XLA's options is not traced
             definitions=self.definitions,
@@ -124,9 +124,8 @@ class Search(NamedTuple):
             max_length=max_length,
             mesh=self.mesh,
         )
-        block = Block(side, side, limit, None, hashes)
-        seed = jax.ShapeDtypeStruct((), jnp.uint32)
-        state = jax.eval_shape(begin, self.parameters, seed, block).search
+        block = Block(side, side, limit, None, hashes, seeds)
+        state = jax.eval_shape(begin, self.parameters, block).search
         stored = tree_bytes(state)
         # Each hypothesis attends to the keys of all hypotheses of its sentence, layer
         # by layer, with float32 scores (`model/decoder_cache.py`).
@@ -209,12 +208,9 @@ def program(
     return decorate
 
 
-@program(
-    "definitions", "algorithm", "room", "max_length", common=2, options=_search_options
-)
+@program("definitions", "algorithm", "room", "max_length", options=_search_options)
 def begin_search(
     parameters,
-    seed: Array,
     block: Block,
     *,
     definitions,
@@ -224,7 +220,7 @@ def begin_search(
 ) -> SearchState:
     """Encodes the sources and starts a search, with caches for `room` positions.
 
-    A sentence's rng depends on the seed and its own tokens, not on its batch.
+    A sentence's rng depends on its seed and its own tokens, not on its batch.
     """
     source_bs = block.source_bs
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
@@ -236,13 +232,13 @@ def begin_search(
         for model, memory in zip(models, memories, strict=True)
     ]
 
-    def sentence_rng(hash_2):
+    def sentence_rng(seed, hash_2):
         rng = jax.random.key(seed)
         for part in hash_2:
             rng = jax.random.fold_in(rng, part)
         return rng
 
-    rng_b = jax.vmap(sentence_rng)(block.hash_b2)
+    rng_b = jax.vmap(sentence_rng)(block.seed_b, block.hash_b2)
     state = algorithm.start(
         cache, block.limit_b, block.rules, rng_b, max_length=max_length
     )

@@ -66,6 +66,7 @@ class Request:
     batch_size: int | None = None
     first_line: int = 1
     warn: bool = True
+    seed: int = 0  # of samples
 
 
 class Searcher:
@@ -306,16 +307,16 @@ class Searcher:
           UserError: an option is out of its range.
         """
         options = SamplingOptions(**checked_options(SamplingOptions, sampling))
-        scored = self.config.decode.override(alpha=alpha, penalty=penalty)
-        algorithm = sampling_algorithm(options, scored, self.vocabulary, samples)
+        search = self.sampling(samples, options, alpha=alpha, penalty=penalty)
         request = Request(
             prefix=prefix,
             must_not=must_not,
             batch_size=batch_size,
             first_line=first_line,
             warn=warn,
+            seed=options.seed,
         )
-        return self._decode(self._search(algorithm, options.seed), lines, request)
+        return self._decode(search, lines, request)
 
     def score(
         self,
@@ -376,7 +377,14 @@ class Searcher:
         options = self.config.decode.override(**search)
         return self._search(beam_search_algorithm(options, self.vocabulary, nbest))
 
-    def _search(self, algorithm: Algorithm, seed: int = 0) -> Search:
+    def sampling(self, samples: int, options: SamplingOptions, **score: Any) -> Search:
+        """A sampling with these models; `score` has `alpha` and `penalty`."""
+        scored = self.config.decode.override(**score)
+        return self._search(
+            sampling_algorithm(options, scored, self.vocabulary, samples)
+        )
+
+    def _search(self, algorithm: Algorithm) -> Search:
         """The search of an algorithm with these models, if all generate text."""
         for member in self.members:
             if not member.model.generates:
@@ -390,7 +398,6 @@ class Searcher:
             definitions=tuple(member.model.definition for member in self.members),
             mesh=self.members[0].mesh,
             algorithm=algorithm,
-            seed=seed,
         )
 
     def encode(
@@ -450,6 +457,7 @@ class Searcher:
                 self.vocabulary,
                 self.phrases,
                 decode,
+                request.seed,
             )
         reader = self.reader(request.first_line, request.warn)
         _warn_if_unended(reader, sources, nbest_lists, decode)

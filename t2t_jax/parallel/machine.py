@@ -120,7 +120,6 @@ def nondeterminism() -> str:
 def tree_bytes(tree: Any) -> int:
     """Bytes of the arrays of a tree, or of their shapes; other leaves count nothing."""
     import jax
-    import numpy as np
 
     arrays = (x for x in jax.tree.leaves(tree) if hasattr(x, "dtype"))
-    return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in arrays)
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)

@@ -113,16 +113,24 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
         of_each = any(isinstance(each, list) for each in value)
         return [value[n] for n in chosen] if of_each else value
 
-    translations = translator.translate(
+    if samples := int(request.get("samples") or 0):
+        search = translator.sample
+        options = provenance["sampling"] | {"seed": int(request.get("seed") or 0)}
+    else:
+        search = translator.translate
+        options = {
+            "nbest": request.get("nbest") or 1,
+            "beam": request.get("beam") or provenance["decode"]["beam"],
+            "must": phrases("must"),
+        }
+    translations = search(
         [rows[n]["source"] for n in chosen],
-        nbest=request.get("nbest") or 1,
-        beam=request.get("beam") or provenance["decode"]["beam"],
         prefix=prefix,
-        must=phrases("must"),
         must_not=phrases("must_not"),
+        **options,
     )
     for n, translation in zip(chosen, translations, strict=True):
-        row, hypotheses = rows[n], translation.hypotheses
+        row, hypotheses = rows[n], translation.hypotheses[: samples or None]
         if difference := _difference(row, hypotheses):
             return Repeated(len(chosen), f"line {n + 1}, {difference}")
     return Repeated(len(chosen), "")

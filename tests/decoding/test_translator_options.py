@@ -59,6 +59,8 @@ def test_hypotheses_that_take_more_memory_than_there_is_are_refused(one, monkeyp
     one.translate([], beam=most)
     with pytest.raises(UserError, match=f"{most + 1} hypotheses"):
         one.translate([], beam=most + 1)
+    with pytest.raises(UserError, match="9,999 hypotheses"):
+        one.sample([], samples=9_999)
 
 
 def test_an_ensemble_has_one_vocabulary(one):

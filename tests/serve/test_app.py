@@ -9,7 +9,7 @@ import pytest
 
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.serve.engine import OverloadedError, StoppingError
+from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
 from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
 from tests.serve.fake_engine import FakeEngine
 
@@ -33,7 +33,10 @@ def test_a_line_has_all_that_is_known_of_it(client):
     body = post(client(engine), lines=["a long", ""], nbest=2, beam=4, **fields).json()
     assert body["direction"] == "en-de"
     decode = {"beam": 4, "alpha": 0.6}  # the beam that was used
-    assert body["provenance"] == {"checkpoints": [[12]], "decode": decode}
+    sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "epsilon": 0.0}
+    sampling["samples"] = 0
+    made = {"checkpoints": [[12]], "decode": decode, "sampling": sampling}
+    assert body["provenance"] == made
     first, blank = body["translations"]
     of_all = {"log_prob": -2.5, "ended": True, "tokens": [1, 2, 3, 4, 0]}
     assert first == {
@@ -48,6 +51,8 @@ def test_a_line_has_all_that_is_known_of_it(client):
     assert blank["hypotheses"][0]["text"] == ""
     [options] = engine.calls[0][2]
     assert (options.prefix, options.must, options.must_not) == ("x", ("p", "q"), ("r",))
+    post(client(engine), lines=["a"], samples=2, seed=5)
+    assert engine.calls[1][2] == [Options(samples=2, seed=5)]
 
 
 def test_options_may_be_given_for_each_line(client):
@@ -129,6 +134,7 @@ def test_directions_are_chosen_by_name_languages_or_guess(client):
         "beams": [4, 1],
         "longest": 128,
         "phrases": 4,
+        "samples": 0,
         "precision": None,
     }
     limits = {"characters": 20_000, "lines": 500, "bytes": 1 << 20, "seconds": 20.0}

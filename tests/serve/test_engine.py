@@ -1,6 +1,7 @@
 """Answers of the server's engine are those of a line alone, whatever else it does."""
 
 import asyncio
+import dataclasses
 import itertools
 import random
 import time
@@ -14,6 +15,7 @@ from hypothesis import strategies
 
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.batches import Group
+from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import (
@@ -32,7 +34,14 @@ WORDS = [
     *("die", "Katze", "sieht", "den", "Hund", "ein"),
 ]
 BEAM = 3
-LIMITS = Limits(beams=(BEAM,), longest=32, phrases=3, states=64)
+LIMITS = Limits(
+    beams=(BEAM,),
+    longest=32,
+    phrases=3,
+    states=64,
+    samples=2,
+    sampling=SamplingOptions(temperature=0.7),
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +65,21 @@ def ask(engine, lines, options=None, client="a", seconds=60.0):
 
 
 def alone(line, options, of=None):
-    (translation,) = (of or translator(1)).translate(
-        [line],
-        nbest=options.nbest,
-        prefix=options.prefix or None,
-        must=[*options.must],
-        must_not=[*options.must_not],
-        warn=False,
-    )
-    return translation
+    of, wishes = of or translator(1), {"prefix": options.prefix or None}
+    wishes |= {"must_not": [*options.must_not], "warn": False}
+    if options.samples:
+        wishes |= {"temperature": 0.7, "seed": options.seed}
+        drawn = of.sample([line], samples=LIMITS.samples, **wishes)[0]
+        first = drawn.hypotheses[: options.samples]
+        return dataclasses.replace(drawn, hypotheses=first)
+    wishes |= {"nbest": options.nbest, "must": [*options.must]}
+    return of.translate([line], **wishes)[0]
 
 
 def drawn(rng):
     """A line, and what may be asked of its translation."""
     line = " ".join(rng.choices(WORDS, k=rng.randrange(9)))
-    kind, phrases = rng.randrange(6), [" ".join(rng.sample(WORDS, 2)) for _ in range(2)]
+    kind, phrases = rng.randrange(8), [" ".join(rng.sample(WORDS, 2)) for _ in range(2)]
     return line, [
         Options(),
         Options(nbest=BEAM),
@@ -78,6 +87,8 @@ def drawn(rng):
         Options(prefix=rng.choice(WORDS), nbest=rng.choice((1, BEAM))),
         Options(must=tuple(phrases)),
         Options(must_not=tuple(phrases), nbest=2, prefix="the"),
+        Options(samples=rng.choice((1, 2)), seed=rng.randrange(3)),
+        Options(must_not=tuple(phrases), samples=2, seed=7),
     ][kind]
 
 
@@ -150,8 +161,8 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
 
 
 def test_few_lines_are_searched_in_few_rows(engine, monkeypatch):
-    sizes = {(lane.table is None): lane.sizes for lane in engine._lanes}
-    assert sizes == {True: [2, 4, 8], False: [2, 8]}
+    for lane in engine._lanes:
+        assert lane.sizes == ([2, 4, 8] if lane.table is None else [2, 8])
     begun, begin = [], Bucket.begin
 
     def beginning(self, group, block):
@@ -174,8 +185,10 @@ def test_rows_that_change_a_bit_are_not_used(monkeypatch):
 
 
 def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
-    lines = ["the cat"] * 5 + ["the cat " * 40, " "]
+    lines = ["the cat"] * 7 + ["the cat " * 40, " "]
     options = [
+        Options(samples=3),
+        Options(samples=2, must=("a",)),
         Options(beam=2),
         Options(nbest=4),
         Options(must=("a", "b", "c", "d")),
@@ -185,7 +198,15 @@ def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
     *refused, right, long, blank = asyncio.run(ask(engine, lines, options))
     for answer, said in zip(
         [*refused, long],
-        ["this server has 3", "want 1 to 3", "at most 3 phrases", "63 states", "31"],
+        [
+            "has 2",
+            "without beam",
+            "this server has 3",
+            "want 1 to 3",
+            "at most 3 phrases",
+            "63 states",
+            "31",
+        ],
         strict=True,
     ):
         assert isinstance(answer, UserError)

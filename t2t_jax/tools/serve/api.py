@@ -41,7 +41,7 @@ async def translate(call: Call) -> dict:
     }
     wanted = f["min_precision"] is not None
     tables = {
-        name: service.precision(each, f["beam"], wanted)
+        name: service.precision(each, 0 if f["samples"] else f["beam"], wanted)
         for name, each in directions.items()
     }
     await call.search(lines)
@@ -84,7 +84,8 @@ def _set_options(call: Call, lines: list[Line]) -> None:
     for line, prefix, must, must_not in zip(lines, *of_each.values(), strict=True):
         must = dict.fromkeys((*must, *call.service.terms(f["terms"], line)))
         phrases = tuple(must), tuple(must_not)
-        line.options = Options(f["beam"], f["nbest"], prefix, *phrases)
+        drawn = f["samples"], f["seed"]
+        line.options = Options(f["beam"], f["nbest"], prefix, *phrases, *drawn)
 
 
 def _row(call: Call, line: Line, tables: dict[str, Precision | None]) -> dict[str, Any]:
@@ -152,6 +153,7 @@ async def directions(call: Call) -> dict:
                 "beams": [*limits.beams],
                 "longest": limits.longest,
                 "phrases": limits.phrases,
+                "samples": limits.samples,
                 "precision": measured.get(each.name),
             }
             for each in service.engine.directions.values()
@@ -202,7 +204,7 @@ GET, POST = ("GET",), ("POST",)
 TRANSLATE = (
     "lines:texts text source target direction beam:count nbest:count=1 prefix:texts "
     "must:phrases must_not:phrases terms details:flag=false min_confidence:number "
-    "min_precision:number provenance:flag=false"
+    "min_precision:number provenance:flag=false samples:count=0 seed:count=0"
 )
 ALL = "Translate lines, with all that is known of each translation"
 ROWS = (

@@ -16,12 +16,16 @@ from absl import flags
 
 from t2t_jax.commands.flags import (
     ENSEMBLE,
+    SAMPLING,
+    define_sampling_flags,
     define_weights_flag,
     define_workdir_flags,
 )
 from t2t_jax.data.corpus import Pair, open_specs
+from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
+from t2t_jax.sections import checked_options
 from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
 from t2t_jax.workdir import Workdir
 
@@ -48,6 +52,8 @@ def define_flags():
     string("beams", "4", "Beams to compile, separated by commas; the first is default.")
     integer("longest", 128, "Tokens of a line, at most, with its end.", 2)
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
+    integer("samples", 0, "Samples of a line that may be asked for; 0: none.", 0)
+    define_sampling_flags(["seed"])
     integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
     integer("states", 1024, "States of the automata of all phrases at a time.", 1)
     string("api_keys", None, "File of API keys, one a line; default: none is wanted.")
@@ -84,6 +90,11 @@ def main(_):
             raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
     models = _models(args)  # mistakes are reported before JAX is imported
     beams = _beams(args.beams)
+    named = [name for name in SAMPLING if name != "seed"]
+    if not args.samples and (unused := [n for n in named if args[n].present]):
+        raise UserError(f"--{', --'.join(unused)}: of samples; add --samples=N")
+    sampling = {name: args[name].value for name in named}
+    sampling = SamplingOptions(**checked_options(SamplingOptions, sampling, "--"))
     terms = [_terms(value, models) for value in args.terms]
     settings = Settings(
         host=args.host,
@@ -118,7 +129,7 @@ def main(_):
                 say(f"{name}: goes on with the parameters it has: {first_line(e)}")
 
     sizes = args.longest, args.phrases, args.states, args.queue
-    limits = Limits(beams, *sizes)
+    limits = Limits(beams, *sizes, args.samples, sampling)
     engine = Engine({name: load(name) for name in models}, limits)
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")

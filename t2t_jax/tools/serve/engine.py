@@ -46,6 +46,7 @@ from t2t_jax.decoding.constraints import Automaton, Constraints, SharedTable
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Score, Translation
+from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -64,6 +65,9 @@ class Options:
       nbest: hypotheses to return, at most the beam.
       prefix: the text that the translation begins with.
       must, must_not: phrases that it contains, or does not contain.
+      samples: the first so many of `Limits.samples` that are drawn at random, in place
+        of a search; 0: search.
+      seed: of the samples.
     """
 
     beam: int | None = None
@@ -71,6 +75,8 @@ class Options:
     prefix: str = ""
     must: tuple[str, ...] = ()
     must_not: tuple[str, ...] = ()
+    samples: int = 0
+    seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +89,8 @@ class Limits:
       phrases: of a line: those in `must`, and one for all of `must_not`.
       states: of the automata of all phrases that are being searched with.
       queue: lines that wait or are being searched, of all clients.
+      samples: of a line.
+      sampling: how they are drawn.
     """
 
     beams: tuple[int, ...] = (4,)
@@ -90,6 +98,8 @@ class Limits:
     phrases: int = 4
     states: int = 1024
     queue: int = 20_000
+    samples: int = 0
+    sampling: SamplingOptions = dataclasses.field(default_factory=SamplingOptions)
 
 
 class OverloadedError(Exception):
@@ -145,6 +155,7 @@ class _Line:
     source: Source
     constraints: Constraints
     nbest: int
+    seed: int = 0
     automata: Mapping[tuple, Automaton] = dataclasses.field(default_factory=dict)
     states: Sequence[int] = ()  # in the table, while it is searched
     call: "_Call | None" = None
@@ -289,7 +300,8 @@ class _Lane(Bucket):
         if self.table is not None:
             of_lines = [(line.constraints.prefix, line.states) for line in lines]
             rules = self.table.rows(of_lines, group.shape[0], self.max_length)
-        return block_of(group, [line.source for line in lines], rules, self.decode)
+        sources, seeds = zip(*((line.source, line.seed) for line in lines), strict=True)
+        return block_of(group, sources, rules, self.decode, seeds)
 
     def park_or_merge(self, batch: Batch) -> Batch | None:
         """As a `Bucket`; a batch of few rows goes on by itself."""
@@ -334,9 +346,9 @@ class _Lane(Bucket):
         """Gives lines their hypotheses."""
         with self.lock:
             lines = [self.leave(number) for number in numbers]
-        for line, nbest in zip(lines, to_text(result, self.vocabulary), strict=True):
-            kept = nbest[: line.nbest]
-            line.call.set(line.index, Translation(line.text, kept, line.source.cut))
+        texts = to_text(result, self.vocabulary, [line.nbest for line in lines])
+        for line, nbest in zip(lines, texts, strict=True):
+            line.call.set(line.index, Translation(line.text, nbest, line.source.cut))
 
     def with_parameters(self, parameters: tuple) -> "_Lane":
         """An empty lane with other parameters and the same programs."""
@@ -434,7 +446,7 @@ class Engine:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._lanes: list[_Lane] = []
-        # (direction, beam, nbest, with constraints?, bucket) -> lane
+        # (direction, beam or 0, hypotheses, with constraints?, bucket) -> lane
         self._lane_of: dict[tuple, _Lane] = {}
         self._tables: dict[str, SharedTable] = {}
         self.directions: dict[str, Direction] = {}
@@ -471,24 +483,19 @@ class Engine:
         )
         last = bucket_for(limits.longest)
         buckets = [1 << n for n in range(SHORTEST.bit_length() - 1, last.bit_length())]
-        for beam in limits.beams:
-            for nbest, constrained in sorted(self._programs(beam, config)):
-                search = translator.beam_search(nbest, beam=beam)
-                for bucket in buckets:
-                    own = table if constrained else None
-                    lane = _Lane(
-                        search, bucket, config.decode, vocabulary, own, self._lock
-                    )
-                    self._lanes.append(lane)
-                    self._lane_of[name, beam, nbest, constrained, bucket] = lane
-
-    def _programs(self, beam: int, config: Config) -> set[tuple[int, bool]]:
-        """(hypotheses, with constraints?) of the programs for a beam."""
-        return {
-            _program(nbest, beam, constrained, config)
-            for nbest in (1, beam)
-            for constrained in ((False, True) if self.limits.phrases else (False,))
+        searches = {
+            (beam, count): translator.beam_search(count, beam=beam)
+            for beam in limits.beams
+            for count in sorted({_found(nbest, beam, config) for nbest in (1, beam)})
         }
+        if limits.samples:
+            drawn = translator.sampling(limits.samples, limits.sampling)
+            searches[0, limits.samples] = drawn
+        for (program, search), bucket in itertools.product(searches.items(), buckets):
+            for own in (None, table) if limits.phrases else (None,):
+                lane = _Lane(search, bucket, config.decode, vocabulary, own, self._lock)
+                self._lanes.append(lane)
+                self._lane_of[name, *program, own is not None, bucket] = lane
 
     def _check_memory(self) -> None:
         """Raises UserError if parameters and batches do not fit into a device."""
@@ -727,7 +734,13 @@ class Engine:
     ) -> tuple[tuple | None, _Line]:
         """Encodes a line; returns the key of its lane, None for a blank one, and it."""
         limits, decode = self.limits, translator.config.decode
-        beam = options.beam or limits.beams[0]
+        beam, count = options.beam or limits.beams[0], options.samples
+        if count > limits.samples:
+            raise UserError(
+                f"samples={count}; this server has {limits.samples} (--samples=N)"
+            )
+        if count and (options.beam or options.nbest > 1 or options.must):
+            raise UserError("samples: want them without beam, nbest and must")
         if beam not in limits.beams:
             raise UserError(
                 f"beam={beam}; this server has {', '.join(map(str, limits.beams))}"
@@ -741,7 +754,7 @@ class Engine:
             warn=False,
         )
         (source,), (constraints,) = translator.encode([text], request)
-        line = _Line(text, source, constraints, options.nbest)
+        line = _Line(text, source, constraints, count or options.nbest, options.seed)
         if not source.ids:
             return None, line
         if len(source.ids) > limits.longest:
@@ -754,11 +767,12 @@ class Engine:
             if not limits.phrases:
                 raise UserError("this server takes no prefix, must or must_not")
             line.automata = self._tables[direction].automata(constraints)
-        program = _program(options.nbest, beam, constrained, translator.config)
         if decode.stop == "first" and options.nbest not in (1, beam):
             raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
+        program = beam, _found(options.nbest, beam, translator.config)
+        program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))
-        return (direction, beam, *program, bucket), line
+        return (direction, *program, constrained, bucket), line
 
     def _check_load(self, count: int, deadline: float) -> None:
         """Raises OverloadedError if new lines could not be answered in time."""
@@ -873,13 +887,10 @@ class Engine:
                     self._lanes.remove(lane)
 
 
-def _program(
-    nbest: int, beam: int, constrained: bool, config: Config
-) -> tuple[int, bool]:
-    """(hypotheses, with constraints?) of the program that finds `nbest` hypotheses.
+def _found(nbest: int, beam: int, config: Config) -> int:
+    """The hypotheses that the program finds of which `nbest` are wanted.
 
     The best of all of a beam are those of a smaller `nbest`, if no search ends at its
     first ones (`search/beam.py`), and finding all takes about as long as finding one.
     """
-    single = nbest == 1 and config.decode.stop == "first"
-    return (1 if single else beam), constrained
+    return 1 if nbest == 1 and config.decode.stop == "first" else beam

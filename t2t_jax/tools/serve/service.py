@@ -167,7 +167,13 @@ class Service:
             self._provenance[direction.name] = translator, made
         made = self._provenance[direction.name][1]
         beam = beam or self.engine.limits.beams[0]
-        return made | {"decode": {**made["decode"], "beam": beam}}
+        limits = self.engine.limits
+        sampling = dataclasses.asdict(limits.sampling) | {"samples": limits.samples}
+        del sampling["seed"]  # a request has it
+        return made | {
+            "decode": {**made["decode"], "beam": beam},
+            "sampling": sampling,
+        }
 
     # ---------------------------------------------------------------- directions
 
