@@ -3,7 +3,7 @@
 A block's shape depends on the length of its lines alone, never on their number: empty
 rows are computed too. So a line goes through the same arithmetic, whatever is
 translated with it. (A matrix product with another number of rows may sum in another
-order, which changes the last bits.)
+order, which changes the last bits. The translation server tries whether it does.)
 
 A group is several blocks of one shape, one for each device. A device computes a block
 as it would alone: the same program on the same shapes, with no communication
