@@ -366,6 +366,10 @@ RUNS = {
         *("--longest=32", "--beam=2", "--seconds=0.5", "--warm=0.1", "--clients=2"),
         *("--array=4", "--bits=20", "--soak=20"),
     ),
+    "serve_faults": (
+        *("--workdir={work}", "--lines={text}/test.en", "--beam=2"),
+        "--faults=truncated bodies,large bodies,SIGTERM",
+    ),
 }
 
 

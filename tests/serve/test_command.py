@@ -303,6 +303,14 @@ def test_a_client_that_never_reads_is_given_up(monkeypatch):
     asyncio.run(while_served(clients))
 
 
+def test_answers_do_not_wait_for_acknowledgements():
+    with listen("127.0.0.1", 0) as listener:
+        with socket.create_connection(listener.getsockname()):
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_port_that_is_taken_is_told():
     with listen("127.0.0.1", 0) as taken:
         taken.listen()

@@ -201,6 +201,9 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
+        # asyncio does it for sockets that name their protocol. Without it an answer's
+        # body waits for 40 ms until the client has acknowledged the head.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # of clients that never read
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
         return listener

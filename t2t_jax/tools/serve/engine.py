@@ -505,8 +505,11 @@ class Engine:
             n = lane.search.algorithm.rows
             of_batch = max(of_batch, a * n + b * n**2)
         for direction in self.directions.values():
-            for member in direction.translator.members:
-                parameters += tree_bytes(member.parameters)
+            translator = direction.translator
+            of_members = [member.parameters for member in translator.members]
+            # Searches on a CPU have copies of some of them.
+            leaves = jax.tree.leaves((of_members, translator.search_parameters))
+            parameters += tree_bytes({id(leaf): leaf for leaf in leaves})
         needed = parameters + self._batches * of_batch
         limit = device_memory(self._lanes[0].mesh.local_devices[0])
         if needed > limit:
