@@ -304,11 +304,11 @@ def test_a_client_that_never_reads_is_given_up(monkeypatch):
 
 
 def test_answers_do_not_wait_for_acknowledgements():
-    with listen("127.0.0.1", 0) as listener:
-        with socket.create_connection(listener.getsockname()):
-            connection, _ = listener.accept()
-            with connection:
-                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    listener = listen("127.0.0.1", 0)
+    with listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_that_is_taken_is_told():
