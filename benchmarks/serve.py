@@ -68,10 +68,9 @@ MiniSBDSentencizer.split_sentences = lambda self, text: [text]
 main()
 """
 SHARES = 0.5, 0.8  # of the capacity, in open loops
-CLIENTS = 64  # of --bits
+CLIENTS = 64  # of --bits and --soak
 TRYING = 8  # clients of a trial, and of what is compared with our answers
 COMPARED = 100  # lines
-SOAKING = 8  # clients of --soak
 DISTINCT = 200  # lines of --bits: each is translated alone with each option
 
 
@@ -415,11 +414,21 @@ def options_of(translator: Translator, lines: Sequence[str], beam: int) -> list[
     return made
 
 
-def drawn_requests(lines: Sequence[str], options: list[dict], count: int) -> list[dict]:
-    """Random requests; every tenth client leaves before its answer."""
-    rng, made = random.Random(0), []
+def drawn_requests(
+    lines: Sequence[str],
+    options: list[dict],
+    count: int,
+    sizes: Sequence[int] = (1, 1, 1, 2, 5, 20),
+    seed: int = 0,
+) -> list[dict]:
+    """Random requests; every tenth client leaves before its answer.
+
+    Args:
+      sizes: lines of a request are one of these.
+    """
+    rng, made = random.Random(seed), []
     for _ in range(count):
-        part = rng.sample(lines, min(rng.choice((1, 1, 1, 2, 5, 20)), len(lines)))
+        part = rng.sample(lines, min(rng.choice(sizes), len(lines)))
         body = {"lines": part, **rng.choice(options)}
         leave = rng.uniform(0, 0.2) if rng.random() < 0.1 else None
         made.append({"body": body, "lines": len(part), "leave": leave})
@@ -490,16 +499,20 @@ def bits(server: Server, translator: Translator, lines: Sequence[str], args) -> 
 
 
 def soak(server: Server, lines: Sequence[str], args) -> list[float]:
-    """Megabytes of the server before, and after each 1,000 requests."""
-    options: list[dict] = [{}, {"nbest": args.beam}, {"must_not": ["x"]}]
-    requests = drawn_requests(lines[:DISTINCT], options, 1_000)
-    memory = [server.megabytes()]
+    """Megabytes of the server before, and after each 1,000 requests.
+
+    Requests have a line, and ever new phrases.
+    """
+    memory, statuses = [server.megabytes()], Counter()
     for number in range(0, args.soak, 1_000):
         count = min(1_000, args.soak - number)
+        options: list[dict] = [{}, {"nbest": args.beam}]
+        options += [{"must_not": [f"Wort {number + n}"]} for n in range(20)]
+        requests = drawn_requests(lines, options, count, sizes=(1,), seed=number)
         job = {"path": "/v1/translate", "requests": requests, "count": count}
-        server.load(**job, clients=SOAKING)
+        statuses.update(server.load(**job, clients=CLIENTS)["statuses"])
         memory.append(server.megabytes())
-        say(f"{number + count:,} requests: {memory[-1]:,.0f} MB")
+        say(f"{number + count:,} requests: {memory[-1]:,.0f} MB, {dict(statuses)}")
     return memory
 
 
