@@ -26,8 +26,8 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -74,17 +74,19 @@ class Automaton:
         return state
 
 
+KEPT = 64  # automata of each kind
+
+
 class Phrases:
     """Builds the automata of one vocabulary, and the rules of a batch from them.
 
-    Args:
-      kept: automata of each kind that are kept; all if None.
+    The latest are kept; each has a number for every state and token.
     """
 
-    def __init__(self, vocabulary: Vocabulary, kept: int | None = None):
+    def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
         self._spellings = [_symbols(vocabulary, i) for i in range(len(vocabulary))]
-        keep = functools.lru_cache(kept)
+        keep = functools.lru_cache(KEPT)
         self.required = keep(self._required)
         # One automaton matches any of the forbidden phrases.
         self.forbidden = keep(functools.partial(self._automaton, doubtful=True))
@@ -170,16 +172,14 @@ class Phrases:
         # Each required phrase has an automaton, as all of them must match. The
         # forbidden ones of a sentence share one: none may.
         starts = [
-            [table.add(self.required(phrase), required=True) for phrase in required]
-            + [table.add(self.forbidden(tuple(out)), required=False)] * bool(out)
+            [table.add(self.required, phrase, required=True) for phrase in required]
+            + [table.add(self.forbidden, tuple(out), required=False)] * bool(out)
             for required, out in zip(must, must_not, strict=True)
         ]
-        # Sentences of a batch share these, but the next batch has other prefixes.
-        not_continued = functools.cache(self.not_continued)
         for states, prefix, word in zip(starts, prefixes, begun, strict=True):
             if word:
-                other = not_continued(len(prefix), word)
-                states.append(table.add(other, required=False))
+                of = len(prefix), word
+                states.append(table.add(self.not_continued, *of, required=False))
         width = _next_power_of_two(max(map(len, starts)))
         start_bc = np.zeros((rows, width), np.int32)
         for row, states in zip(start_bc, starts, strict=False):
@@ -200,20 +200,19 @@ class _Table:
         self._refused = [np.zeros((1, vocabulary), bool)]
         self._distance = [np.zeros(1, np.int32)]
         self._count = 1
-        self._starts: dict[tuple[int, bool], int] = {}
+        self._starts: dict[tuple, int] = {}
 
-    def add(self, automaton: Automaton, required: bool) -> int:
-        """Adds an automaton, unless the table has it; returns its first state."""
-        # A batch's automata are cached while it is built: the same phrases have the
-        # same `id`.
-        if (id(automaton), required) in self._starts:
-            return self._starts[id(automaton), required]
-        start, arrays = self._count, _rules_of(automaton, required, self._eos)
+    def add(self, build: Callable[..., Automaton], *of: Any, required: bool) -> int:
+        """Adds the automaton `build(*of)`, unless the table has it; its first state."""
+        if (of, required) in self._starts:
+            return self._starts[of, required]
+        start, automaton = self._count, build(*of)
+        arrays = _rules_of(automaton, required, self._eos)
         next_sv, refused_sv, distance_s = arrays
         self._next.append(next_sv + start)  # its states are numbered from here
         self._refused.append(refused_sv)
         self._distance.append(distance_s)
-        self._starts[id(automaton), required] = start
+        self._starts[of, required] = start
         self._count += len(next_sv)
         return start
 
@@ -264,7 +263,7 @@ class SharedTable:
 
     def __init__(self, vocabulary: Vocabulary, states: int, phrases: int, mesh: Mesh):
         self.states, self.width, self._mesh = states, phrases, mesh
-        self._phrases = Phrases(vocabulary, kept=64)
+        self._phrases = Phrases(vocabulary)
         self._eos = vocabulary.eos
         size = states, len(vocabulary)
         # State 0 leads to itself and refuses nothing.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.constraints import Phrases
+from t2t_jax.decoding.constraints import KEPT, Phrases
 from t2t_jax.io.errors import UserError
 
 TEXT = [
@@ -256,3 +256,15 @@ def test_spellings_are_the_text(name, text, seed):
         ).decode()
         assert spelled.removeprefix(" ") == made.spelled(text)
         assert text == made.decode([ids])[0]
+
+
+def test_ever_new_phrases_take_no_more_memory_and_one_is_in_the_table_once():
+    phrases = Phrases(vocabulary("words"))
+    must = [[f"a{n % 99}"] for n in range(3 * 99)]  # more than are kept, in turns
+    nothing = [()] * len(must)
+    prefixes, begun = nothing, [""] * len(must)
+    rules = phrases.rules(prefixes, must, nothing, begun, len(must), 8)
+    assert phrases.required.cache_info().currsize == KEPT < 99
+    starts = rules.start_bc[:, 0].reshape(3, 99)
+    assert (starts == starts[0]).all()
+    assert len({*starts[0]}) == 99
