@@ -7,6 +7,7 @@ activations; `Rounded` with operands in bfloat16, if `config.model.products` say
 
 import dataclasses
 import math
+import re
 from functools import partial
 from typing import Any
 
@@ -195,8 +196,7 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
     If batch and length stay two axes, XLA stores for each gradient of a weight a
     transposed copy on a CPU, and computes what it copies anew.
     """
-    inputs, output = equation.split("->")
-    of_x, of_weight = inputs.split(",")
+    of_x, of_weight, output = re.split(",|->", equation)
     n = len({*of_x} & {*of_weight} - {*output})
     if (
         target_device().platform != "cpu"
@@ -210,8 +210,7 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
 
 
 def _transposed(equation: str, x: Array, weight: Transposed, dtype: Any) -> Array:
-    inputs, output = equation.split("->")
-    of_x, of_weight = inputs.split(",")
+    of_x, of_weight, output = re.split(",|->", equation)
     summed = [of_weight[axis] for axis in weight.summed]
     kept = "".join(axis for axis in of_weight if axis not in summed)
     stored = kept + "".join(summed)
@@ -244,8 +243,7 @@ def _forward(equation, x, weight):
 
 def _backward(equation, factors, grad):
     x, weight = factors
-    inputs, output = equation.split("->")
-    of_x, of_weight = inputs.split(",")
+    of_x, of_weight, output = re.split(",|->", equation)
     grad_x = _rounded(f"{output},{of_weight}->{of_x}", grad, weight)
     transposed = jax.linear_transpose(lambda w: _multiply(equation, x, w), weight)
     return grad_x, *transposed(grad)
@@ -262,8 +260,7 @@ def quantized_rows(x: Array, axes: int) -> tuple[Array, Array]:
 
 
 def _int8(equation: str, x: Array, weight: Int8) -> Array:
-    inputs, output = equation.split("->")
-    of_x, of_weight = inputs.split(",")
+    of_x, of_weight, output = re.split(",|->", equation)
     summed = [of_weight[axis] for axis in weight.summed]
     if not (of_x.endswith("".join(summed)) and set(summed).isdisjoint(output)):
         raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
