@@ -132,8 +132,9 @@ class Service:
             translator, found = self.engine.directions[name].translator, []
             if self.measured.get(name, (None,))[0] is translator:
                 continue
+            most = min(MEASURED, self.engine.limits.queue)
             while len(found) < len(pairs):
-                lines = [source for source, _ in pairs[len(found) :][:MEASURED]]
+                lines = [source for source, _ in pairs[len(found) :][:most]]
                 call = {"client": "", "deadline": time.monotonic() + 3600}
                 options = [Options()] * len(lines)
                 found += await self.engine.translate(name, lines, options, **call)
