@@ -112,8 +112,12 @@ def main(_):
     listener = listen(args.host, args.port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     from t2t_jax.decoding.translator import Translator
+    from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.serve.app import application, serve
     from t2t_jax.tools.serve.engine import Engine, Limits
+
+    # Before threads read parameters: those that run already keep arenas of their own.
+    set_up_process()
 
     def load(name: str) -> "Translator":
         places = models[name] if len(models[name]) > 1 else models[name][0]
