@@ -1,6 +1,7 @@
 """Precision at a confidence, and `min_precision` of requests."""
 
 import asyncio
+import dataclasses
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import stats
 
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.tools.serve import precision
+from t2t_jax.tools.serve.engine import OverloadedError
 from tests.serve.fake_engine import FakeEngine
 
 PAIRS = [("a dog", "<de> a dog")] * 40 + [("low", "x")] * 15 + [("bad", "x")]
@@ -48,7 +50,9 @@ def test_a_precision_is_that_of_the_best_limit_which_a_line_meets():
 
 
 def test_a_line_of_too_low_a_precision_is_refused(client):
-    c = client(FakeEngine("en-de", "de-en"), dev={"en-de": PAIRS})
+    engine = FakeEngine("en-de", "de-en")
+    engine.limits = dataclasses.replace(engine.limits, queue=30)  # fewer than PAIRS
+    c = client(engine, dev={"en-de": PAIRS})
     ask = {"lines": ["a", "low", "", "bad"], "direction": "en-de", "provenance": True}
 
     def post(**fields):
@@ -56,7 +60,18 @@ def test_a_line_of_too_low_a_precision_is_refused(client):
 
     assert (c.get("/ready").status_code, post().status_code) == (503, 503)
     service = c.app.state.service
-    asyncio.run(service.measure())
+
+    async def measure_while_the_queue_is_full():
+        engine.raises = OverloadedError(0.01)
+        task = asyncio.create_task(service.measure())
+        await asyncio.sleep(0.05)
+        assert engine.calls
+        assert not task.done()
+        engine.raises = None
+        await task
+
+    asyncio.run(measure_while_the_queue_is_full())
+    assert {len(lines) for _, lines, _, _ in engine.calls} == {30, 26}
     facts = c.get("/v1/directions").json()["directions"][0]["precision"]
     assert (facts["lines"], facts["good"], facts["good_chrf"]) == (55, 40, 50)
     sure, unsure, blank, bad = (answer := post().json())["translations"]

@@ -225,8 +225,7 @@ class _Lane(Bucket):
         self.running = 0
         self._numbers = itertools.count()
         self.stride = 0.01  # seconds of the last ones
-        self.used = self.computed = 0.0  # rows of strides: of lines, and all
-        self.counts = np.zeros(2, int)  # the same, since the server started
+        self.counts = np.zeros(2, int)  # rows of strides: of lines, and all
         # The position of a parked batch, or `NEW` for lines that wait -> since when it
         # has been passed over.
         self._since: dict[int, float] = {}
@@ -319,8 +318,6 @@ class _Lane(Bucket):
                     self.leave(number)
                     batch.line_b[row] = -1
             lines = count_lines(batch)
-            self.used += lines
-            self.computed += len(batch.line_b) if lines else 0
             self.counts += lines, len(batch.line_b) if lines else 0
         if not lines:
             return batch, None
@@ -467,6 +464,7 @@ class Engine:
         self._entering: set[_Call] = set()  # whose lines are being encoded
         self._compiled_before = 0
         self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
+        self._rows_before = np.zeros(2)  # rows that do not count any more
 
     def _add_lanes(self, name: str, translator: Translator) -> None:
         """Makes the lanes of a direction, one for each program and bucket."""
@@ -603,15 +601,13 @@ class Engine:
     def _forget_half(self) -> None:
         """Lets what comes now count more than what was before."""
         self._seconds, self._finished = self._seconds / 2, self._finished / 2
-        for lane in self._lanes:
-            lane.used, lane.computed = lane.used / 2, lane.computed / 2
+        self._rows_before = (self._rows_before + self.rows()) / 2
 
     def _rate(self) -> float:
         """Lines a second that full batches would finish; 0 if unknown."""
-        used = sum(lane.used for lane in self._lanes)
+        used, computed = self.rows() - self._rows_before
         if not used or not self._finished:
             return 0.0
-        computed = sum(lane.computed for lane in self._lanes)
         return self._finished / self._seconds * self._workers * computed / used
 
     def _busy(self) -> bool:

@@ -18,7 +18,13 @@ from starlette.requests import ClientDisconnect, Request
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
-from t2t_jax.tools.serve.engine import Details, Direction, Engine, Options
+from t2t_jax.tools.serve.engine import (
+    Details,
+    Direction,
+    Engine,
+    Options,
+    OverloadedError,
+)
 from t2t_jax.tools.serve.fields import Refusal, bad, fields, read_fields
 from t2t_jax.tools.serve.metrics import Metrics
 from t2t_jax.tools.serve.precision import Precision
@@ -127,7 +133,10 @@ class Service:
         say(text)
 
     async def measure(self) -> None:
-        """Translates the dev sets of directions whose parameters are new."""
+        """Translates the dev sets of directions whose parameters are new.
+
+        Clients come first: while the queue is too long, it waits.
+        """
         for name, pairs in self.settings.dev.items():
             translator, found = self.engine.directions[name].translator, []
             if self.measured.get(name, (None,))[0] is translator:
@@ -137,7 +146,11 @@ class Service:
                 lines = [source for source, _ in pairs[len(found) :][:most]]
                 call = {"client": "", "deadline": time.monotonic() + 3600}
                 options = [Options()] * len(lines)
-                found += await self.engine.translate(name, lines, options, **call)
+                try:
+                    found += await self.engine.translate(name, lines, options, **call)
+                except OverloadedError as e:
+                    await asyncio.sleep(e.retry_after)
+                    continue
                 self.report(f"{name}: {len(found):,} of {len(pairs):,} dev lines")
             of = pairs, found, self.settings.good_chrf
             self.measured[name] = translator, await asyncio.to_thread(Precision, *of)
