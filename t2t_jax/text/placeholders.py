@@ -57,7 +57,7 @@ PATTERNS = {
     # %s %1$s %(name)s %05.2f %-10d %lu; GCC's %qs %q#D %L
     "printf": r"(?<!\d)(?!(?<=\d\s)%[a-z]{2})%(?:[1-9]\d?\$|\(\w+\))?"
     r"(?:[-+0#]*(?:\d{1,4}|\*)|[+0#]+)?(?:\.(?:\d{1,4}|\*))?"
-    r"(?:hh?|ll?|[Ljzt]|q[+#]*)?(?:[diouxefgacspnm@]|[A-Z](?![A-Za-z]))",
+    r"(?:hh?|ll?|[Ljzt]|q[+#]*)?(?:[diouxefgacspnm@]|[A-Z](?![A-Za-z0-9]))",
     "percent": r"%%",  # one sign in a printf format
     "numbered": r"(?<!\d)%L?[1-9]\d?(?![\w$])",  # Qt's %1
     # %PRODUCTNAME %PATH% %{name} $name ${name} $(command)
@@ -93,6 +93,7 @@ class Protected(NamedTuple):
       spans: where each was in the text before.
       beyond: the placeholders that the text still has, in order.
       kinds: the number of placeholders of each kind in the text before.
+      hides: False if there were no symbols to hide placeholders with.
     """
 
     text: str
@@ -101,6 +102,7 @@ class Protected(NamedTuple):
     spans: tuple[Span, ...]
     beyond: tuple[str, ...]
     kinds: Counter[str]
+    hides: bool
 
 
 class Restored(NamedTuple):
@@ -150,6 +152,7 @@ def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
         spans,
         tuple(text[p.begin : p.end] for p in found if p not in chosen),
         kinds,
+        bool(symbols),
     )
 
 
@@ -171,8 +174,8 @@ def restore(translation: str, protected: Protected) -> Restored:
     spans: list[Span | None] = [None] * len(protected.originals)
     original_of = dict(zip(protected.symbols, protected.originals, strict=True))
     text, end, repeated = "", 0, []
-    # Without symbols in the source, the text may have some that are its own.
-    for match in _SYMBOL.finditer(translation) if protected.symbols else ():
+    # If none were to hide anything, the text may have some of its own.
+    for match in _SYMBOL.finditer(translation) if protected.hides else ():
         text += translation[end : match.start()]
         end, original = match.end(), original_of.get(match[0])
         left = [
