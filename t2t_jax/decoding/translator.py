@@ -26,6 +26,7 @@ from t2t_jax.decoding.search_options import takes
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import checked_options
+from t2t_jax.text.units import Aligned
 
 
 class Translator(Searcher):
@@ -269,6 +270,20 @@ class Translator(Searcher):
         pairs = self.reader(first_line, warn).pairs(pairs)
         alignments = alignment.align(self.vocabulary, self.members, pairs, layer)
         return [each.without_first() for each in alignments] if self.tag else alignments
+
+    def align_units(
+        self, pairs: Sequence[tuple], symbols: Sequence[str] = ()
+    ) -> list[Aligned]:
+        """Links words and signs, the units of `text/units.py`, as `align` links words.
+
+        Args:
+          pairs: as for `score`.
+          symbols: strings that are one unit.
+        """
+        texts = [(str(source), str(target)) for source, target in pairs]
+        encoded = self.reader(1, warn=False).pairs(pairs)
+        of_pairs = self.vocabulary, self.members, encoded, texts
+        return alignment.align_units(*of_pairs, symbols)
 
 
 def _is_empty(target: str | Hypothesis | Translation) -> bool:
