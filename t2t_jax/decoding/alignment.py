@@ -108,7 +108,9 @@ def align_units(
         for (side, ids), text in zip(sides, texts[row], strict=True):
             spelled, spans = token_spans(side, ids)
             found = units(spelled, symbols)
-            unit_of.append(_overlaps(found, spans))
+            # A space belongs to the unit after it, at the end to the last.
+            ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
+            unit_of.append(_overlaps([*itertools.pairwise([0, *ends])], spans))
             numbers.append(_matched(spelled, found, text, units(text, symbols)))
         source_is, target_jt = unit_of
         # A token of several units divides its weight among them.

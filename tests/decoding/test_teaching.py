@@ -3,6 +3,7 @@
 import itertools
 import logging
 import math
+import re
 
 import numpy as np
 import pytest
@@ -190,10 +191,12 @@ def test_units_are_linked_as_words_are(texts):
     by_words = one.align(pairs)
     for pair, found, words in zip(pairs, one.align_units(pairs), by_words, strict=True):
         assert [found.source, found.target] == [*map(units, pair)]
+        if "\u2581" in "".join(pair):
+            continue  # spelled as two characters, so these units do not match
         linked = [j for _, j in found.links]
         wanted = range(len(found.target) if visible(pair[0]) else 0)
         assert linked == [*wanted]
-        if all(len(units(word)) == 1 for side in pair for word in side.split()):
+        if re.fullmatch(r"[\w ]*", "".join(pair)):
             assert found.links == words.links
 
 
