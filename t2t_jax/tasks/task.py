@@ -163,7 +163,8 @@ class Task(Examples):
                     f"config.data.{name}={value!r} does not apply to config.task.kind="
                     f"{self.config.task.kind!r}; leave it at {unset!r}"
                 )
-        text_variation_of(data.augment)  # raises if a name is unknown
+        # Raises if a name is unknown, or its symbols are not tokens.
+        text_variation_of(data.augment, parse_symbols(data.symbols))
 
     # ------------------------------------------------------- answers are scored
 

@@ -4,6 +4,7 @@ The product of the models of both directions is maximized, times a preference fo
 diagonal as in fast_align (Dyer et al. 2013), which decides between repeated words.
 """
 
+import collections
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -96,6 +97,43 @@ def learn_both_ways(
         _run_em(type_c, source_k, cells.target_place_c, iterations),
         _run_em(type_c, target_k, cells.source_place_c, iterations),
     )
+
+
+def content_words(
+    pairs: Sequence[tuple[Words, Words]], frequent: int, least: int, cells: int
+):
+    """The words of each side that occur often enough, and not too often, as numbers.
+
+    Args:
+      pairs: (source words, target words).
+      frequent: this many words of each side are left out if they are in over 2% of the
+        lines.
+      least: the number of lines that a word must be in.
+      cells: of the pairs that are returned, at most: every n-th is.
+
+    Returns:
+      (pairs of arrays of numbers, for each side word -> number, and word -> lines).
+    """
+    counts, numbers = [], []
+    for n in (0, 1):
+        count = collections.Counter()
+        for pair in pairs:
+            count.update({*pair[n]})
+        common = {w for w, c in count.most_common(frequent) if 50 * c > len(pairs)}
+        counts.append(count)
+        # In alphabetical order: the order within a set differs from run to run.
+        kept = sorted(w for w, c in count.items() if c >= least and w not in common)
+        numbers.append({w: n for n, w in enumerate(kept)})
+    numbered_pairs = [
+        tuple(
+            np.array(sorted({of[w] for w in words if w in of}), np.int64)
+            for words, of in zip(pair, numbers, strict=True)
+        )
+        for pair in pairs
+    ]
+    # Every n-th pair, and not the first ones: they may be of one domain.
+    all_cells = sum(len(s) * len(t) for s, t in numbered_pairs)
+    return numbered_pairs[:: max(1, -(-all_cells // cells))], numbers, counts
 
 
 class _Cells(NamedTuple):

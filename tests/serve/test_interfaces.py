@@ -8,7 +8,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from t2t_jax.tools.serve.interfaces import ROWS
-from t2t_jax.tools.serve.settings import Terms
+from t2t_jax.tools.serve.settings import Glossary
 from tests.serve.fake_engine import FakeEngine
 
 BOTH = "en-de", "de-en"
@@ -221,7 +221,7 @@ def terms(tmp_path):
     (tmp_path / "t.tsv").write_text(
         "cat\tKater\ncat food\tFutter\n\ndog.\tHund\nfood\tEssen\n"
     )
-    return {"pets": Terms("pets", "en-de", f"{tmp_path}/t.tsv")}
+    return {"pets": Glossary("pets", "en-de", f"{tmp_path}/t.tsv")}
 
 
 def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
