@@ -10,7 +10,7 @@ from t2t_jax.text.sentences import HAN, Composed, Plain, library, packed
 LINE = 42  # characters of a line, the most that guides to subtitling allow
 _SIGN = r"\s|♪|[-–—](?!\d)|\{\\[^}]*\}"  # such as {\an8}
 _SPEAKER = re.compile(rf"(?m)^(?:<[^>]*>|{_SIGN})*?[-–—](?!\d)")
-# What is between tags and signs; if only one tag of a pair is there, between signs.
+# What is between tags and signs; if only one tag of a pair is there, only signs.
 _CORES = [rf"(?s)(?:{ends})*+(.*?)(?:{ends})*" for ends in (rf"<[^>]*>|{_SIGN}", _SIGN)]
 _WORD = re.compile(rf"(?:<[^>]*>|[^\s{HAN}])+|[{HAN}][、。，．！？」』）ー]*")
 
@@ -47,8 +47,8 @@ class SubRip(Composed):
             starts = speakers[1:] if speakers[:1] == [begin] else []
             for piece in pairwise([begin, *starts, end]):
                 cores = [re.compile(core).fullmatch(text, *piece) for core in _CORES]
-                pairs = cores[0][1].count("<") == 2 * cores[0][1].count("</")
-                core = cores[0 if pairs else 1]
+                single = re.sub(r"<(\w+)[^>]*>[^<]*</\1>", "", cores[0][1])
+                core = cores["<" in single]
                 spans += [core.span(1)] if any(map(str.isalnum, core[1])) else []
         if wrong:
             rest = text[min(wrong) :].lstrip()
