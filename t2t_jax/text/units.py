@@ -15,6 +15,18 @@ def units(text: str, symbols: Sequence[str] = ()) -> list[Span]:
     return [match.span() for match in re.finditer(pattern, text)]
 
 
+class GoldLinks(NamedTuple):
+    """Links given by people or rules (Och and Ney 2003, section 6).
+
+    Attributes:
+      sure: those that an alignment must have.
+      possible: those that it may have, among them the sure ones.
+    """
+
+    sure: Sequence[tuple[int, int]]
+    possible: Sequence[tuple[int, int]]
+
+
 class Aligned(NamedTuple):
     """The units of a text and of its translation, and links between them.
 
