@@ -16,12 +16,7 @@ def units(text: str, symbols: Sequence[str] = ()) -> list[Span]:
 
 
 class GoldLinks(NamedTuple):
-    """Links given by people or rules (Och and Ney 2003, section 6).
-
-    Attributes:
-      sure: those that an alignment must have.
-      possible: those that it may have, among them the sure ones.
-    """
+    """Links that an alignment must have, and those it may have, the sure among them."""
 
     sure: Sequence[tuple[int, int]]
     possible: Sequence[tuple[int, int]]
