@@ -92,20 +92,8 @@ class TextVariation:
     # Strings that are one token, such as tags. Those that begin a line stay there
     # unchanged; a line with another one further on is not changed.
     symbols: tuple[str, ...] = ()
-    # What `Damage.learn` returned, by the name of the augmentation; see `learned_from`.
+    # What `Damage.learn` returned, by the name of the augmentation.
     learned: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def learned_from(self, corpora: Sequence[Corpus]) -> "TextVariation":
-        """Returns the variation with what its augmentations learn from training text.
-
-        That is stored in the cache folder, because it takes up to a minute.
-        """
-        learned = {
-            name: _learned(name, corpora)
-            for name in self.shares
-            if TRAINABLE[name].learn
-        }
-        return dataclasses.replace(self, learned=learned) if learned else self
 
     @property
     def changing_target(self) -> list[str]:
@@ -122,22 +110,22 @@ class TextVariation:
         one another. So chunks must begin at the same lines in every run.
         """
         varied = list(pairs)
+        written = {s for name in self.shares for s in TRAINABLE[name].symbols}
         for name, share in self.shares.items():
             # A hash of the name, so that no augmentation depends on the others given.
             keys = seed, epoch, zlib.crc32(name.encode()), numbers
             selected = np.flatnonzero(uniform(*keys, _CHOICE) < share)
             starts = hashed(*keys, _CHANGE)[selected].tolist()
             damage = TRAINABLE[name]
-            change, symbols = damage.change, self.symbols
+            change = damage.change
             if damage.learn:
                 change = partial(change, self.learned[name])
-            if damage.symbols:
-                symbols = [s for s in symbols if s not in self._written]
+            symbols = [
+                s for s in self.symbols if s not in written or not damage.symbols
+            ]
             for i, start in zip(selected.tolist(), starts, strict=True):
-                following = self._following(pairs, numbers, i)
-                varied[i] = self._changed(
-                    change, varied[i], Stream(start), following, symbols
-                )
+                args = Stream(start), self._following(pairs, numbers, i), symbols
+                varied[i] = self._changed(change, varied[i], *args)
         return varied
 
     def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
@@ -146,15 +134,8 @@ class TextVariation:
         follow = itertools.takewhile(lambda n: numbers[n] - numbers[i] == n - i, places)
         return [pairs[n] for n in follow]
 
-    @property
-    def _written(self) -> set[str]:
-        return {s for name in self.shares for s in TRAINABLE[name].symbols}
-
     def _changed(self, change, pair: Pair, draws: Stream, following, symbols) -> Pair:
-        """Changes a pair, but not the symbols that its lines begin with.
-
-        It is not changed if there are some of `symbols` further on.
-        """
+        """Changes a pair without `symbols`, except those that its lines begin with."""
         tags, text = self._split(pair)
         if not all(side.strip() for side in text):
             return pair  # one-sided text, or nothing to change
@@ -162,7 +143,7 @@ class TextVariation:
             return pair
         # Lines of different tags do not form one text.
         alike = itertools.takewhile(
-            lambda other: other[0] == tags and not _has_symbol(other[1], self.symbols),
+            lambda other: other[0] == tags and not _has_symbol(other[1], symbols),
             map(self._split, following),
         )
         alike = [other_text for _, other_text in alike]
@@ -451,5 +432,8 @@ def variation_of(
         subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
-    text = text and text.learned_from(corpora)
+    if text is not None:
+        learns = (name for name in text.shares if TRAINABLE[name].learn)
+        learned = {name: _learned(name, corpora) for name in learns}
+        text = dataclasses.replace(text, learned=learned)
     return Variation(tuple(corpora), vocabulary, config, text, subwords, encode)

@@ -1,25 +1,21 @@
 """Placeholders of a text, such as `%s`, `{name}` and addresses: found and kept.
 
-A model may translate, drop or repeat them. `protect` replaces each by a symbol, which
-is one token; a model that was trained to copy these (`config.data.augment=
-placeholders`) puts them where they belong, and `restore` replaces each by its
-placeholder again, exactly once:
+`protect` replaces each by a symbol, which is one token; a model that was trained to
+copy these (`config.data.augment=placeholders`) puts them where they belong; `restore`
+replaces each by its placeholder again, exactly once:
 
     Open {file} in %s.  ->  Open <ph1> in <ph2>.  ->  Öffne <ph1> in <ph2>.
 
-Every placeholder gets a symbol of its own, also if two are equal: then each of them is
-to come back. The k-th of a line gets the k-th symbol. Those of a line beyond the number
-of symbols stay as they are, and so do all if there are no symbols; `Protected.beyond`
-lists them, to be demanded as phrases, and `restore` checks them, too.
+The k-th placeholder of a line gets the k-th symbol, also if two are equal. Those beyond
+the last symbol stay as they are, to be demanded as phrases (`Protected.beyond`).
 
-A symbol that the text itself contains is a placeholder like others, so it cannot be
-taken for one of these, and comes back as it was. It is served before the others; if
-there are more of them than symbols, the last symbol stands for all of the text from
-there to the last one. Symbols begin with "<" and end in ">".
+A symbol that the text itself contains is a placeholder, too, so it comes back as it was
+and is not taken for another. These are served first; if there are more of them than
+symbols, the last symbol stands for all of the text from there to the last one.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -87,13 +83,10 @@ class Protected(NamedTuple):
     """A text whose placeholders are symbols.
 
     Attributes:
-      text: the text with the symbols.
-      symbols: those in the text, in order.
-      originals: the placeholder of each.
-      spans: where each was in the text before.
+      symbols, originals, spans: those in the text, in order; the placeholder of each,
+        and where it was in the text before.
       beyond: the placeholders that the text still has, in order.
       kinds: the number of placeholders of each kind in the text before.
-      hides: False if there were no symbols to hide placeholders with.
     """
 
     text: str
@@ -102,14 +95,12 @@ class Protected(NamedTuple):
     spans: tuple[Span, ...]
     beyond: tuple[str, ...]
     kinds: Counter[str]
-    hides: bool
 
 
 class Restored(NamedTuple):
     """A translation with its placeholders.
 
     Attributes:
-      text: the translation.
       spans: where each of `Protected.originals` is in it; None: nowhere.
       missing: the placeholders of the source that it has not, or too seldom.
       repeated: those that it has too often, or that the source has not. They were
@@ -130,10 +121,7 @@ def find(text: str) -> list[Placeholder]:
 
 
 def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
-    """Replaces the placeholders of a text by symbols, as far as there are symbols.
-
-    `symbols` are those of `SYMBOLS` that the model knows: all, or none.
-    """
+    """Replaces placeholders by symbols; `symbols` is () if the model knows none."""
     found, most = find(text), len(symbols)
     kinds = Counter(each.kind for each in found)
     urgent = [p for p in found if _SYMBOL.search(text, p.begin, p.end)]
@@ -144,47 +132,40 @@ def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
         found = sorted([*found, last])
     chosen = sorted([*urgent, *(p for p in found if p not in urgent)][:most])
     spans = tuple((p.begin, p.end) for p in chosen)
+    originals = tuple(text[begin:end] for begin, end in spans)
+    beyond = tuple(text[p.begin : p.end] for p in found if p not in chosen)
     used = tuple(symbols[: len(spans)])
-    return Protected(
-        _with_symbols(text, spans, used),
-        used,
-        tuple(text[begin:end] for begin, end in spans),
-        spans,
-        tuple(text[p.begin : p.end] for p in found if p not in chosen),
-        kinds,
-        bool(symbols),
-    )
+    hidden = _with_symbols(text, spans, used)
+    return Protected(hidden, used, originals, spans, beyond, kinds)
 
 
 def _with_symbols(text: str, spans: Sequence[Span], symbols: Sequence[str]) -> str:
     """Replaces spans, which rise, by symbols."""
     parts, end = [], 0
-    for (begin, after), symbol in zip(spans, symbols, strict=True):
+    for (begin, after), symbol in zip(spans, symbols, strict=False):
         parts += text[end:begin], symbol
         end = after
     return "".join([*parts, text[end:]])
 
 
 def restore(translation: str, protected: Protected) -> Restored:
-    """Replaces the symbols of a translation by the placeholders, each exactly once.
+    """Replaces symbols by placeholders, each exactly once; reports what is wrong.
 
     A symbol that comes again, or that the source has not, is taken out; of equal
     placeholders each may stand for another. The text between is not changed.
     """
-    spans: list[Span | None] = [None] * len(protected.originals)
-    original_of = dict(zip(protected.symbols, protected.originals, strict=True))
+    originals = protected.originals
+    original_of = dict(zip(protected.symbols, originals, strict=True))
+    spans: list[Span | None] = [None] * len(originals)
     text, end, repeated = "", 0, []
-    # If none were to hide anything, the text may have some of its own.
-    for match in _SYMBOL.finditer(translation) if protected.hides else ():
+    # They are the text's own if there were none to hide them.
+    own = any(map(_SYMBOL.search, protected.beyond))
+    for match in () if own else _SYMBOL.finditer(translation):
         text += translation[end : match.start()]
         end, original = match.end(), original_of.get(match[0])
-        left = [
-            (protected.symbols[k] != match[0], k)
-            for k, span in enumerate(spans)
-            if span is None and protected.originals[k] == original
-        ]
-        if left:
-            spans[min(left)[1]] = len(text), len(text) + len(original)
+        free = (k for k, o in enumerate(originals) if o == original and not spans[k])
+        if (k := next(free, None)) is not None:
+            spans[k] = len(text), len(text) + len(original)
             text += original
         else:
             repeated.append(original or match[0])
@@ -198,7 +179,7 @@ def restore(translation: str, protected: Protected) -> Restored:
         if not any(begin < p.end and p.begin < after for begin, after in placed)
     )
     beyond = Counter(protected.beyond)
-    lost = (o for o, span in zip(protected.originals, spans, strict=True) if not span)
+    lost = (o for o, span in zip(originals, spans, strict=True) if not span)
     missing = (*lost, *(beyond - spelled).elements())
     repeated += (spelled - beyond).elements()
     return Restored(text, tuple(spans), missing, tuple(repeated))
@@ -212,13 +193,9 @@ def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
     with a capital and not the first of a side. The symbols follow one another, from a
     drawn one, in the order of the source.
     """
-    if any(map(_SYMBOL.search, pair)):
-        return pair  # the text has symbols of its own
-    of_side = [_by_text(side, (p[:2] for p in find(side))) for side in pair]
-    if not any(of_side):
-        words = [
-            _by_text(side, (m.span() for m in _WORD.finditer(side))) for side in pair
-        ]
+    found = [_by_text(side, (p[:2] for p in find(side))) for side in pair]
+    if not any(found):
+        words = [_by_text(s, (m.span() for m in _WORD.finditer(s))) for s in pair]
         first = [next(iter(of_side), "") for of_side in words]
         copied = [
             word
@@ -228,29 +205,27 @@ def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
         ]
         copied.sort(key=lambda _: draws.uniform())
         copied = copied[: 1 + draws.below(MOST_WORDS)]
-        of_side = [{word: spans[word] for word in copied} for spans in words]
-    source, target = of_side
-    if {k: len(v) for k, v in source.items()} != {k: len(v) for k, v in target.items()}:
+        found = [{word: of_side[word] for word in copied} for of_side in words]
+    source, target = found
+    sizes = [{k: len(v) for k, v in of_side.items()} for of_side in found]
+    # Or the text has symbols of its own.
+    if not source or sizes[0] != sizes[1] or any(map(_SYMBOL.search, pair)):
         return pair
     # Of equal ones the first of one side is the first of the other.
     links = sorted(
         link for k in source for link in zip(source[k], target[k], strict=True)
-    )
-    links = links[: len(SYMBOLS)]
-    if not links:
-        return pair
+    )[: len(SYMBOLS)]
     symbols = SYMBOLS[draws.below(len(SYMBOLS) - len(links) + 1) :]
-    links = [(*link, symbol) for link, symbol in zip(links, symbols, strict=False)]
-    sides = []
-    for n, side in enumerate(pair):
-        placed = sorted((link[n], link[2]) for link in links)
-        sides.append(_with_symbols(side, *zip(*placed, strict=True)))
-    return sides[0], sides[1]
+    of_target = sorted(zip((t for _, t in links), symbols, strict=False))
+    return (
+        _with_symbols(pair[0], [s for s, _ in links], symbols),
+        _with_symbols(pair[1], *zip(*of_target, strict=True)),
+    )
 
 
 def _by_text(text: str, spans: Iterable[Span]) -> dict[str, list[Span]]:
     """The spans of each different string, in order."""
-    by_text: dict[str, list[Span]] = {}
+    by_text = defaultdict(list)
     for begin, end in spans:
-        by_text.setdefault(text[begin:end], []).append((begin, end))
+        by_text[text[begin:end]].append((begin, end))
     return by_text

@@ -8,18 +8,16 @@ may also stand for a small letter. Of terms that overlap, the first and longest 
 Two ways to ask a model for them:
 
     hard    the target is a required phrase of the search (`Terms.phrases`)
-    soft    the target is written into the source (`annotate`), and a model that was
-            trained so (`config.data.augment=terms`) copies it from there (Dinu et al.
-            2019, "Training Neural Machine Translation to Apply Terminology
-            Constraints", their "append", with symbols instead of source factors)
-
-`check` finds out what became of them.
+    soft    the target is written into the source (`annotate`); a model that was trained
+            so (`config.data.augment=terms`) copies it (Dinu et al. 2019, "append",
+            with symbols instead of source factors)
 """
 
 import itertools
+import operator
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -69,12 +67,7 @@ class _Words:
 class Terms:
     """Terms of one direction.
 
-    Args:
-      file: see above; UTF-8, perhaps with a byte order mark.
-      flag: the flag that names the file, for error messages.
-
-    Attributes:
-      count: of the terms.
+    `flag` is the flag that names the file; `count` is the number of terms.
 
     Raises:
       UserError: no file, no term, a line of another form, or two lines that give one
@@ -125,14 +118,8 @@ class Terms:
         return tuple(dict.fromkeys(match.target for match in self.matches(line)))
 
 
-# ---------------------------------------------------------------------------- reports
-
-
 class Checked(NamedTuple):
-    """A term of a source, and what became of it.
-
-    `outcome` is one of `OUTCOMES`; `span` is where the translation has it, or None.
-    """
+    """A term of a source: one of `OUTCOMES`, and where the translation has it."""
 
     match: Match
     outcome: str
@@ -144,85 +131,64 @@ def check(matches: Sequence[Match], translation: str) -> list[Checked]:
 
     A target is there inflected if each of its words has one like it, in order: with the
     same first letters, at least 4 and two thirds of the longer word, where ä is a and
-    so on. That is a rule for a report: "Hunde" counts for "Hund", as does "Hundin";
-    "neue" for "neu" does not.
+    so on. It is a rule for a report: "Hunde" and "Hundin" count for "Hund".
     """
-    line, taken = _Words(translation), set()
-    checked: list[Checked | None] = [None] * len(matches)
-    for outcome, alike in (("exact", _equal), ("inflected", _inflected)):
+    line, taken, found = _Words(translation), set(), {}
+    for outcome, alike in (("exact", operator.eq), ("inflected", _inflected)):
         for n, match in enumerate(matches):
-            target = tuple(_Words(match.target).words)
+            target = _Words(match.target).words
             for begin in range(len(line.words) - len(target) + 1):
                 places = range(begin, begin + len(target))
-                if checked[n] or not target or not taken.isdisjoint(places):
+                if n in found or not taken.isdisjoint(places):
                     continue
                 readings = line.readings(begin, places.stop)
                 if any(all(map(alike, target, reading)) for reading in readings):
-                    span = line.spans[begin][0], line.spans[places.stop - 1][1]
-                    checked[n] = Checked(match, outcome, span)
+                    span = line.spans[begin][0], line.spans[places[-1]][1]
+                    found[n] = Checked(match, outcome, span)
                     taken.update(places)
-    return [
-        found or Checked(match, "missing", None)
-        for match, found in zip(matches, checked, strict=True)
-    ]
-
-
-def _equal(word: str, other: str) -> bool:
-    return word == other
+    missing = (Checked(match, "missing", None) for match in matches)
+    return [found.get(n, each) for n, each in enumerate(missing)]
 
 
 def _inflected(word: str, other: str) -> bool:
-    if word == other:
-        return True
     one, two = (
-        "".join(
-            c for c in unicodedata.normalize("NFD", w) if not unicodedata.combining(c)
-        )
+        [c for c in unicodedata.normalize("NFD", w) if not unicodedata.combining(c)]
         for w in (word.lower(), other.lower())
     )
-    letters = zip(one, two, strict=False)
-    shared = sum(1 for _ in itertools.takewhile(lambda ab: ab[0] == ab[1], letters))
-    return shared >= 4 and 3 * shared >= 2 * max(len(one), len(two))
+    same = itertools.takewhile(bool, map(operator.eq, one, two))
+    shared, longest = sum(same), max(len(one), len(two))
+    return word == other or (shared >= 4 and 3 * shared >= 2 * longest)
 
 
 class Report:
     """Counts what became of each term in a text."""
 
     def __init__(self):
-        self.outcomes: dict[tuple[str, str], Counter[str]] = {}
+        self.outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, checked: Iterable[Checked]) -> None:
         """Adds the terms of a line."""
         for each in checked:
-            term = each.match.source, each.match.target
-            self.outcomes.setdefault(term, Counter())[each.outcome] += 1
-
-    @property
-    def total(self) -> Counter[str]:
-        """The number of each of `OUTCOMES`, over all terms."""
-        return sum(self.outcomes.values(), Counter())
+            self.outcomes[each.match.source, each.match.target][each.outcome] += 1
 
     def lines(self) -> list[str]:
-        """A table: each term, how often it was asked for, and its outcomes."""
+        """A table: each term and its target, how often it was asked for, `OUTCOMES`."""
+        total = sum(self.outcomes.values(), Counter())
         rows = [("term", "target", "asked", *OUTCOMES)]
-        for term, counts in [*sorted(self.outcomes.items()), (("all", ""), self.total)]:
+        for term, counts in [*sorted(self.outcomes.items()), (("all", ""), total)]:
             numbers = counts.total(), *(counts[outcome] for outcome in OUTCOMES)
             rows.append((*term, *(f"{number:,}" for number in numbers)))
         return text_table(rows, left=(0, 1))
-
-
-# ------------------------------------------------------------------------- annotations
 
 
 class Annotated(NamedTuple):
     """A source with the targets of its terms.
 
     Attributes:
-      text: `A<term> dog<is> Hund</term> barks.`: each mark takes the place of a space,
-        so all words are the tokens that they are without it.
-      origins: for each unit of the text (`units(text, MARKS and others)`), the number
-        of the unit that it was in the line: of the first word of the term if it is of
-        a target, -1 if it is a mark.
+      text: `A<term> dog<is> Hund</term> barks.`: a mark takes the place of a space, so
+        that all words are the tokens that they are without it.
+      origins: of each unit of the text, the number of the unit that it was in the line;
+        that of the term's first unit in a target, -1 for a mark.
     """
 
     text: str
@@ -230,29 +196,19 @@ class Annotated(NamedTuple):
 
 
 def annotate(line: str, matches: Sequence[Match]) -> Annotated:
-    """Writes the targets of terms into a line.
-
-    Args:
-      matches: of units of the line, in order; none overlap.
-    """
+    """Writes the targets of terms, in order, into a line."""
     spans = _Words(line).spans
-    parts: list[str] = []
-    origins: list[int] = []
-    end = n = 0  # of the characters and of the units that are done
+    begins, ends = zip(*spans, strict=True) if spans else ((), ())
+    parts, origins, end, n = [], [], 0, 0
     opening, between, closing = MARKS
     for match in matches:
-        first = next(i for i in range(n, len(spans)) if spans[i][0] == match.begin)
-        after = (
-            next(i for i in range(first, len(spans)) if spans[i][1] == match.end) + 1
-        )
-        # A mark takes the place of the space before the word, or brings one.
+        first, after = begins.index(match.begin), ends.index(match.end) + 1
         parts += line[end : match.begin].removesuffix(" "), opening, " "
         parts += line[match.begin : match.end], between, " ", match.target, closing
-        targets = [first] * len(_Words(match.target).spans)
-        origins += [*range(n, first), -1, *range(first, after), -1, *targets, -1]
+        of_target = [first] * len(_Words(match.target).spans)
+        origins += [*range(n, first), -1, *range(first, after), -1, *of_target, -1]
         end, n = match.end, after
-    origins += range(n, len(spans))
-    return Annotated("".join([*parts, line[end:]]), origins)
+    return Annotated("".join([*parts, line[end:]]), [*origins, *range(n, len(spans))])
 
 
 FREQUENT = 40  # words of each side that are left out: they are not terms
@@ -265,11 +221,7 @@ Lexicon = dict[str, list[str]]
 
 
 def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
-    """Finds words that translate each other in training text, by IBM model 1.
-
-    Returns:
-      The translations of words of at least three letters, inflected as they occur.
-    """
+    """Finds words that translate each other, as they are inflected, by IBM model 1."""
     words = [
         tuple(
             [w for b, e in units(side) if len(w := side[b:e]) > 2 and w.isalpha()]
@@ -278,54 +230,28 @@ def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
         for pair in pairs
     ]
     numbered, numbers, _ = content_words(words, FREQUENT, LEAST, CELLS)
-    if not numbered:
-        return {}
     learned = learn_both_ways(numbered, len(numbers[1]), ITERATIONS)
     probable = learned.forward_k * learned.backward_k >= PROBABLE
-    probable &= np.bincount(learned.type_c) >= LEAST
+    often = np.bincount(learned.type_c, minlength=len(probable)) >= LEAST
     source, target = (list(of_side) for of_side in numbers)
-    lexicon: Lexicon = {}
-    for k in np.flatnonzero(probable):
-        translations = lexicon.setdefault(source[learned.source_k[k]], [])
-        translations.append(target[learned.target_k[k]])
-    return lexicon
+    lexicon = defaultdict(list)
+    for k in np.flatnonzero(probable & often):
+        lexicon[source[learned.source_k[k]]].append(target[learned.target_k[k]])
+    return dict(lexicon)
 
 
-def annotated(
-    lexicon: Lexicon, pair: Pair, draws: Stream, following: Sequence[Pair]
-) -> Pair:
-    """Annotates one to `MOST_TERMS` words of a source with their translations.
-
-    A term is a word whose translation the target has exactly once, or two of them if
-    their translations follow each other as they do.
-    """
-    if any(mark in pair[0] for mark in MARKS):
-        return pair  # the text has marks of its own
-    sides = [_Words(side) for side in pair]
-    source, target = (side.spans for side in sides)
-    once = {w for w, count in Counter(sides[1].words).items() if count == 1}
-    place_of = {w: n for n, w in enumerate(sides[1].words) if w in once}
-    links = [
-        next((place_of[t] for t in lexicon.get(w, ()) if t in once), None)
-        for w in sides[0].words
-    ]
-    terms = [(n, n + 1) for n, link in enumerate(links) if link is not None]
-    terms += [
-        (n, n + 2)
-        for n, (one, two) in enumerate(itertools.pairwise(links))
-        if one is not None
-        and two == one + 1
-        and source[n + 1][0] - source[n][1] == 1 == target[two][0] - target[one][1]
-    ]
-    if not terms:
+def annotated(lexicon: Lexicon, pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
+    """Annotates one to `MOST_TERMS` words; the target has each translation once."""
+    source, target = map(_Words, pair)
+    count = Counter(target.words)
+    terms = {
+        span: Match(*span, word, translation)
+        for span, word in zip(source.spans, source.words, strict=True)
+        for translation in lexicon.get(word, ())
+        if count[translation] == 1
+    }
+    if not terms or any(mark in pair[0] for mark in MARKS):
         return pair
-    most, chosen = 1 + draws.below(MOST_TERMS), []
-    for begin, end in sorted(terms, key=lambda _: draws.uniform()):
-        if len(chosen) < most and all(end <= b or e <= begin for b, e in chosen):
-            chosen.append((begin, end))
-    matches = []
-    for begin, end in sorted(chosen):
-        first, last = target[links[begin]], target[links[end - 1]]
-        found = pair[1][first[0] : last[1]]
-        matches.append(Match(source[begin][0], source[end - 1][1], "", found))
-    return annotate(pair[0], matches).text, pair[1]
+    chosen = sorted(terms.values(), key=lambda _: draws.uniform())
+    chosen = sorted(chosen[: 1 + draws.below(MOST_TERMS)])
+    return annotate(pair[0], chosen).text, pair[1]

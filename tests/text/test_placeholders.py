@@ -69,7 +69,7 @@ ORDINARY = [
         "R&D; so",
         "A & B;",
     ),
-    *("http://", "www.", "%", "a <b> c", "{n, plural, one {x}", "<ph9>", "<Term>"),
+    *("http://", "www.", "%", "a <b> c", "<ph9>", "{n, plural, one {a b}"),
 ]
 
 
