@@ -70,13 +70,11 @@ class SubRip(Composed):
 class Po(Composed):
     """A document of the messages of a PO file that have no translation.
 
-    A plural form is a translation of the message's plural, that for one thing a
-    translation of its singular; of more than two forms this is a guess, and always
-    marked fuzzy. The header stays as it is: gettext's `msginit` makes one.
-
-    Args:
-      target_language: a code such as `de`, to be compared with the header's.
-      fuzzy: mark what is filled in for review; until then, gettext does not use it.
+    A plural form is a translation of the message's plural, that for one thing (by the
+    header's rule) of its singular; of more than two forms it is a guess, always marked
+    fuzzy. `fuzzy` marks all for review; until then, gettext does not use them. The
+    header stays as it is: gettext's `msginit` makes one. `target_language`, such as
+    `de`, has to be that of the header.
     """
 
     def __init__(self, text, target_language="", inner=Composed, fuzzy=True):
@@ -99,14 +97,14 @@ class Po(Composed):
             message = f"a PO file of {language}, but the target is {target_language}"
             raise UserError(f"{message}: msginit makes one from the template")
         rule = read.metadata.get("Plural-Forms", "")
-        rule = re.match(r"nplurals *= *(\d+) *; *plural *= *([^;]+)", rule)
-        self.forms, one = (int(rule[1]), c2py(rule[2])(1)) if rule else (2, 0)
+        rule = re.match(r"nplurals *= *[2-9] *; *plural *= *([^;]+)", rule)
+        one = c2py(rule[1])(1) if rule else -1
         text = _ENTRY.sub(self._prepared, text)
         spans, sources = [], []
         for entry in _ENTRY.finditer(text):
             for form in _FORM.finditer(text, *entry.span(5)):
                 if self._value(entry[3]) and not self._value(form[2]):
-                    single = not entry[4] or (self.forms > 1 and int(form[1]) == one)
+                    single = not entry[4] or int(form[1]) == one
                     spans.append(form.span())
                     sources.append(self._value(entry[3 if single else 4]))
         super().__init__(text, spans, sources, inner)
@@ -116,12 +114,9 @@ class Po(Composed):
         return self.polib.unescape("".join(quoted))
 
     def _prepared(self, entry: re.Match) -> str:
-        """Returns an entry with all its forms; fuzzy if some are to be filled."""
-        comments, keys, msgid, plural, forms = entry.groups()[:5]
+        """Returns an entry, marked fuzzy if one of its forms is to be filled in."""
+        comments, keys, msgid, _, forms = entry.groups()[:5]
         values = [self._value(form[2]) for form in _FORM.finditer(forms)]
-        for n in range(len(values), self.forms if plural else 0):
-            forms = f'{forms.rstrip()}{self.line_end}msgstr[{n}] ""{self.line_end}'
-            values.append("")
         wanted = (self.fuzzy or len(values) > 2) and self._value(msgid)
         if wanted and not all(values) and not re.search("(?m)^#,.*fuzzy", comments):
             flags = re.search("(?m)^#,", comments)

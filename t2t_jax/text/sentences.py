@@ -3,10 +3,11 @@
 import functools
 import html
 import importlib
-import re
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import groupby, pairwise
+
+import regex  # a dependency of sacrebleu and of sacremoses
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.units import Span
@@ -17,14 +18,19 @@ HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between w
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
 _CLOSING = "[\"'”’»)\\]」』]*"
-# Places to split a text at, after a match: the best first.
-_BREAKS = (
-    rf"\n\s*|[.!?…]{_CLOSING}\s+(?![a-zà-ÿ])|[。！？]{_CLOSING}",
-    r"[;:]\s+|[；：]",
-    r"[,،]\s+|[、，]|\s[-–—](?=\s)|—",
-    r"\s+",
-)
-_CHARACTER = r"[\ud800-\udbff][\udc00-\udfff]|\X"  # as a reader sees them
+# Places to split a text at, after a match: the best first; last, within words. A mark,
+# or what a joiner joins, belongs to the character before.
+_BREAKS = [
+    rf"(?:{place})(?!\p{{GCB=EX}}|\p{{GCB=SM}}|\p{{GCB=ZWJ}})"
+    for place in (
+        rf"\n\s*|[.!?…]{_CLOSING}\s+(?![a-zà-ÿ])|[。！？]{_CLOSING}",
+        r"[;:]\s+|[；：]",
+        r"[,،]\s+|[、，]|\s[-–—](?=\s)|—",
+        r"\s+",
+        r"[\ud800-\udbff][\udc00-\udfff]\p{GCB=EX}*|\X",
+    )
+]
+_BREAK_IN_HAN = rf"(?<=[{HAN}])\s*[\r\n]\s*(?=[{HAN}])"
 
 
 class Plain:
@@ -38,15 +44,16 @@ class Plain:
 
 
 class Composed:
-    """A document of spans of a text, by default its lines, each of which is a document.
+    """A document of spans of a text, by default its lines.
 
-    `inner` makes the documents of `sources`, by default the texts of the spans.
+    `inner` makes documents of `sources`, which are by default the texts of the spans.
     """
 
     def __init__(self, text: str, spans=None, sources=None, inner=Plain):
         lines = _cut(text, (0, len(text)), KINDS["lines"])
         self.text, self.spans = text, lines if spans is None else spans
-        self.sources = sources or [_one_line(text[b:e]) for b, e in self.spans]
+        joined = (regex.sub(_BREAK_IN_HAN, "", text[b:e]) for b, e in self.spans)
+        self.sources = sources or [" ".join(source.split()) for source in joined]
         self.parts = [inner(source) for source in self.sources]
         self.segments = [s for part in self.parts for s in part.segments]
         self.inline = [i for part in self.parts for i in part.inline]
@@ -62,7 +69,7 @@ class Composed:
             m = n + len(part.segments)
             new = part.assemble(translations[n:m], aligned[n:m])
             # A parser of HTML escapes signs that these formats write as they are.
-            new = new if re.search(r"&#?\w+;", source) else html.unescape(new)
+            new = new if regex.search(r"&#?\w+;", source) else html.unescape(new)
             old = self.text[slice(*span)]
             kept += self.text[at : span[0]], self.written(old, source, new)
             at, n = span[1], m
@@ -76,8 +83,7 @@ class Composed:
 class Sentences(Composed):
     """A document of sentences; the white space between them is kept.
 
-    In a text of the kind "lines" ("paragraphs", with blank lines between them), each
-    line (paragraph) ends a sentence; the translation of a sentence is one line.
+    The end of a line (of a paragraph, for the kind "paragraphs") ends a sentence.
     """
 
     def __init__(self, text: str, language: str, kind: str = "lines"):
@@ -88,12 +94,13 @@ class Sentences(Composed):
 
 def split(text: str, language: str) -> list[Span]:
     """Splits a line or paragraph into sentences; rules of unknown ones are English."""
-    language = re.split("[-_]", language.lower())[0]  # de-AT
+    language = regex.split("[-_]", language.lower())[0]  # de-AT
     find = library("sentencex", "--split=sentences").get_sentence_boundaries
     spans: list[Span] = []
-    for found in find(language, re.sub("[\ud800-\udfff]", "\ufffd", text)):
+    for found in find(language, regex.sub("[\ud800-\udfff]", "\ufffd", text)):
         begin, end = found["start_index"], found["end_index"]
-        if spans and re.search(_NO_END.get(language, r"(?!)"), text[slice(*spans[-1])]):
+        no_end = _NO_END.get(language, r"(?!)")
+        if spans and regex.search(no_end, text[slice(*spans[-1])]):
             begin = spans.pop()[0]
         spans += _cut(text, (begin, end))
     return spans
@@ -107,27 +114,21 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
     are few and similar in length, with only white space between them; each fits, but
     for a single character that does not.
     """
-    regex = library("regex", "splitting a long text")
     fit = functools.cache(lambda span: fits(text[slice(*span)]))
 
-    def cut(span: Span, pattern: str) -> list[Span]:
-        # A mark, or what a joiner joins, belongs to the character before.
-        pattern = rf"(?:{pattern})(?!\p{{GCB=EX}}|\p{{GCB=SM}}|\p{{GCB=ZWJ}})"
-        return _cut(text, span, pattern, regex)
-
     def smaller(span: Span) -> list[Span]:
-        for n in range(1, len(_BREAKS)):
-            words = cut(span, "|".join(_BREAKS[1 : n + 1]))
+        for last in range(1, 4):
+            words = _cut(text, span, "|".join(_BREAKS[1 : last + 1]))
             if all(map(fit, words)):
                 return words
-        cuts = [[w] if fit(w) else cut(w, _CHARACTER) for w in words]
+        cuts = [[w] if fit(w) else _cut(text, w, _BREAKS[4]) for w in words]
         return [part for cut in cuts for part in packed(cut, fit)]
 
     whole = (0, len(text))
     if all(map(fit, _cut(text, whole))):
         return _cut(text, whole)
     parts = []
-    for short, group in groupby(cut(whole, _BREAKS[0]), fit):
+    for short, group in groupby(_cut(text, whole, _BREAKS[0]), fit):
         for atoms in [list(group)] if short else map(smaller, group):
             parts += packed(atoms, fit)
     return parts
@@ -141,9 +142,8 @@ def packed(atoms: list[Span], fit: Callable[[Span], bool]) -> list[Span]:
         while rest:
             joined = [(rest[0][0], end) for _, end in rest[1:]]
             # The longer, the less a span fits.
-            wrong = bisect_left(
-                joined, 1, key=lambda s: s[1] - s[0] > most or not fit(s)
-            )
+            good = [s for s in joined if s[1] - s[0] <= most]
+            wrong = bisect_left(good, True, key=lambda span: not fit(span))
             found.append((rest[0][0], rest[wrong][1]))
             rest = rest[wrong + 1 :]
         return found
@@ -162,14 +162,9 @@ def library(name: str, use: str):
         raise UserError(hint) from None
 
 
-def _cut(text: str, span: Span, pattern: str = r"\Z", engine=re) -> list[Span]:
+def _cut(text: str, span: Span, pattern: str = r"\Z") -> list[Span]:
     """Cuts a span after each match, without the white space around the pieces."""
-    places = [span[0] + m.end() for m in engine.finditer(pattern, text[slice(*span)])]
-    core = re.compile(r"\S(?:.*\S)?", re.DOTALL)
-    found = (core.search(text, *s) for s in pairwise([span[0], *places, span[1]]))
-    return [match.span() for match in found if match]
-
-
-def _one_line(text: str) -> str:
-    break_in_han = rf"(?<=[{HAN}])\s*[\r\n]\s*(?=[{HAN}])"
-    return " ".join(re.sub(break_in_han, "", text).split())
+    places = [span[0] + m.end() for m in regex.finditer(pattern, text[slice(*span)])]
+    pieces = pairwise([span[0], *places, span[1]])
+    cores = (regex.search(r"(?s)\S(?:.*\S)?", text, pos=b, endpos=e) for b, e in pieces)
+    return [core.span() for core in cores if core]

@@ -48,6 +48,7 @@ msgid_plural "%d "
 "files"
 msgstr[0] ""
 msgstr[1] "ena"
+msgstr[2] ""
 
 msgid "done"
 msgstr ""
@@ -123,7 +124,7 @@ def test_only_missing_translations_of_messages_change():
     new = new.replace("#| msgid", "#, fuzzy\n#| msgid")
     new = new.replace('%s\\"\\n"\nmsgstr ""', '%s\\"\\n"\nmsgstr "Odpri \\"%s\\"\\n"')
     new = new.replace('msgstr[0] ""', 'msgstr[0] "a"')
-    new = new.replace('"ena"\n', '"ena"\nmsgstr[2] "b"\n')
+    new = new.replace('msgstr[2] ""', 'msgstr[2] "b"')
     assert document.assemble(['Odpri "%s"', "a", "b"]) == new
     assert Po(new, "sl").segments == []
     assert Po(new).assemble([]) == new
@@ -132,9 +133,12 @@ def test_only_missing_translations_of_messages_change():
     # A guess about plurals is always for review.
     sure = Po(MESSAGES, fuzzy=False).assemble(['Odpri "%s"', "a", "b"])
     assert sure == new.replace("#, fuzzy, c-format", "#, c-format")
-    two = MESSAGES.replace("nplurals=3; plural=(n==2 ? 0 : n==1 ? 1 : 2)", "RULE")
-    for rule, form in [("nplurals=1; plural=0", "%d files"), ("", "%d file")]:
-        assert Po(two.replace("RULE", rule)).segments == ['Open "%s"', form]
+    one = MESSAGES.replace("nplurals=3; plural=(n==2 ? 0 : n==1 ? 1 : 2)", "{}")
+    for rule, form in [
+        ("nplurals=1; plural=0", "%d files"),
+        ("nplurals=2; plural=(n != 1)", "%d file"),
+    ]:
+        assert Po(one.replace("{}", rule)).segments[1] == form
 
 
 @given(st.text(max_size=120), st.text(min_size=1, max_size=120))
@@ -150,8 +154,8 @@ def test_any_message_and_translation_are_read_back(source, new):
 
 def test_a_broken_file_of_messages_is_an_error_with_its_line():
     for right, wrong, line in [
-        ('"done"', '"done', 23),
-        ('msgid "done"', 'msgstr "done"', 23),
+        ('"done"', '"done', 24),
+        ('msgid "done"', 'msgstr "done"', 24),
         ("#. note", "note", 8),
     ]:
         with pytest.raises(UserError, match=f"line {line} "):
