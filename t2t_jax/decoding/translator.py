@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t_jax.config import SearchOptions
-from t2t_jax.decoding import alignment, predictions, scoring
+from t2t_jax.decoding import alignment, predictions, preserving, scoring
 from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
 from t2t_jax.decoding.constraints import Constraints
@@ -26,6 +26,7 @@ from t2t_jax.decoding.search_options import takes
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import checked_options
+from t2t_jax.text.terms import Terms
 from t2t_jax.text.units import Aligned
 
 
@@ -82,6 +83,14 @@ class Translator(Searcher):
         batch_size: int | None = None,
         first_line: int = 1,
         warn: bool = True,
+        format: str = "",
+        markup: str = "",
+        ignored: Sequence[str] = (),
+        split: str = "",
+        placeholders: bool = False,
+        terms: Terms | str | None = None,
+        term_mode: str = "",
+        report: preserving.Report | None = None,
         **search: Any,
     ) -> list[Translation]:
         """Translates each line by beam search (section 6.1); results are in order.
@@ -106,6 +115,10 @@ class Translator(Searcher):
           first_line: the number of the first line in warnings and errors.
           warn: log one warning about lines that are cut because they are too long, and
             one about translations that reached their length limit, to `t2t_jax`.
+          format, markup, ignored, split, placeholders, terms, term_mode: what is to be
+            preserved, as in `preserving.Preserved`; terms may be the name of a file.
+            An entry of `lines` may then be a text of several lines.
+          report: counts what happened to them.
           search: fields of `SearchOptions` (config.py), such as `beam=8` and
             `alpha=1.0`; those of the config by default. With `groups` above 1, a
             diverse beam search (`search/beam.py`); its scores are those without the
@@ -125,7 +138,15 @@ class Translator(Searcher):
             first_line=first_line,
             warn=warn,
         )
-        return self.choice.translate(self, lines, request)
+        if isinstance(terms, str):
+            terms = Terms(terms)
+        preserved = preserving.Preserved(
+            format, markup, tuple(ignored), split, placeholders, terms, term_mode
+        )
+        if not preserved:
+            return self.choice.translate(self, lines, request)
+        report = preserving.Report() if report is None else report
+        return preserving.translate(self, lines, request, preserved, report)
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], *, beam: int | None = None
