@@ -4,7 +4,7 @@
     text ◄─ assemble ─ segments ◄─ restored ◄─ joined ◄─ translations, and their units
 
 `Texts` is a text on this way, there and back. What searches the lines is left to its
-caller: `translate` with a translator, `tools/serve` with an engine. A text without
+caller: `decoding/translator.py`, or `tools/serve` with an engine. A text without
 anything to preserve is searched as it is, so its translation has the same bits.
 """
 
@@ -14,12 +14,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding.constraints import phrases_for_each
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.searcher import Request
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.text.formats import Po, SubRip
 from t2t_jax.text.markup import KINDS, parse
@@ -35,9 +34,6 @@ from t2t_jax.text.sentences import split, split_long
 from t2t_jax.text.terms import Annotated, Terms, annotate, check
 from t2t_jax.text.terms import Report as TermReport
 from t2t_jax.text.units import Aligned, Span, moved, units
-
-if TYPE_CHECKING:
-    from t2t_jax.decoding.translator import Translator
 
 # Units in which a line and its translation are linked, besides words and signs.
 EVERY = *SYMBOLS, *MARKS
@@ -197,17 +193,11 @@ class Model(NamedTuple):
     fits: Callable[[str], bool]
 
     @classmethod
-    def of(cls, translator: "Translator") -> "Model":
-        """What a translator can take."""
-        data, reader = translator.config.data, translator.reader(1, warn=False)
-        known = parse_symbols(data.symbols)
-        return cls(
-            SYMBOLS if {*SYMBOLS} <= {*known} else (),
-            {*MARKS} <= {*known},
-            data.source,
-            data.target,
-            reader.fits,
-        )
+    def of(cls, data: DataConfig, fits: Callable[[str], bool]) -> "Model":
+        """What the model of a config can take."""
+        known = {*parse_symbols(data.symbols)}
+        symbols = SYMBOLS if {*SYMBOLS} <= known else ()
+        return cls(symbols, {*MARKS} <= known, data.source, data.target, fits)
 
 
 @dataclasses.dataclass(eq=False)
@@ -372,6 +362,11 @@ class Texts:
         every = itertools.chain.from_iterable(self.segments)
         self.parts = [part for segment in every for part in segment.parts]
 
+    @property
+    def one_each(self) -> bool:
+        """True if each text is searched as one line."""
+        return all(len(of) == 1 == len(of[0].parts) for of in self.segments)
+
     def lost(self) -> list[Part]:
         """Searched parts that lack placeholders, and shall be searched again.
 
@@ -450,61 +445,3 @@ class Texts:
         if len(parts) != 1:  # ranks of several parts may differ in none that changes
             hypotheses = [*{h.text: h for h in reversed(hypotheses)}.values()][::-1]
         return Translation(text, tuple(hypotheses), cut)
-
-
-def translate(
-    translator: "Translator",
-    texts: Sequence[str],
-    request: Request,
-    preserved: Preserved,
-    report: Report,
-) -> list[Translation]:
-    """Translates texts as `Translator.translate` does lines.
-
-    Raises:
-      UserError: constraints that cannot be divided among the parts of texts, markup or
-        a file that is damaged.
-    """
-    first = request.first_line
-    model = Model.of(translator)
-    way = Texts(texts, preserved, model, report, first)
-    must = [part.must for part in way.parts]
-    if one_each := all(len(of) == 1 == len(of[0].parts) for of in way.segments):
-        wanted = phrases_for_each(request.must, len(texts), "must")
-        must = [(*a, *b) for a, b in zip(wanted, must, strict=True)]
-        for part, each in zip(way.parts, must, strict=True):
-            part.must = each
-    elif request.prefix or request.must:
-        raise UserError(
-            "prefix and must are of single lines; with markup or split leave them out, "
-            "or translate the segments by themselves"
-        )
-    elif any(not isinstance(each, str) for each in request.must_not or ()):
-        raise UserError("must_not: with markup or split want phrases for all lines")
-
-    def search(parts: Sequence[Part]) -> None:
-        must, warn = [part.must for part in parts], request.warn and one_each
-        of = dataclasses.replace(request, must=must, warn=warn)
-        lines = [part.line for part in parts]
-        translations = translator.choice.translate(translator, lines, of)
-        for part, found in zip(parts, translations, strict=True):
-            part.take(found)
-
-    search(way.parts)
-    search(way.lost())
-    translations = way.finished(translator.align_units(way.to_align(), EVERY))
-    reader = translator.reader(first, request.warn)
-    if not one_each:
-        cut = [row for row, each in enumerate(translations) if each.cut]
-        reader.warn(
-            cut,
-            len(texts),
-            ": a part is too long for the model, and its end is not translated; "
-            "add split=sentences",
-            "texts have parts that are too long for the model, and whose ends are not "
-            "translated; add split=sentences",
-        )
-    rows = [number - first for number in dict.fromkeys(report.lost)]
-    lost_one = ": a placeholder is lost"
-    reader.warn(rows, len(texts), lost_one, "lines lost a placeholder")
-    return translations

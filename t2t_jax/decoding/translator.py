@@ -5,6 +5,7 @@ chooses among what a search finds as `config.decode.choose` says
 (`decoding/choosing.py`).
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,8 @@ from t2t_jax.config import SearchOptions
 from t2t_jax.decoding import alignment, predictions, preserving, scoring
 from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
-from t2t_jax.decoding.constraints import Constraints
-from t2t_jax.decoding.inputs import Source
+from t2t_jax.decoding.constraints import Constraints, phrases_for_each
+from t2t_jax.decoding.inputs import Source, check_lines
 from t2t_jax.decoding.predictions import Filled
 from t2t_jax.decoding.results import (
     Alignment,
@@ -146,7 +147,66 @@ class Translator(Searcher):
         if not preserved:
             return self.choice.translate(self, lines, request)
         report = preserving.Report() if report is None else report
-        return preserving.translate(self, lines, request, preserved, report)
+        return self._preserving(lines, request, preserved, report)
+
+    def _preserving(
+        self,
+        texts: Sequence[str],
+        request: Request,
+        preserved: preserving.Preserved,
+        report: preserving.Report,
+    ) -> list[Translation]:
+        """Translates texts, of which something is to be preserved."""
+        check_lines(texts)
+        first = request.first_line
+        way = preserving.Texts(texts, preserved, self.preserving_model, report, first)
+        if one_each := way.one_each:
+            wanted = phrases_for_each(request.must, len(texts), "must")
+            for part, must in zip(way.parts, wanted, strict=True):
+                part.must = (*must, *part.must)
+        elif request.prefix or request.must:
+            raise UserError(
+                "prefix and must are of single lines; with markup, split or format "
+                "leave them out, or translate the segments by themselves"
+            )
+        elif any(not isinstance(each, str) for each in request.must_not or ()):
+            raise UserError(
+                "must_not: with markup, split or format want phrases for all lines"
+            )
+
+        def search(parts: Sequence[preserving.Part]) -> None:
+            must, warn = [part.must for part in parts], request.warn and one_each
+            of = dataclasses.replace(request, must=must, warn=warn)
+            lines = [part.line for part in parts]
+            translations = self.choice.translate(self, lines, of)
+            for part, found in zip(parts, translations, strict=True):
+                part.take(found)
+
+        search(way.parts)
+        search(way.lost())
+        aligned = self.align_units(way.to_align(), preserving.EVERY)
+        translations = way.finished(aligned)
+        reader = self.reader(first, request.warn)
+        if not one_each:
+            reader.warn(
+                [row for row, each in enumerate(translations) if each.cut],
+                len(texts),
+                ": a part is too long for the model, and its end is not translated; "
+                "add split=sentences",
+                "texts have parts that are too long for the model, and whose ends are "
+                "not translated; add split=sentences",
+            )
+        rows = [number - first for number in dict.fromkeys(report.lost)]
+        rows = [row for row in rows if row >= 0]  # not of earlier lines
+        wrong = " a placeholder is lost or comes twice"
+        reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
+        return translations
+
+    @property
+    def preserving_model(self) -> preserving.Model:
+        """What the model can take of what is to be preserved."""
+        fits = self.reader(1, warn=False).fits
+        return preserving.Model.of(self.config.data, fits)
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], *, beam: int | None = None

@@ -102,10 +102,10 @@ def test_placeholders_come_back_once_or_their_line_is_named(caplog):
 
 def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
     one = translator(1)
-    model = preserving.Model.of(one)
+    model = one.preserving_model
     assert (model.symbols, model.shows_terms) == ((), False)
     known = model._replace(symbols=placeholders.SYMBOLS, shows_terms=True)
-    monkeypatch.setattr(preserving.Model, "of", lambda translator: known)
+    monkeypatch.setattr(type(one), "preserving_model", known)
     searched = []
     original = type(one.choice).translate
 
@@ -135,7 +135,7 @@ def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
         1,
         True,
         preserving.Preserved(terms=given, term_mode="soft"),
-        preserving.Model.of(one),
+        one.preserving_model,
     ).parts[0]
     assert part.line == "a<term> dog<is> Hund</term>"
     # Both words of the term stand for the source's one.

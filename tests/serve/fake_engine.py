@@ -5,6 +5,7 @@ import time
 import types
 
 from t2t_jax.config import DataConfig
+from t2t_jax.decoding.preserving import Model
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.units import Aligned, units
@@ -23,8 +24,7 @@ class Vocabulary:
 TRANSLATOR = types.SimpleNamespace(
     vocabulary=Vocabulary(),
     provenance=lambda: {"checkpoints": [[12]], "decode": {"beam": 5, "alpha": 0.6}},
-    config=types.SimpleNamespace(data=DataConfig()),
-    reader=lambda *_, **__: types.SimpleNamespace(fits=lambda line: True),
+    preserving_model=Model.of(DataConfig(), lambda line: True),
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from t2t_jax.decoding.preserving import EVERY, Model, Part, Preserved, Report, Texts
+from t2t_jax.decoding.preserving import EVERY, Part, Preserved, Report, Texts
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -343,7 +343,7 @@ class Call:
                 of.setdefault(line.direction.name, []).append(line)
         ways = []
         for direction, same in of.items():
-            model = Model.of(service.engine.directions[direction].translator)
+            model = service.engine.directions[direction].translator.preserving_model
             of_direction = service.terms(terms, direction)
             keeps = dataclasses.replace(kept, terms=of_direction)
             found = [line.text for line in same]
