@@ -17,7 +17,7 @@ OTHERS = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
 # uvicorn 0.29 is the first whose signals can be left to its caller.
 SERVE = ["starlette>=0.46", "uvicorn>=0.29", "python-multipart>=0.0.18"]
-TEXT = ["polib>=1.2", "sentencex>=1.0.11", "srt>=3.5.3"]
+TEXT = ["polib>=1.2", "sentencex>=1.0.28", "srt>=3.5.3"]
 CODE = find_packages(include=["t2t_jax", "t2t_jax.*"])
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t2t_jax.config import Config
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import gather_results
@@ -18,8 +19,9 @@ from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps
 from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.attention import LayerTrace, alignment_layer
 from t2t_jax.text.units import Aligned, Span, units
+from t2t_jax.training.losses import guided_head
 
 
 def attention(
@@ -53,13 +55,14 @@ def checked_cross_layers(member: Member) -> int:
     return member.model.cross_layers
 
 
-def alignment_layer(layers: int) -> int:
-    """Returns the decoder layer whose attention aligns words best, from 0.
+def alignment_heads(config: Config, layers: int) -> tuple[int, int | None]:
+    """Returns the decoder layer, of so many, and its head that align words; None: all.
 
-    It is the last but one, as Garg et al. 2019 found for the base model; the last of
-    one or two layers. docs/decoding.md has measurements.
+    Those that were taught to by `config.train.loss="guided"`, if any.
     """
-    return layers - 1 if layers <= 2 else layers - 2
+    if config.train.loss == "guided":
+        return guided_head(config, layers)
+    return alignment_layer(layers), None
 
 
 def align(
@@ -72,7 +75,7 @@ def align(
 
     The weight of a target word on a source word is averaged over heads, members and the
     positions that predict the target word's tokens, and summed over the source word's
-    tokens.
+    tokens. A model that was taught to align has one head: `alignment_heads`.
     """
 
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
@@ -141,11 +144,15 @@ def _links(
     totals: dict[int, np.ndarray] = {}
     for member in members:
         layers = checked_cross_layers(member)
-        selected = alignment_layer(layers) if layer is None else layer
+        selected, head = alignment_heads(member.config, layers)
+        if layer is not None:
+            selected, head = layer, None
         if not 0 <= selected < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
         for row, trace in traces(vocabulary, member, pairs):
-            weights_ts = trace.cross[selected].mean(axis=0) / len(members)
+            weights_hts = trace.cross[selected]
+            weights_ts = weights_hts.mean(axis=0) if head is None else weights_hts[head]
+            weights_ts = weights_ts / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
     by_row = {row: linked(row, weights_ts) for row, weights_ts in totals.items()}
     by_row = gather_results("alignments", by_row)

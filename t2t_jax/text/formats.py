@@ -41,7 +41,7 @@ class SubRip(Composed):
         for cue in srt.SRT_REGEX.finditer(text):
             begin, end = cue.span(5)
             # A cue whose time cannot be read is taken for text of the cue before.
-            if bad := re.search(r"(?m)-->|^\W*\d+:\d\d:\d\d", cue[5]):
+            if bad := re.search(r"-->|\d:\d\d:\d\d.*\d:\d\d:\d\d", cue[5]):
                 wrong.append(begin + bad.start())
             speakers = [match.start() for match in _SPEAKER.finditer(text, begin, end)]
             starts = speakers[1:] if speakers[:1] == [begin] else []
@@ -58,11 +58,13 @@ class SubRip(Composed):
         super().__init__(text, spans, inner=inner)
 
     def written(self, old: str, source: str, new: str) -> str:
+        def fit(span) -> bool:
+            return len(re.sub("<[^>]*>", "", new[slice(*span)])) <= most
+
         lines = words = [match.span() for match in _WORD.finditer(new)]
         most = LINE
         while words and (most == LINE or len(lines) > len(old.splitlines())):
-            lines = packed(words, lambda span: span[1] - span[0] <= most)  # noqa: B023
-            most += 1
+            lines, most = packed(words, fit), most + 1
         line_end = "\r\n" if "\r\n" in self.text else "\n"
         return old if new == source else line_end.join(new[b:e] for b, e in lines)
 

@@ -178,7 +178,7 @@ class Document:
         levels = [parts]
         for n, item in enumerate(run[low : high + 1], low):
             value = item.value if item.kind == "text" else ""
-            value = value.lstrip() if n == first else value
+            value = value.lstrip() if len(text) == 1 else value
             value = _COLLAPSED.sub(" ", value.rstrip() if n == last else value)
             if item.kind != "text":
                 raw, separates = self._text[item.begin : item.end], item.value == "br"
@@ -193,7 +193,7 @@ class Document:
             value = value.removeprefix(" ") if text[-1].endswith(" ") else value
             text += [value] * bool(value)
             length += len(value)
-        self.segments.append("".join(text[1:]).rstrip(" "))
+        self.segments.append("".join(text[1:]).rstrip())
         self._segments.append((begin, end, parts))
 
 

@@ -124,11 +124,8 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
         cuts = [[w] if fit(w) else _cut(text, w, _BREAKS[4]) for w in words]
         return [part for cut in cuts for part in packed(cut, fit)]
 
-    whole = (0, len(text))
-    if all(map(fit, _cut(text, whole))):
-        return _cut(text, whole)
     parts = []
-    for short, group in groupby(_cut(text, whole, _BREAKS[0]), fit):
+    for short, group in groupby(_cut(text, (0, len(text)), _BREAKS[0]), fit):
         for atoms in [list(group)] if short else map(smaller, group):
             parts += packed(atoms, fit)
     return parts
