@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.io.errors import UserError
@@ -71,6 +71,7 @@ def test_white_space_between_sentences_stays():
 
 
 @given(TEXTS, st.integers(1, 30), st.integers(0, 3))
+@example("a—\u0308b。\u0308", 2, 0)  # a mark after a sign to split at
 @settings(max_examples=300, deadline=None)
 def test_each_part_of_a_long_text_fits_and_nothing_is_lost(text, most, seed):
     def fits(part):
