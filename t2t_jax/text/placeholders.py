@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.units import Span
+from t2t_jax.text.units import Edits, Span
 
 Pair = tuple[str, str]
 SYMBOLS = tuple(f"<ph{number}>" for number in range(1, 9))
@@ -96,6 +96,15 @@ class Protected(NamedTuple):
     beyond: tuple[str, ...]
     kinds: Counter[str]
 
+    @property
+    def edits(self) -> Edits:
+        """Where each symbol is, and where its placeholder was."""
+        edits, shift = [], 0
+        for symbol, (begin, end) in zip(self.symbols, self.spans, strict=True):
+            edits.append(((begin + shift, begin + shift + len(symbol)), (begin, end)))
+            shift += len(symbol) - (end - begin)
+        return edits
+
 
 class Restored(NamedTuple):
     """A translation with its placeholders.
@@ -105,12 +114,14 @@ class Restored(NamedTuple):
       missing: the placeholders of the source that it has not, or too seldom.
       repeated: those that it has too often, or that the source has not. They were
         taken out if they were symbols, and are in the text if they are spelled out.
+      edits: where each symbol was, and what is there now.
     """
 
     text: str
     spans: tuple[Span | None, ...]
     missing: tuple[str, ...]
     repeated: tuple[str, ...]
+    edits: Edits
 
 
 def find(text: str) -> list[Placeholder]:
@@ -157,11 +168,12 @@ def restore(translation: str, protected: Protected) -> Restored:
     originals = protected.originals
     original_of = dict(zip(protected.symbols, originals, strict=True))
     spans: list[Span | None] = [None] * len(originals)
-    text, end, repeated = "", 0, []
+    text, end, repeated, edits = "", 0, [], []
     # They are the text's own if there were none to hide them.
     own = any(map(_SYMBOL.search, protected.beyond))
     for match in () if own else _SYMBOL.finditer(translation):
         text += translation[end : match.start()]
+        begin = len(text)
         end, original = match.end(), original_of.get(match[0])
         free = (k for k, o in enumerate(originals) if o == original and not spans[k])
         if (k := next(free, None)) is not None:
@@ -171,6 +183,7 @@ def restore(translation: str, protected: Protected) -> Restored:
             repeated.append(original or match[0])
             if text[-1:].isspace() and translation[end : end + 1].isspace():
                 end += 1
+        edits.append(((match.start(), end), (begin, len(text))))
     text += translation[end:]
     placed = [span for span in spans if span]
     spelled = Counter(
@@ -182,7 +195,7 @@ def restore(translation: str, protected: Protected) -> Restored:
     lost = (o for o, span in zip(originals, spans, strict=True) if not span)
     missing = (*lost, *(beyond - spelled).elements())
     repeated += (spelled - beyond).elements()
-    return Restored(text, tuple(spans), missing, tuple(repeated))
+    return Restored(text, tuple(spans), missing, tuple(repeated), edits)
 
 
 def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
