@@ -46,11 +46,7 @@ def locate(place: epath.PathLike) -> epath.Path:
 
 
 def read_flag_file(flag: str, name: str) -> str:
-    """Reads a small UTF-8 file that a flag names; line ends become line feeds.
-
-    Raises:
-      UserError: it cannot be read, or is not UTF-8.
-    """
+    """Reads a small UTF-8 file that a flag names; UserError if it cannot be read."""
     try:
         return Path(name).expanduser().read_text(encoding="utf-8-sig")
     except OSError as e:

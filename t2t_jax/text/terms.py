@@ -65,13 +65,10 @@ class _Words:
 
 
 class Terms:
-    """Terms of one direction.
+    """Terms of one direction, from the file that a flag names; `count` is their number.
 
-    `flag` is the flag that names the file; `count` is the number of terms.
-
-    Raises:
-      UserError: no file, no term, a line of another form, or two lines that give one
-        source two targets; with their numbers.
+    Raises UserError, with the numbers of lines: no file, no term, a line of another
+    form, or two lines that give one source two targets.
     """
 
     def __init__(self, file: str, flag: str = "terms"):

@@ -108,14 +108,10 @@ def learn_both_ways(
 def content_words(
     pairs: Sequence[tuple[Words, Words]], frequent: int, least: int, cells: int
 ):
-    """The words of each side that occur often enough, and not too often, as numbers.
+    """The words of each side that are in `least` lines, as numbers.
 
-    Args:
-      pairs: (source words, target words).
-      frequent: this many words of each side are left out if they are in over 2% of the
-        lines.
-      least: the number of lines that a word must be in.
-      cells: of the pairs that are returned, at most: every n-th is.
+    The most `frequent` words are left out if they are in over 2% of the lines. Every
+    n-th pair is returned, so that they have at most so many `cells`.
 
     Returns:
       (pairs of arrays of numbers, for each side word -> number, and word -> lines).

@@ -153,7 +153,7 @@ GERMAN = [word.title() for word in ENGLISH]
 def made_up_pairs(count):
     """Each word is in 2 of 100 lines; the others, which are frequent, in all."""
     for n in range(count):
-        picked = n % 100, (7 * n + n // 100) % 100
+        picked = n % 100, (n + 1 + n // 100) % 100
         english, german = ([of[k] for k in picked] for of in (ENGLISH, GERMAN))
         yield f"the {' '.join(english)} one", f"{' '.join(german)} eine die"
 
