@@ -83,6 +83,8 @@ class Terms:
             place = f"--{flag}: {file}, line {number}"
             if (tabs := line.count("\t")) != 1:
                 raise UserError(f"{place}: got {tabs} tabs, want 1: SOURCE<TAB>TARGET")
+            if own := [symbol for symbol in (*SYMBOLS, *MARKS) if symbol in line]:
+                raise UserError(f"{place}: has {own[0]}, which is reserved")
             source, target = map(str.strip, line.split("\t"))
             words = tuple(_Words(source).words)
             if not words or not target:
@@ -95,7 +97,7 @@ class Terms:
                     f"{first}, {target!r} here; want one target for a source"
                 )
         if not self._terms:
-            raise UserError(f"--{flag}: {file} has no term; want SOURCE<TAB>TARGET")
+            raise UserError(f"--{flag}: {file}, has no term; want SOURCE<TAB>TARGET")
         self._longest = max(map(len, self._terms))
         self.count = len(self._terms)
 
@@ -129,9 +131,9 @@ class Checked(NamedTuple):
 def check(matches: Sequence[Match], translation: str) -> list[Checked]:
     """Finds the targets of terms in a translation, each in a place of its own.
 
-    A target is there inflected if each of its words has one like it, in order: with the
-    same first letters, at least 4 and two thirds of the longer word, where ä is a and
-    so on. It is a rule for a report: "Hunde" and "Hundin" count for "Hund".
+    A target is there inflected if each of its words has one like it, in order: in other
+    case, or with the same first letters, at least 4 and two thirds of the longer word,
+    where ä is a. It is a rule for a report: "Hunde" and "Hundin" count for "Hund".
     """
     line, taken, found = _Words(translation), set(), {}
     for outcome, alike in (("exact", operator.eq), ("inflected", _inflected)):
@@ -157,7 +159,7 @@ def _inflected(word: str, other: str) -> bool:
     )
     same = itertools.takewhile(bool, map(operator.eq, one, two))
     shared, longest = sum(same), max(len(one), len(two))
-    return word == other or (shared >= 4 and 3 * shared >= 2 * longest)
+    return one == two or (shared >= 4 and 3 * shared >= 2 * longest)
 
 
 class Report:
