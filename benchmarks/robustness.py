@@ -23,6 +23,7 @@ from ml_collections import ConfigDict
 from benchmarks import measuring, run
 from t2t_jax import load_config, train
 from t2t_jax.commands.flags import define_test_flag, define_workdir_flags, test_sets
+from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.robustness import (
@@ -85,8 +86,8 @@ def folder_of(augment: str) -> str:
 
 def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigDict:
     """The config that fine-tunes a workdir with augmentation."""
-    text_variation_of(augment)
     theirs = Workdir(start).config().data
+    text_variation_of(augment, parse_symbols(theirs.symbols))
     data = {"train": text or theirs.train, "dir": "" if text else theirs.dir}
     return load_config(
         f"finetune:{Path(start)}",

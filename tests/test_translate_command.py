@@ -132,3 +132,40 @@ def test_explain_writes_a_page_of_the_search_and_of_a_target(
     found, target = entry["readings"]
     assert (found["text"], target["text"]) == (wanted.text, "Die Katze")
     assert found["score"] == pytest.approx(wanted.score, rel=1e-4)
+
+
+def test_a_page_is_translated_as_one_text(trained, commands, tmp_path):
+    page, output = tmp_path / "page.html", tmp_path / "page.de.html"
+    content = "\ufeff<h1>The cat</h1>\r\n<p>The <b>dog</b> sees %s.\r\n<!-- end -->"
+    page.write_bytes(content.encode())
+    (terms := tmp_path / "terms.tsv").write_text("dog\tHund\n")
+    words = ["translate", f"--workdir={trained[0]}", f"--input={page}"]
+    words += ["--markup=html", "--placeholders", f"--terms={terms}"]
+    code, printed, told = commands(*words, "--format=whole", f"--output={output}")
+    assert (code, printed) == (0, ""), told
+    written = output.read_bytes().decode()
+    tags = re.findall("<.*?>", content)
+    assert sorted(re.findall("<.*?>", written)) == sorted(tags)
+    assert written.startswith("\ufeff<h1>")
+    assert written.endswith("\r\n<!-- end -->")
+    assert "markup: 1 elements" in told
+    assert re.search(r"dog +Hund +1 ", told)
+    assert re.search(r"placeholders: .*1 asked", told)
+    for more, said in (
+        (["--format=srt"], "line 1"),
+        (["--format=whole", "--nbest=2"], "--nbest is about lines"),
+        (["--alignments"], "--alignments is about lines"),
+        (["--sample"], "an option of beam search"),
+        (["--markup=htm"], "did you mean 'html'"),
+        (["--term_mode=hart"], "did you mean 'hard'"),
+        ([f"--terms={page}"], "page.html, line 1: got 0 tabs"),
+    ):
+        code, _, told = commands(*words, *more)
+        assert (code, said in told) == (2, True), told
+
+
+def test_a_file_that_exists_is_not_written_over(trained, commands, tmp_path):
+    (page := tmp_path / "page.html").write_text("<p>The cat</p>")
+    words = f"--workdir={trained[0]}", f"--input={page}", f"--output={page}"
+    code, _, told = commands("translate", *words, "--format=whole")
+    assert (code, page.read_text()) == (2, "<p>The cat</p>"), told

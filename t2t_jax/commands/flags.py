@@ -166,6 +166,51 @@ def define_constraint_flags() -> None:
     )
 
 
+# What `define_preserving_flags` defines: options of `Translator.translate`.
+PRESERVING = ("format", "markup", "ignored", "split", "placeholders", "terms")
+PRESERVING += ("term_mode",)
+
+
+def define_preserving_flags() -> None:
+    """Defines what must survive a translation: `decoding/preserving.py`."""
+    string = flags.DEFINE_string
+    string(
+        "format",
+        "",
+        "The input is one text, and not one in each line: whole, a page or a text with "
+        "paragraphs; srt, subtitles of SubRip; po, messages of gettext.",
+    )
+    string("markup", "", "Keep the markup of texts: html or xml.")
+    flags.DEFINE_list(
+        "ignored", [], "With --markup: names of elements that stay as they are."
+    )
+    string(
+        "split",
+        "",
+        "sentences: translate each sentence of a line by itself, and parts of those "
+        "that are too long for the model.",
+    )
+    flags.DEFINE_boolean(
+        "placeholders", False, "Keep placeholders such as %1$s, {name} and URLs."
+    )
+    string("terms", None, "File of terms, SOURCE<TAB>TARGET in each line.")
+    string(
+        "term_mode",
+        "",
+        "soft: show the terms to the model, which inflects them; hard: demand them as "
+        "they are; check: only count them. Default: soft if the model has learned it "
+        "(config.data.augment=terms), else hard.",
+    )
+
+
+def preserving_flags(args: flags.FlagValues) -> dict[str, Any]:
+    """The options of `translate` by these flags; empty if none is given."""
+    given = {name: args[name].value for name in PRESERVING if args[name].present}
+    if given.get("format") == "whole":
+        given["format"] = ""
+    return given
+
+
 def define_task_flag() -> None:
     """Defines --task, which `chosen_task` reads."""
     flags.DEFINE_string(

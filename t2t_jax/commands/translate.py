@@ -20,23 +20,28 @@ from absl import flags
 from t2t_jax import __version__
 from t2t_jax.commands.flags import (
     ENSEMBLE,
+    PRESERVING,
     SAMPLING,
     SEARCH,
     chosen_task,
     define_choice_flag,
     define_constraint_flags,
+    define_preserving_flags,
     define_sampling_flags,
     define_search_flags,
     define_task_flag,
     define_weights_flag,
     define_workdir_flags,
     load_translator,
+    preserving_flags,
     read_config,
     refuse_unused,
     search_flags,
 )
+from t2t_jax.data.text_files import file_hash, read_text
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_folder, check_output
@@ -46,6 +51,7 @@ from t2t_jax.sections import table_names
 from t2t_jax.text.word_noise import parse_noise
 
 if TYPE_CHECKING:
+    from t2t_jax.decoding.preserving import Report
     from t2t_jax.decoding.scoring import ConfidenceOptions
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.tasks.task import Task
@@ -62,6 +68,7 @@ def define_flags():
     define_search_flags()
     define_choice_flag()
     define_constraint_flags()
+    define_preserving_flags()
     define_pairs_flags()
     integer, string, boolean = (
         flags.DEFINE_integer,
@@ -123,7 +130,11 @@ def main(_):
             raise UserError(f"--{name} goes with --{needed}; name a file")
     noises = parse_noise(args.noise)
     changes = PairOptions(noises, args.noise_seed, args.tag)
-    search, options = search_of(args)
+    check_preserving_flags(args)
+    from t2t_jax.decoding.preserving import Report
+
+    report = Report()
+    search, options = search_of(args, report)
     if args.choose is not None:
         from t2t_jax.decoding.choosing import parse_choice
 
@@ -179,6 +190,7 @@ def main(_):
     made_from = {
         **translator.provenance(),
         **options,
+        **({"terms_sha256": file_hash(Path(args.terms))} if args.terms else {}),
         "sample": args.sample,
         "shard": "/".join(map(str, shard)),
         "fields": [args.nbest > 1, args.scores, args.alignments],
@@ -190,9 +202,19 @@ def main(_):
         note = {"workdir": args.workdir, "input": args.input}
         write_pairs(translate, text, prefix, languages, changes, note, *job)
         return None
-    run_job(translate_lines, text, path, *job)
+    if args.format:
+        translated = translate([read_text(Path(args.input))], 1)[0].text.encode()
+        if path is not None:
+            write_atomically(path, translated)
+            say(f"1 text is translated: {path}")
+        else:
+            sys.stdout.buffer.write(translated)
+    else:
+        run_job(translate_lines, text, path, *job)
     if marks:
         marks.report()
+    for line in report.lines():
+        say(line)
     return None
 
 
@@ -211,8 +233,11 @@ def _prompt(
     Prompt(translator, {**options, "warn": True}, task).run()
 
 
-def search_of(args: flags.FlagValues) -> tuple[Callable, dict]:
+def search_of(args: flags.FlagValues, report: "Report") -> tuple[Callable, dict]:
     """Chooses beam search or sampling by the flags.
+
+    Args:
+      report: counts what happened to markup, placeholders and terms.
 
     Returns:
       A function (translator, lines, **more) -> translations, and its options.
@@ -221,9 +246,8 @@ def search_of(args: flags.FlagValues) -> tuple[Callable, dict]:
     search = search_flags(args)
     if args.sample:
         beam = [name for name in SEARCH if name not in PENALTY]
-        unused = [
-            f"--{name}" for name in (*beam, "must", "choose") if args[name].present
-        ]
+        beam += ["must", "choose", *PRESERVING]
+        unused = [f"--{name}" for name in beam if args[name].present]
         if unused:
             raise UserError(
                 f"{', '.join(unused)}: an option of beam search, which --sample "
@@ -238,7 +262,42 @@ def search_of(args: flags.FlagValues) -> tuple[Callable, dict]:
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
     search = {name: search.get(name) for name in SEARCH}
     options = {"nbest": args.nbest, **search, "must": args.must or (), **constraints}
-    return lambda t, lines, **more: t.translate(lines, **options, **more), options
+    options |= (preserving := preserving_flags(args))
+    more = {"report": report} if preserving else {}
+    return lambda t, lines, **of: t.translate(lines, **options, **more, **of), options
+
+
+# Options about lines, or their tokens, that a whole text has not: by the flag that
+# excludes them.
+OF_LINES = "alignments", "confidence", "min_confidence", "pairs"
+EXCLUDED = {
+    "format": ("shard", "resume", "batch_size", "nbest", "scores", *OF_LINES),
+    "markup": OF_LINES,
+    "split": OF_LINES,
+    "placeholders": OF_LINES,
+}
+
+
+def check_preserving_flags(args: flags.FlagValues) -> None:
+    """Checks the flags of what is preserved, without loading a model."""
+    from t2t_jax.decoding.preserving import Preserved
+    from t2t_jax.text.terms import Terms
+
+    for name, excluded in EXCLUDED.items():
+        for other in excluded if args[name].value else ():
+            if args[other].present and args[other].value is not False:
+                raise UserError(
+                    f"--{other} is about lines as they are searched, and does not go "
+                    f"with --{name}; leave one of them out"
+                )
+    if args.format and not args.input:
+        raise UserError(f"--format={args.format} needs --input=FILE, a whole text")
+    if args.format and processes.distributed():
+        raise UserError("--format: want one process; several share lines, not a text")
+    given = preserving_flags(args)
+    if "terms" in given:
+        given["terms"] = Terms(given["terms"])
+    Preserved(**given | {"ignored": tuple(args.ignored)})
 
 
 # ------------------------------------------------------------------------- confidence

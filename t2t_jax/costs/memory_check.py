@@ -64,7 +64,7 @@ def compile_largest_batch(
     largest = max(
         on_devices, key=lambda s: (s.rows * (s.source + s.target), s.source + s.target)
     )
-    batch = batch_shapes(largest, steps.mesh)
+    batch = batch_shapes(largest, steps.mesh, config)
     lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     memory = lowered.compile().memory_analysis()
     if memory is None:

@@ -63,15 +63,25 @@ def _row_length(config: Config) -> int:
     )
 
 
-def batch_shapes(shape: Shape, mesh: Mesh | None = None) -> dict[str, Any]:
-    """Shapes and types of a batch's arrays, by name; on a mesh also their shardings."""
+def batch_shapes(
+    shape: Shape, mesh: Mesh | None = None, config: Config | None = None
+) -> dict[str, Any]:
+    """Shapes and types of a batch's arrays, by name; on a mesh also their shardings.
+
+    With a config, also those that its loss needs.
+    """
     sharding = mesh and meshes.sharding(mesh, ("batch",))
-    return {
-        side + suffix: jax.ShapeDtypeStruct(
-            (shape.rows, getattr(shape, side)), jnp.int32, sharding=sharding
-        )
+    arrays = {
+        side + suffix: (side, ())
         for side in ("source", "target")
         for suffix in ("", "_segment", "_position")
+    }
+    arrays |= config.train.variant("loss").arrays if config else {}
+    return {
+        name: jax.ShapeDtypeStruct(
+            (shape.rows, getattr(shape, side), *more), jnp.int32, sharding=sharding
+        )
+        for name, (side, more) in arrays.items()
     }
 
 
@@ -94,13 +104,13 @@ def model_flops(
     def loss(parameters, batch):
         return _loss(model, config, parameters, batch, None)[0]
 
-    taken = task_of(config).predicted_share
+    taken, batch = task_of(config).predicted_share, batch_shapes(shape, None, config)
     with kernels.disabled():
         if config.train.freeze or frozen:
             gradient = _gradient(model, config, None, frozen)
-            shapes = model.shapes, batch_shapes(shape), [f.shapes for f in frozen]
+            shapes = model.shapes, batch, [f.shapes for f in frozen]
             return flops.count(gradient, *shapes, taken=taken)
-        return 3 * flops.count(loss, model.shapes, batch_shapes(shape), taken=taken)
+        return 3 * flops.count(loss, model.shapes, batch, taken=taken)
 
 
 def frozen_models(model: Model, config: Config) -> tuple[Model, ...]:
@@ -130,7 +140,7 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         computed = flops.count(
             gradient,
             model.shapes,
-            batch_shapes(shape),
+            batch_shapes(shape, None, config),
             [model.shapes for model in frozen],
             taken=chunks / SPARSE_CHUNKS,
         )

@@ -129,7 +129,7 @@ def feed(
         `parallel/mesh.py`.
 
     Yields:
-      The position after a batch, and the batch: int32 arrays [rows, length] as
+      The position after a batch, and the batch: int32 arrays [rows, length, ...] as
       `data/filling.py:fill` returns them.
     """
     batches = FEEDERS[feeder_name(config)]
@@ -138,7 +138,8 @@ def feed(
         return planned.pairs.batch(share(planned.layout), seed, planned.epoch)
 
     layouts = _layouts(lambda e: epoch_for(pairs, config, seed, e), start)
-    with contextlib.closing(batches(make, layouts)) as filled:
+    arrays = 6 + len(pairs.further.source) + len(pairs.further.target)
+    with contextlib.closing(batches(make, layouts, arrays)) as filled:
         yield from filled
 
 
@@ -189,7 +190,7 @@ def feeder_name(config: DataConfig) -> str:
 
 
 def numpy_batches(
-    make: Make, layouts: Iterator[Placed]
+    make: Make, layouts: Iterator[Placed], arrays: int
 ) -> Iterator[tuple[Position, HostBatch]]:
     """Yields the batch of each layout, in order, filled ahead by a thread.
 
@@ -206,7 +207,7 @@ def numpy_batches(
 
 
 def tfdata_batches(
-    make: Make, layouts: Iterator[Placed]
+    make: Make, layouts: Iterator[Placed], arrays: int
 ) -> Iterator[tuple[Position, HostBatch]]:
     """The same as `numpy_batches`, through tf.data.
 
@@ -237,8 +238,8 @@ def tfdata_batches(
         return list(batch.values())
 
     def load(number):
-        # 6 arrays: tokens, segments and positions of source and target.
-        return tf.numpy_function(call, [number], [tf.int32] * 6, stateful=False)
+        # Tokens, segments and positions of source and target, and what the loss needs.
+        return tf.numpy_function(call, [number], [tf.int32] * arrays, stateful=False)
 
     # In effect endless; `deterministic` keeps the order although two calls run at once.
     dataset = tf.data.Dataset.range(np.iinfo(np.int64).max)
@@ -246,8 +247,8 @@ def tfdata_batches(
         AHEAD
     )
     try:
-        for arrays in dataset.as_numpy_iterator():
-            yield positions.get(), dict(zip(names, arrays, strict=True))
+        for batch in dataset.as_numpy_iterator():
+            yield positions.get(), dict(zip(names, batch, strict=True))
     except tf.errors.OpError:
         if errors:
             raise errors[0] from None  # the original exception, not TensorFlow's

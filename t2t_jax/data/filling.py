@@ -5,8 +5,10 @@ Suffix: `p` pairs.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,30 +77,50 @@ def positions(sentences: Ragged) -> np.ndarray:
     )
 
 
-def fill(layout: Layout, source: Ragged, target: Ragged) -> dict[str, np.ndarray]:
+class TokenArrays(NamedTuple):
+    """Further arrays of a text, by side and name: integers [tokens of the side, ...].
+
+    `key` is a hash of what they depend on, `report` a line about them for a person.
+    """
+
+    source: Mapping[str, np.ndarray] = MappingProxyType({})
+    target: Mapping[str, np.ndarray] = MappingProxyType({})
+    key: str = ""
+    report: str = ""
+
+
+NO_ARRAYS = TokenArrays()
+
+
+def fill(
+    layout: Layout, source: Ragged, target: Ragged, further: TokenArrays = NO_ARRAYS
+) -> dict[str, np.ndarray]:
     """Builds the arrays of one batch; padding is zero.
 
     Args:
       layout: The batch, from a Plan.
       source, target: The sentences from whose lengths the plan was built.
+      further: Arrays with an entry for each of their tokens.
 
     Returns:
       `source`, `source_segment`, `source_position` and the same for `target`, int32
       [rows, length]: token ids, segment ids (from 1 in each row), and positions (from 0
-      in each segment).
+      in each segment). Then those of `further`, int32 [rows, length, ...].
 
     Raises:
       UserError: A sentence does not fit the place that the plan has for it.
     """
     shape = layout.shape
     return {
-        **_fill("source", source, shape.source, layout.source_start_p, layout),
-        **_fill("target", target, shape.target, layout.target_start_p, layout),
+        **_fill("source", source, shape.source, layout.source_start_p, layout, further),
+        **_fill("target", target, shape.target, layout.target_start_p, layout, further),
     }
 
 
-def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> dict:
-    """The three arrays of one side, filled without a loop over sentences."""
+def _fill(
+    side: str, ragged: Ragged, length: int, start_p, layout: Layout, further
+) -> dict:
+    """The arrays of one side, filled without a loop over sentences."""
     if layout.pair_p.max(initial=-1) >= len(ragged):
         raise UserError(
             f"the plan has {side} sentence {layout.pair_p.max()}, but there are only "
@@ -128,16 +150,19 @@ def _fill(side: str, ragged: Ragged, length: int, start_p, layout: Layout) -> di
     before_p = np.cumsum(length_p) - length_p
     token = np.arange(length_p.sum())
     place = token + np.repeat(place_p - before_p, length_p)
+    stored = token + np.repeat(first_p - before_p, length_p)
     filled = {
-        side: ragged.tokens[token + np.repeat(first_p - before_p, length_p)],
+        side: ragged.tokens[stored],
         f"{side}_segment": np.repeat(layout.segment_p, length_p),
         f"{side}_position": token - np.repeat(before_p, length_p),
+        **{name: values[stored] for name, values in getattr(further, side).items()},
     }
     arrays = {}
     for name, values in filled.items():
-        flat = np.zeros(layout.shape.rows * length, np.int32)
+        more = values.shape[1:]
+        flat = np.zeros((layout.shape.rows * length, *more), np.int32)
         flat[place] = values
-        arrays[name] = flat.reshape(layout.shape.rows, length)
+        arrays[name] = flat.reshape(layout.shape.rows, length, *more)
     return arrays
 
 

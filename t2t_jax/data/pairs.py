@@ -11,7 +11,7 @@ import numpy as np
 from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.filling import Ragged, fill, ragged
+from t2t_jax.data.filling import NO_ARRAYS, Ragged, TokenArrays, fill, ragged
 from t2t_jax.data.noise import Noise
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.training import SEPARATE
@@ -46,6 +46,8 @@ class Pairs:
     # The `variation.Variation` that makes the tokens of an epoch from the text of the
     # pairs; None if they are the same in every epoch.
     variation: Any = None
+    # What the loss needs of each token, besides; only if examples are the pairs.
+    further: TokenArrays = NO_ARRAYS
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -69,7 +71,7 @@ class Pairs:
         """The arrays of a batch of an epoch's plan, as `filling.fill` returns them."""
         if self.noise is not None:
             return self.noise.fill(layout, self.source, self.target, seed, epoch)
-        return fill(layout, self.source, self.target)
+        return fill(layout, self.source, self.target, self.further)
 
 
 class Examples:
@@ -102,6 +104,12 @@ class Examples:
         `texts` are the corpora of the text, each with its number of pairs.
         """
         return None
+
+    def further(
+        self, pairs: Pairs, corpora: Sequence[Corpus], vocabulary: Vocabulary
+    ) -> TokenArrays:
+        """Returns the arrays that batches of prepared pairs have besides their own."""
+        return NO_ARRAYS
 
 
 def cut(pairs: Pairs, block: int) -> Pairs:

@@ -63,6 +63,8 @@ def training_pairs(
     texts = [*zip(corpora, pairs.sizes, strict=True)]
     # The lengths of noise are those of stored pairs, so it comes before the variation.
     pairs = dataclasses.replace(pairs, noise=examples.noise(vocabulary, texts))
+    further = examples.further(pairs, corpora, vocabulary)
+    pairs = dataclasses.replace(pairs, further=further)
     return varied(pairs, variation)
 
 
@@ -205,6 +207,7 @@ def text_summary(pairs: Pairs, dev: Sequence[Pair]) -> dict:
             arrays=pairs.key,
             weights=pairs.weights,
             **({"block": pairs.block} if pairs.block else {}),
+            **({"further": pairs.further.key} if pairs.further.key else {}),
         ),
         "dev": hashlib.sha256(lines.encode()).hexdigest(),
         "arrays": pairs.key,
@@ -251,4 +254,6 @@ def report_lines(pairs: Pairs) -> list[str]:
         each = zip(pairs.sizes, pairs.weights, strict=True)
         drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)
         lines.append(f"an epoch draws {drawn}")
+    if pairs.further.report:
+        lines.append(pairs.further.report)
     return lines

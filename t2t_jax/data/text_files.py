@@ -95,6 +95,17 @@ def decode_lines(raw_lines, name: str) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
+def read_text(file: Path) -> str:
+    """Reads a whole text file, with its line ends and byte order mark.
+
+    Raises UserError as `decode_lines` does.
+    """
+    content = file.read_bytes()
+    for _ in decode_lines(content.split(b"\n"), str(file)):
+        pass
+    return content.decode()
+
+
 def encode_line(line: str, number: int) -> bytes:
     """Encodes line `number`, from 1, so that `read_lines` returns it unchanged.
 

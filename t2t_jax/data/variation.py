@@ -13,12 +13,14 @@ Suffix: `p` pairs.
 
 import dataclasses
 import itertools
+import json
 import re
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +31,11 @@ from t2t_jax.data.filling import Ragged, concatenated, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
+from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
+from t2t_jax.io.cache import build_once, cache_folder, cache_key
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.messages import waiting
 from t2t_jax.io.threads import in_order
 from t2t_jax.text.counter_random import Stream, hashed, uniform
 from t2t_jax.text.damage import MOST_NEIGHBOURS, TRAINABLE
@@ -45,6 +50,7 @@ LINE_BITS = 40
 DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
 # About so many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
+LEARNED_FROM = 200_000  # pairs at most, sampled evenly, that augmentations learn from
 # What a line's random numbers are for.
 _CHOICE, _CHANGE = range(2)
 
@@ -86,6 +92,8 @@ class TextVariation:
     # Strings that are one token, such as tags. Those that begin a line stay there
     # unchanged; a line with another one further on is not changed.
     symbols: tuple[str, ...] = ()
+    # What `Damage.learn` returned, by the name of the augmentation.
+    learned: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def changing_target(self) -> list[str]:
@@ -102,15 +110,22 @@ class TextVariation:
         one another. So chunks must begin at the same lines in every run.
         """
         varied = list(pairs)
+        written = {s for name in self.shares for s in TRAINABLE[name].symbols}
         for name, share in self.shares.items():
             # A hash of the name, so that no augmentation depends on the others given.
             keys = seed, epoch, zlib.crc32(name.encode()), numbers
             selected = np.flatnonzero(uniform(*keys, _CHOICE) < share)
             starts = hashed(*keys, _CHANGE)[selected].tolist()
-            change = TRAINABLE[name].change
+            damage = TRAINABLE[name]
+            change = damage.change
+            if damage.learn:
+                change = partial(change, self.learned[name])
+            symbols = [
+                s for s in self.symbols if s not in written or not damage.symbols
+            ]
             for i, start in zip(selected.tolist(), starts, strict=True):
-                following = self._following(pairs, numbers, i)
-                varied[i] = self._changed(change, varied[i], Stream(start), following)
+                args = Stream(start), self._following(pairs, numbers, i), symbols
+                varied[i] = self._changed(change, varied[i], *args)
         return varied
 
     def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
@@ -119,16 +134,16 @@ class TextVariation:
         follow = itertools.takewhile(lambda n: numbers[n] - numbers[i] == n - i, places)
         return [pairs[n] for n in follow]
 
-    def _changed(self, change, pair: Pair, draws: Stream, following) -> Pair:
-        """Changes a pair, but not the symbols that its lines begin with."""
+    def _changed(self, change, pair: Pair, draws: Stream, following, symbols) -> Pair:
+        """Changes a pair without `symbols`, except those that its lines begin with."""
         tags, text = self._split(pair)
         if not all(side.strip() for side in text):
             return pair  # one-sided text, or nothing to change
-        if self._has_symbol(text):
+        if _has_symbol(text, symbols):
             return pair
         # Lines of different tags do not form one text.
         alike = itertools.takewhile(
-            lambda other: other[0] == tags and not self._has_symbol(other[1]),
+            lambda other: other[0] == tags and not _has_symbol(other[1], symbols),
             map(self._split, following),
         )
         alike = [other_text for _, other_text in alike]
@@ -136,9 +151,6 @@ class TextVariation:
         if changed is text:
             return pair
         return tags[0] + changed[0], tags[1] + changed[1]
-
-    def _has_symbol(self, text: Pair) -> bool:
-        return any(symbol in side for symbol in self.symbols for side in text)
 
     def _split(self, pair: Pair) -> tuple[Pair, Pair]:
         """Splits both sides into the symbols they begin with, and text."""
@@ -149,14 +161,33 @@ class TextVariation:
         return tuple(s[:end] for s, end in begun), tuple(s[end:] for s, end in begun)
 
 
+def _has_symbol(text: Pair, symbols: Iterable[str]) -> bool:
+    return any(symbol in side for symbol in symbols for side in text)
+
+
+def _learned(name: str, corpora: Sequence[Corpus]) -> Any:
+    """What an augmentation learns from the text of some corpora, from the cache."""
+    key = cache_key(learned=name, text=[corpus.fingerprint() for corpus in corpora])
+    folder = cache_folder() / "learned" / key
+
+    def write(temporary: Path) -> None:
+        with waiting(f"learning what augment={name} needs"):
+            pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+            learned = TRAINABLE[name].learn(sample(pairs, LEARNED_FROM))
+        (temporary / "learned.json").write_text(json.dumps(learned))
+
+    build_once(folder, write)
+    return json.loads((folder / "learned.json").read_text())
+
+
 def text_variation_of(
     augment: str, symbols: Sequence[str] = ()
 ) -> TextVariation | None:
     """Reads `config.data.augment`: "typos,case@0.05"; None if it is empty.
 
     Raises:
-      UserError: An unknown name, one given twice, or a share that is not above 0 and at
-        most 1.
+      UserError: An unknown name, one given twice, a share that is not above 0 and at
+        most 1, or one whose symbols are not among `symbols`.
     """
     field = f"config.data.augment={augment!r}"
     parts = filter(None, map(str.strip, augment.split(",")))
@@ -173,6 +204,13 @@ def text_variation_of(
                 f"{field}: {name}@{amount} has no valid share; want {name}@SHARE with "
                 "the share of lines that it changes in an epoch, above 0 and at most "
                 f"1, such as {name}@{DEFAULT_SHARE}"
+            )
+    for name in shares:
+        if lacking := [s for s in TRAINABLE[name].symbols if s not in symbols]:
+            raise UserError(
+                f"{field}: {name} writes {', '.join(lacking)}, and config.data.symbols="
+                f"{','.join(symbols)!r} does not have them: the tokenizer would split "
+                f"them; want --config.data.symbols='{','.join([*symbols, *lacking])}'"
             )
     return TextVariation(shares, tuple(symbols)) if shares else None
 
@@ -394,4 +432,8 @@ def variation_of(
         subwords = SubwordSampling(vocabulary, config.subword_dropout)
     if text is None and subwords is None:
         return None
+    if text is not None:
+        learns = (name for name in text.shares if TRAINABLE[name].learn)
+        learned = {name: _learned(name, corpora) for name in learns}
+        text = dataclasses.replace(text, learned=learned)
     return Variation(tuple(corpora), vocabulary, config, text, subwords, encode)

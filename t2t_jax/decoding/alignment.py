@@ -3,13 +3,15 @@
 Shape suffixes: b batch rows, l layers, h heads, t queries or target, s keys or source.
 """
 
+import difflib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from t2t_jax.config import Config
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.batches import gather_results
@@ -17,7 +19,9 @@ from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.results import Alignment, AttentionMaps
 from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.attention import LayerTrace
+from t2t_jax.model.attention import LayerTrace, alignment_layer
+from t2t_jax.text.units import Aligned, Span, units
+from t2t_jax.training.losses import guided_head
 
 
 def attention(
@@ -51,13 +55,14 @@ def checked_cross_layers(member: Member) -> int:
     return member.model.cross_layers
 
 
-def alignment_layer(layers: int) -> int:
-    """Returns the decoder layer whose attention aligns words best, from 0.
+def alignment_heads(config: Config, layers: int) -> tuple[int, int | None]:
+    """Returns the decoder layer, of so many, and its head that align words; None: all.
 
-    It is the last but one, as Garg et al. 2019 found for the base model; the last of
-    one or two layers. docs/decoding.md has measurements.
+    Those that were taught to by `config.train.loss="guided"`, if any.
     """
-    return layers - 1 if layers <= 2 else layers - 2
+    if config.train.loss == "guided":
+        return guided_head(config, layers)
+    return alignment_layer(layers), None
 
 
 def align(
@@ -70,29 +75,122 @@ def align(
 
     The weight of a target word on a source word is averaged over heads, members and the
     positions that predict the target word's tokens, and summed over the source word's
-    tokens.
+    tokens. A model that was taught to align has one head: `alignment_heads`.
     """
-    totals: dict[int, np.ndarray] = {}
-    for member in members:
-        layers = checked_cross_layers(member)
-        selected = alignment_layer(layers) if layer is None else layer
-        if not 0 <= selected < layers:
-            raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
-        for row, trace in traces(vocabulary, member, pairs):
-            weights_ts = trace.cross[selected].mean(axis=0) / len(members)
-            totals[row] = totals.get(row, 0.0) + weights_ts
-    links_by_row = {}
-    for row, weights_ts in totals.items():
+
+    def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
         source, target = pairs[row]
         target_words = words_of_target(vocabulary, target)
         source_words = words_of_pieces(vocabulary.source, source[:-1])
         weights_ji = word_weights(weights_ts, source_words, target_words)
-        links_by_row[row] = links(weights_ji, target_words)
-    links_by_row = gather_results("alignments", links_by_row)
-    # The exchange between processes goes through JSON, which has lists for tuples.
+        return links(weights_ji, target_words)
+
+    return [*map(Alignment, _links(vocabulary, members, pairs, layer, linked))]
+
+
+def align_units(
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    texts: Sequence[tuple[str, str]],
+    symbols: Sequence[str] = (),
+) -> list[Aligned]:
+    """Links each unit of a target, a word or a sign, to a source unit, as `align` does.
+
+    Args:
+      texts: of the pairs. Tokens may spell another text, if the tokenizer normalizes
+        it or a tag begins it; the links of units that differ are left out.
+      symbols: strings that are one unit.
+    """
+
+    def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
+        source, target = pairs[row]
+        unit_of = []  # of each side [units, tokens]: is the token of this unit?
+        numbers = []  # of each unit of the tokens' text, that in the text
+        sides = (vocabulary.source, source[:-1]), (vocabulary, target)
+        for (side, ids), text in zip(sides, texts[row], strict=True):
+            spelled, spans = token_spans(side, ids)
+            found = units(spelled, symbols)
+            # A space belongs to the unit after it, at the end to the last.
+            ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
+            unit_of.append(_overlaps([*itertools.pairwise([0, *ends])], spans))
+            numbers.append(_matched(spelled, found, text, units(text, symbols)))
+        source_is, target_jt = unit_of
+        # A token of several units divides its weight among them.
+        source_is = source_is / np.maximum(source_is.sum(0), 1)
+        rows = weights_ts[: target_jt.shape[1], : source_is.shape[1]]
+        weights_ji = target_jt @ rows @ source_is.T
+        return [
+            (numbers[0][i], numbers[1][j])
+            for j, i in enumerate(weights_ji.argmax(1) if len(source_is) else ())
+            if weights_ji[j, i] > 0 and i in numbers[0] and j in numbers[1]
+        ]
+
+    found = _links(vocabulary, members, pairs, None, linked)
     return [
-        Alignment(tuple(map(tuple, links_by_row[row]))) for row in range(len(pairs))
+        Aligned(units(source, symbols), units(target, symbols), of_pair)
+        for (source, target), of_pair in zip(texts, found, strict=True)
     ]
+
+
+def _links(
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    layer: int | None,
+    linked: Callable[[int, np.ndarray], list[tuple[int, int]]],
+) -> list[tuple[tuple[int, int], ...]]:
+    """The links of each pair, which a function finds by the attention of its tokens."""
+    totals: dict[int, np.ndarray] = {}
+    for member in members:
+        layers = checked_cross_layers(member)
+        selected, head = alignment_heads(member.config, layers)
+        if layer is not None:
+            selected, head = layer, None
+        if not 0 <= selected < layers:
+            raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
+        for row, trace in traces(vocabulary, member, pairs):
+            weights_hts = trace.cross[selected]
+            weights_ts = weights_hts.mean(axis=0) if head is None else weights_hts[head]
+            weights_ts = weights_ts / len(members)
+            totals[row] = totals.get(row, 0.0) + weights_ts
+    by_row = {row: linked(row, weights_ts) for row, weights_ts in totals.items()}
+    by_row = gather_results("alignments", by_row)
+    # The exchange between processes goes through JSON, which has lists for tuples.
+    return [tuple(map(tuple, by_row[row])) for row in range(len(pairs))]
+
+
+def token_spans(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, list[Span]]:
+    """Returns the text of tokens, and the characters that each adds to it.
+
+    A byte that does not end a character belongs to the character that follows.
+    """
+    added = spellings(vocabulary, ids)
+    begun = [*itertools.accumulate(added, initial=b"")]
+    ends = [len(part.decode(errors="ignore")) for part in begun]
+    spans = [
+        (begin, max(end, begin + bool(octets)))
+        for octets, (begin, end) in zip(added, itertools.pairwise(ends), strict=True)
+    ]
+    return begun[-1].decode(errors="ignore"), spans
+
+
+def _overlaps(spans: Sequence[Span], others: Sequence[Span]) -> np.ndarray:
+    """Whether spans have characters in common, float64 [spans, others]."""
+    begin, end = np.array(spans, int).reshape(-1, 2).T[..., None]
+    other_begin, other_end = np.array(others, int).reshape(-1, 2).T
+    return (np.maximum(begin, other_begin) < np.minimum(end, other_end)).astype(float)
+
+
+def _matched(
+    one: str, spans: Sequence[Span], other: str, others: Sequence[Span]
+) -> dict[int, int]:
+    """The number of each unit of one text -> of the same unit in the other text."""
+    a, b = ([text[s:e] for s, e in of] for text, of in ((one, spans), (other, others)))
+    if a == b:
+        return {n: n for n in range(len(a))}
+    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return {block.a + n: block.b + n for block in blocks for n in range(block.size)}
 
 
 def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:

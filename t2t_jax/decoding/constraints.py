@@ -560,7 +560,7 @@ def constraints_for(
     """
     prefixes = _for_each(prefix, count, "prefix")
     phrases_of = [
-        _phrases_for_each(value, count, name)
+        phrases_for_each(value, count, name)
         for name, value in (("must", must), ("must_not", must_not))
     ]
     for text in dict.fromkeys(prefixes):
@@ -630,7 +630,7 @@ def _for_each(value, count: int, name: str) -> list:
     return value
 
 
-def _phrases_for_each(value, count: int, name: str) -> list[tuple[str, ...]]:
+def phrases_for_each(value, count: int, name: str) -> list[tuple[str, ...]]:
     """Expands phrases for all lines, or checks a list with those of each line."""
     value = [value] if isinstance(value, str) else _as_list(value or (), name)
     if all(isinstance(entry, str) for entry in value):

@@ -135,6 +135,11 @@ class InputReader:
         )
         return sources
 
+    def fits(self, line: str) -> bool:
+        """True if a line is read to its end."""
+        ids = self._vocabulary.source.encode([f"{self._before}{line}"])[0]
+        return len(ids) < self._longest
+
     def prompts(self, lines: Sequence[str]) -> list[Source]:
         """Encodes each line as the beginning of a text, for a model without a source.
 

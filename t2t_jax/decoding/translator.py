@@ -5,15 +5,16 @@ chooses among what a search finds as `config.decode.choose` says
 (`decoding/choosing.py`).
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from t2t_jax.config import SearchOptions
-from t2t_jax.decoding import alignment, predictions, scoring
+from t2t_jax.decoding import alignment, predictions, preserving, scoring
 from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
-from t2t_jax.decoding.constraints import Constraints
-from t2t_jax.decoding.inputs import Source
+from t2t_jax.decoding.constraints import Constraints, phrases_for_each
+from t2t_jax.decoding.inputs import Source, check_lines
 from t2t_jax.decoding.predictions import Filled
 from t2t_jax.decoding.results import (
     Alignment,
@@ -26,6 +27,8 @@ from t2t_jax.decoding.search_options import takes
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import checked_options
+from t2t_jax.text.terms import Terms
+from t2t_jax.text.units import Aligned
 
 
 class Translator(Searcher):
@@ -81,6 +84,14 @@ class Translator(Searcher):
         batch_size: int | None = None,
         first_line: int = 1,
         warn: bool = True,
+        format: str = "",
+        markup: str = "",
+        ignored: Sequence[str] = (),
+        split: str = "",
+        placeholders: bool = False,
+        terms: Terms | str | None = None,
+        term_mode: str = "",
+        report: preserving.Report | None = None,
         **search: Any,
     ) -> list[Translation]:
         """Translates each line by beam search (section 6.1); results are in order.
@@ -105,6 +116,10 @@ class Translator(Searcher):
           first_line: the number of the first line in warnings and errors.
           warn: log one warning about lines that are cut because they are too long, and
             one about translations that reached their length limit, to `t2t_jax`.
+          format, markup, ignored, split, placeholders, terms, term_mode: what is to be
+            preserved, as in `preserving.Preserved`; terms may be the name of a file.
+            An entry of `lines` may then be a text of several lines.
+          report: counts what happened to them.
           search: fields of `SearchOptions` (config.py), such as `beam=8` and
             `alpha=1.0`; those of the config by default. With `groups` above 1, a
             diverse beam search (`search/beam.py`); its scores are those without the
@@ -124,7 +139,74 @@ class Translator(Searcher):
             first_line=first_line,
             warn=warn,
         )
-        return self.choice.translate(self, lines, request)
+        if isinstance(terms, str):
+            terms = Terms(terms)
+        preserved = preserving.Preserved(
+            format, markup, tuple(ignored), split, placeholders, terms, term_mode
+        )
+        if not preserved:
+            return self.choice.translate(self, lines, request)
+        report = preserving.Report() if report is None else report
+        return self._preserving(lines, request, preserved, report)
+
+    def _preserving(
+        self,
+        texts: Sequence[str],
+        request: Request,
+        preserved: preserving.Preserved,
+        report: preserving.Report,
+    ) -> list[Translation]:
+        """Translates texts, of which something is to be preserved."""
+        check_lines(texts)
+        first = request.first_line
+        way = preserving.Texts(texts, preserved, self.preserving_model, report, first)
+        if one_each := way.one_each:
+            wanted = phrases_for_each(request.must, len(texts), "must")
+            for part, must in zip(way.parts, wanted, strict=True):
+                part.must = (*must, *part.must)
+        elif request.prefix or request.must:
+            raise UserError(
+                "prefix and must are of single lines; with markup, split or format "
+                "leave them out, or translate the segments by themselves"
+            )
+        elif any(not isinstance(each, str) for each in request.must_not or ()):
+            raise UserError(
+                "must_not: with markup, split or format want phrases for all lines"
+            )
+
+        def search(parts: Sequence[preserving.Part]) -> None:
+            must, warn = [part.must for part in parts], request.warn and one_each
+            of = dataclasses.replace(request, must=must, warn=warn)
+            lines = [part.line for part in parts]
+            translations = self.choice.translate(self, lines, of)
+            for part, found in zip(parts, translations, strict=True):
+                part.take(found)
+
+        search(way.parts)
+        search(way.lost())
+        aligned = self.align_units(way.to_align(), preserving.EVERY)
+        translations = way.finished(aligned)
+        reader = self.reader(first, request.warn)
+        if not one_each:
+            reader.warn(
+                [row for row, each in enumerate(translations) if each.cut],
+                len(texts),
+                ": a part is too long for the model, and its end is not translated; "
+                "add split=sentences",
+                "texts have parts that are too long for the model, and whose ends are "
+                "not translated; add split=sentences",
+            )
+        rows = [number - first for number in dict.fromkeys(report.lost)]
+        rows = [row for row in rows if row >= 0]  # not of earlier lines
+        wrong = " a placeholder is lost or comes twice"
+        reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
+        return translations
+
+    @property
+    def preserving_model(self) -> preserving.Model:
+        """What the model can take of what is to be preserved."""
+        fits = self.reader(1, warn=False).fits
+        return preserving.Model.of(self.config.data, fits)
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], *, beam: int | None = None
@@ -269,6 +351,20 @@ class Translator(Searcher):
         pairs = self.reader(first_line, warn).pairs(pairs)
         alignments = alignment.align(self.vocabulary, self.members, pairs, layer)
         return [each.without_first() for each in alignments] if self.tag else alignments
+
+    def align_units(
+        self, pairs: Sequence[tuple], symbols: Sequence[str] = ()
+    ) -> list[Aligned]:
+        """Links words and signs, the units of `text/units.py`, as `align` links words.
+
+        Args:
+          pairs: as for `score`.
+          symbols: strings that are one unit.
+        """
+        texts = [(str(source), str(target)) for source, target in pairs]
+        encoded = self.reader(1, warn=False).pairs(pairs)
+        of_pairs = self.vocabulary, self.members, encoded, texts
+        return alignment.align_units(*of_pairs, symbols)
 
 
 def _is_empty(target: str | Hypothesis | Translation) -> bool:

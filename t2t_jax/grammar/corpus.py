@@ -25,9 +25,11 @@ from t2t_jax.grammar.choices import CONJUNCTIONS
 from t2t_jax.grammar.clauses import PRONOUNS
 from t2t_jax.grammar.dice import Dice, digest
 from t2t_jax.grammar.german import DETERMINERS, ENDINGS
+from t2t_jax.grammar.links import gold_links
 from t2t_jax.grammar.sentences import Sentence, Writer
 from t2t_jax.grammar.trees import Tree
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.units import GoldLinks
 
 SIZES = {
     "train": 30_000,
@@ -178,6 +180,15 @@ def trees(
     drawn = itertools.islice(_draw(split, seed), _count(split, count))
     with_features = (sentence.tree(language) for sentence in drawn)
     return [tree if features else tree.plain() for tree in with_features]
+
+
+def links(split: str, seed: int = 0, count: int | None = None) -> list[GoldLinks]:
+    """The links between English and German units of the sentences of `pairs`.
+
+    `links.py` says which units are linked; the arguments are those of `pairs`.
+    """
+    drawn = itertools.islice(_draw(split, seed), _count(split, count))
+    return [gold_links(one.tree("en"), one.tree("de")) for one in drawn]
 
 
 # A hash of the first trees of train, dev and test, with features; a test checks it.

@@ -10,6 +10,7 @@ verb, the number of determiner and noun, the objects that a verb takes (its fram
 
 from t2t_jax.grammar.clauses import FRAMES, PRONOUNS, Clause, Node, Phrase, time_phrase
 from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, numerals
+from t2t_jax.grammar.trees import Label
 
 # Determiners that are not DT.
 TAGS = dict.fromkeys(POSSESSIVES, "PRP$")
@@ -27,16 +28,17 @@ def english_phrase(phrase: Phrase, role: str = "object") -> Node:
     head, mark = phrase.head, ""
     if role == "subject":
         mark = "-" + phrase.person
+    label = Label("NP" + mark, phrase)
     if phrase.pronoun:
         word = PRONOUNS[head][0].split()[role != "subject"]
         tag = "DT-alone" if head == "this" else "PRP" + mark
-        return "NP" + mark, [(tag, word)]
+        return label, [(tag, word)]
     if isinstance(head, str):
-        return "NP" + mark, [("NNP", head)]
+        return label, [("NNP", head)]
     if phrase.relative:
         core = "NP-" + phrase.number, english_core(phrase)
-        return "NP" + mark, [core, english_relative(phrase)]
-    return "NP" + mark, english_core(phrase)
+        return label, [core, english_relative(phrase)]
+    return label, english_core(phrase)
 
 
 def english_core(phrase: Phrase) -> list[Node]:
@@ -80,7 +82,8 @@ def english_relative(phrase: Phrase) -> Node:
     else:
         pronoun = "WDT", "that"
     mark = "-" + phrase.person if subject else ""
-    return "SBAR" + mark, [("WHNP" + role, [pronoun]), english(clause)]
+    label = Label("SBAR" + mark, clause)
+    return label, [("WHNP" + role, [pronoun]), english(clause)]
 
 
 def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
@@ -197,7 +200,8 @@ def english(clause: Clause) -> Node:
             inner.append(("ADJP", [*very, ("JJ", clause.predicate.english)]))
     for adjunct in clause.adjuncts:
         phrase = english_phrase(adjunct.phrase)
-        inner.append(("PP", [("IN", adjunct.english), phrase]))
+        label = Label("PP", adjunct)
+        inner.append((label, [("IN", adjunct.english), phrase]))
     inner += adverb if clause.position == "end" else []
     if clause.dependent:
         conjunction, _, dependent = clause.dependent
@@ -205,13 +209,14 @@ def english(clause: Clause) -> Node:
         inner.append(english_dependent(conjunction, tree) if conjunction else tree)
     negation = [("RB", "not")] if clause.negated else []
     if clause.tense == "infinitive":
-        return verb_phrase([*auxiliary, *forms], inner, mark)[0]
+        ((label, inner),) = verb_phrase([*auxiliary, *forms], inner, mark)
+        return Label(label, clause), inner
     if asked and gap != "subject":
         subject = english_phrase(clause.subject, "subject")
         # The auxiliary of a question agrees with the subject after it.
         inner = verb_phrase(forms, inner, mark)
-        tree = "SQ" + mark, [*auxiliary, subject, *negation, *middle, *inner]
-        return english_question(clause, tree)
+        inner = [*auxiliary, subject, *negation, *middle, *inner]
+        return english_question(clause, (Label("SQ" + mark, clause), inner))
     label, before = "VP-" + clause.subject.person + mark, []
     if auxiliary:
         inner = [*auxiliary, *negation, *middle, *verb_phrase(forms, inner, mark)]
@@ -219,11 +224,12 @@ def english(clause: Clause) -> Node:
         inner, before = [forms[0], *verb_phrase(forms[1:], inner, mark)], middle
     if gap == "subject":
         # Only a verb phrase: the subject is the pronoun before the clause.
-        tree = f"S{'Q' * asked}-{clause.subject.person}", [*before, (label, inner)]
+        mark = f"S{'Q' * asked}-{clause.subject.person}"
+        tree = Label(mark, clause), [*before, (label, inner)]
         return english_question(clause, tree) if asked else tree
     front = adverb if clause.position == "front" else []
     subject = english_phrase(clause.subject, "subject")
-    return "S" + mark, [*front, subject, *before, (label, inner)]
+    return Label("S" + mark, clause), [*front, subject, *before, (label, inner)]
 
 
 def english_question(clause: Clause, tree: Node) -> Node:
@@ -232,11 +238,11 @@ def english_question(clause: Clause, tree: Node) -> Node:
     if not word:
         return tree
     if word in ("why", "when"):
-        return "SBARQ", [("WHADVP", [("WRB", word)]), tree]
+        return Label("SBARQ", clause), [("WHADVP", [("WRB", word)]), tree]
     role = "-subject" if clause.gap == "subject" else "-object"
-    return "SBARQ", [("WHNP" + role, [("WP" + role, word)]), tree]
+    return Label("SBARQ", clause), [("WHNP" + role, [("WP" + role, word)]), tree]
 
 
 def english_dependent(conjunction: str, tree: Node) -> Node:
     """A dependent clause with its conjunction."""
-    return "SBAR", [("IN-clause", conjunction), tree]
+    return Label("SBAR", tree[0].meaning), [("IN-clause", conjunction), tree]

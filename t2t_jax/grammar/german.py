@@ -30,6 +30,7 @@ from t2t_jax.grammar.clauses import (
     time_phrase,
 )
 from t2t_jax.grammar.lexicon import POSSESSIVES, Noun, be, cities, haben, werden
+from t2t_jax.grammar.trees import Label
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
@@ -120,17 +121,18 @@ def german_noun(noun: Noun, number: str, case: str) -> Node:
     return f"NN-{noun.gender}-{cases}", form
 
 
-def german_phrase(phrase: Phrase, case: str) -> Node:
-    """A phrase in a case, without its relative clause."""
-    head = phrase.head
+def german_phrase(phrase: Phrase, case: str, negated: bool = False) -> Node:
+    """A phrase in a case, without its relative clause; negated, with *kein*."""
+    head, label = phrase.head, Label("NP-" + case, phrase)
     if phrase.pronoun:
         word = PRONOUNS[head][1].split()[CASES.index(case)]
         mark = phrase.person if case == "nominative" else case
         tag = "PDS" if head == "this" else "PPER"
-        return "NP-" + case, [(f"{tag}-{mark}", word)]
+        return label, [(f"{tag}-{mark}", word)]
     if isinstance(head, str):
-        return "NP-" + case, [("NE", cities.get(head, head))]
-    nodes, table = german_determiner(phrase, case)
+        return label, [("NE", cities.get(head, head))]
+    said = phrase._replace(determiner="no") if negated else phrase
+    nodes, table = german_determiner(said, case)
     if phrase.adjective:
         suffix = ending(table, head.gender, phrase.number, case)
         nodes.append(("ADJA-" + suffix, phrase.adjective.stem + suffix))
@@ -139,7 +141,7 @@ def german_phrase(phrase: Phrase, case: str) -> Node:
         article = ending("der", phrase.owner.gender, "singular", "genitive")
         noun = f"NN-{phrase.owner.gender}-g", phrase.owner.genitive
         nodes.append(("NP-genitive", [("ART-" + article, article), noun]))
-    return "NP-" + case, nodes
+    return label, nodes
 
 
 def german_relative(phrase: Phrase) -> list[Node]:
@@ -157,7 +159,8 @@ def german_relative(phrase: Phrase) -> list[Node]:
     if adjunct:
         preposition = "APPR-" + adjunct.case, adjunct.german
         node = "WHPP-" + gender, [preposition, node]
-    return [COMMA, ("SBAR-" + gender, [node, german(clause, "last")]), COMMA]
+    label = Label("SBAR-" + gender, clause)
+    return [COMMA, (label, [node, german(clause, "last")]), COMMA]
 
 
 def with_relative(phrase: Phrase, node: Node) -> Node:
@@ -173,12 +176,12 @@ def with_relative(phrase: Phrase, node: Node) -> Node:
 
 def german_adjunct(adjunct: Adjunct, label: str = "PP") -> Node:
     """The preposition and its phrase, contracted with the article if possible."""
-    preposition, case = adjunct.german, adjunct.case
+    preposition, case, label = adjunct.german, adjunct.case, Label(label, adjunct)
     phrase = german_phrase(adjunct.phrase, case)
     article = phrase[1][0][1]
     contracted = CONTRACTIONS.get((preposition, article)) if adjunct.contract else None
     if contracted:
-        phrase = "NP-" + article, phrase[1][1:]
+        phrase = Label("NP-" + article, adjunct.phrase), phrase[1][1:]
         return label, [("APPRART-" + article, contracted), phrase]
     return label, [("APPR-" + case, preposition), phrase]
 
@@ -242,14 +245,14 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     # negate: no word has negated it yet; ends: the number of nodes up to `last`
     for phrase, case in objects:
         if not phrase.pronoun:
-            if negate and phrase.determiner in ("", "a") and not phrase.owner:
-                if isinstance(phrase.head, Noun):
-                    phrase, negate = phrase._replace(determiner="no"), False
-            nodes.append(german_phrase(phrase, case))
+            indefinite = phrase.determiner in ("", "a") and not phrase.owner
+            kein = negate and indefinite and isinstance(phrase.head, Noun)
+            nodes.append(german_phrase(phrase, case, kein))
+            negate = negate and not kein
             last, ends = phrase, len(nodes)
     predicate = clause.predicate
-    if isinstance(predicate, Phrase) and negate and predicate.determiner == "a":
-        predicate, negate = predicate._replace(determiner="no"), False
+    kein = negate and isinstance(predicate, Phrase) and predicate.determiner == "a"
+    negate = negate and not kein
     nodes += [("PTKNEG", "nicht")] if negate else []
     if clause.complement and clause.gap != "complement":
         nodes.append(german_adjunct(clause.complement, "PP-object"))
@@ -257,7 +260,7 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     for adjunct in clause.adjuncts:
         nodes.append(german_adjunct(adjunct))
     if isinstance(predicate, Phrase):
-        nodes.append(german_phrase(predicate, "nominative"))
+        nodes.append(german_phrase(predicate, "nominative", kein))
         last, ends = predicate, len(nodes)
     elif predicate:
         very = [("PTKIFG", "sehr")] * clause.very
@@ -297,7 +300,7 @@ def german(clause: Clause, order: str) -> Node:
     if order == "last":
         if prefix:  # joins its finite verb again: "dass er anruft"
             closing, finite = [], (finite[0], closing[0][1] + finite[1])
-        return "S" + mark, [
+        return Label("S" + mark, clause), [
             *subject,
             *german_verb_phrase(middle, closing, []),
             *([finite] if finite[1] else []),
@@ -308,10 +311,11 @@ def german(clause: Clause, order: str) -> Node:
     else:
         rest = german_verb_phrase(middle, closing, after)
     if asked:
-        return german_question(clause, ("SQ" + mark, [finite, *subject, *rest]))
+        tree = Label("SQ" + mark, clause), [finite, *subject, *rest]
+        return german_question(clause, tree)
     if order == "second" and not front:
-        return "S", [*subject, finite, *rest]
-    return "S", [*front, finite, *subject, *rest]
+        return Label("S", clause), [*subject, finite, *rest]
+    return Label("S", clause), [*front, finite, *subject, *rest]
 
 
 def german_verb_phrase(middle, closing, after) -> list[Node]:
@@ -330,7 +334,7 @@ def german_subject(clause: Clause) -> list[Node]:
     if not phrase or clause.gap == "subject":
         return []
     node = with_relative(phrase, german_phrase(phrase, "nominative"))
-    return [("NP-" + phrase.person, node[1])]
+    return [(Label("NP-" + phrase.person, phrase), node[1])]
 
 
 def german_mark(clause: Clause, order: str) -> str:
@@ -348,12 +352,12 @@ def german_question(clause: Clause, tree: Node) -> Node:
     if not word:
         return tree
     if word in ("warum", "wann"):
-        return "SBARQ", [("WHADVP", [("PWAV", word)]), tree]
+        return Label("SBARQ", clause), [("WHADVP", [("PWAV", word)]), tree]
     case = clause.gap.replace("subject", "nominative")
-    return "SBARQ", [("WHNP-" + case, [("PWS-" + case, word)]), tree]
+    return Label("SBARQ", clause), [("WHNP-" + case, [("PWS-" + case, word)]), tree]
 
 
 def german_dependent(conjunction: str, tree: Node) -> Node:
     """A dependent clause with its conjunction."""
     tag = "KOUI" if conjunction == "um" else "KOUS"
-    return "SBAR", [(tag, conjunction), tree]
+    return Label("SBAR", tree[0].meaning), [(tag, conjunction), tree]

@@ -17,7 +17,7 @@ from t2t_jax.grammar.english import english, english_dependent
 from t2t_jax.grammar.german import german, german_dependent, german_verb
 from t2t_jax.grammar.lexicon import Noun, be
 from t2t_jax.grammar.phrases import PhraseWriter
-from t2t_jax.grammar.trees import Tree
+from t2t_jax.grammar.trees import Label, Tree
 
 # Functions that put a meaning into English and German words. They are called only for
 # sentences that a split keeps, because most of what is drawn is rejected.
@@ -328,18 +328,19 @@ class Writer(PhraseWriter):
         if first and pronoun:  # the noun comes first, the pronoun after
             inner.subject, main.subject = main.subject, inner.subject
         self.apart |= stands_apart(main)
+        comma = (Label(",", inner), ",")  # that both languages have
 
         def in_english() -> Node:
             label, outer = english(main)
             dependent = english_dependent(joint, english(inner))
-            return label, [dependent, COMMA, *outer] if first else [*outer, dependent]
+            return label, [dependent, comma, *outer] if first else [*outer, dependent]
 
         def in_german() -> Node:
             # After a dependent clause the main clause begins with its verb.
             label, outer = german(main, "first" if first else "second")
             dependent = german_dependent(german_joint, german(inner, "last"))
             if first:
-                return label, [dependent, COMMA, *outer]
+                return label, [dependent, comma, *outer]
             return label, [*outer, COMMA, dependent, COMMA]
 
         return in_english, in_german
@@ -492,9 +493,10 @@ def in_both(clause: Clause, order: str) -> Pair:
 
 def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
     """Joins two sentences by an (English, German) conjunction."""
+    label, comma = Label("S", left), (Label(",", left), ",")
     return (
-        lambda: ("S", [left[0](), COMMA, ("CC", joint[0]), right[0]()]),
-        lambda: ("S", [left[1](), COMMA, ("KON", joint[1]), right[1]()]),
+        lambda: (label, [left[0](), comma, ("CC", joint[0]), right[0]()]),
+        lambda: (label, [left[1](), comma, ("KON", joint[1]), right[1]()]),
     )
 
 

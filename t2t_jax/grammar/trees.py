@@ -14,6 +14,15 @@ from t2t_jax.io.errors import UserError
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 
 
+class Label(str):
+    """A label that knows what its node puts into words, such as a `Clause`."""
+
+    def __new__(cls, label: str, meaning: object):
+        self = super().__new__(cls, label)
+        self.meaning = meaning
+        return self
+
+
 class Tree(NamedTuple):
     """A label and the constituents below it; those of a part of speech is one word."""
 

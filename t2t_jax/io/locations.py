@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import os
+from pathlib import Path
 
 from etils import epath
 
@@ -42,6 +43,20 @@ def locate(place: epath.PathLike) -> epath.Path:
             f"a bucket as a string, {place.replace(':/', '://', 1)!r}"
         )
     return epath.Path(place).expanduser()
+
+
+def read_flag_file(flag: str, name: str) -> str:
+    """Reads a small UTF-8 file that a flag names; line ends become line feeds.
+
+    Raises:
+      UserError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(name).expanduser().read_text(encoding="utf-8-sig")
+    except OSError as e:
+        raise UserError(f"--{flag}: {name}: {os.strerror(e.errno)}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"--{flag}: {name} is not UTF-8") from None
 
 
 @functools.cache

@@ -106,19 +106,33 @@ class LayerTrace(NamedTuple):
     Attributes:
       encoder, decoder, cross: attention weights, an array [b, h, t, s] of each layer.
       outputs: for each decoder layer, what `Architecture.outputs` would return if it
-        were the last one, [b, t, d]; None if they are not wanted. It stays empty for a
-        model without such layers.
+        were the last one, [b, t, d]. It stays empty for a model without such layers.
+      layer, head: if given, only this layer of the decoder is traced, and of its
+        attention to the source only this head.
+
+    A list is None if it is not wanted.
     """
 
-    encoder: list[Array]
-    decoder: list[Array]
+    encoder: list[Array] | None
+    decoder: list[Array] | None
     cross: list[Array]
     outputs: list[Array] | None = None
+    layer: int | None = None
+    head: int | None = None
 
     def add_output(self, x_btd: Array) -> None:
         """Collects one decoder layer's output, if these are wanted."""
         if self.outputs is not None:
             self.outputs.append(x_btd)
+
+
+def alignment_layer(layers: int) -> int:
+    """Returns the decoder layer whose attention aligns words best, from 0.
+
+    It is the last but one, as Garg et al. 2019 found for the base model; the last of
+    one or two layers. docs/decoding.md has measurements.
+    """
+    return layers - 1 if layers <= 2 else layers - 2
 
 
 # The scheme of attention to the source: source and target positions do not correspond.
@@ -182,12 +196,14 @@ class Attention(nnx.Module):
         position: Position | None = None,
         rng: DropoutRng | None = None,
         trace: list | None = None,
+        head: int | None = None,
     ) -> Array:
         """Attends from `x_btd` to `kv`.
 
         Args:
           position: the scheme of self-attention; None for cross-attention.
           trace: if given, the weights are appended to it.
+          head: if given, those of this head alone, of cross-attention.
 
         Raises:
           UserError: weights are asked of a function that has none.
@@ -203,7 +219,12 @@ class Attention(nnx.Module):
                     "to show or to align words with"
                 )
             # Computed a second time, since fused kernels do not return the weights.
-            trace.append(function.weights(q_bthk, kv, mask, position, **options))
+            heads = slice(None) if head is None else slice(head, head + 1)
+            of_heads = KV(*(x[:, :, heads] for x in kv))
+            weights = function.weights(
+                q_bthk[:, :, heads], of_heads, mask, position, **options
+            )
+            trace.append(weights)
         drop = Dropout(self.rate, rng)
         y_bthk = function.attend(q_bthk, kv, mask, position, drop, **options)
         # Concat(head_1, ..., head_h) W^O, without storing the concatenation.

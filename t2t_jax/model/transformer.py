@@ -116,6 +116,11 @@ class Transformer(Architecture):
         """The number of layers with attention to the source."""
         return len(self.decoder)
 
+    @property
+    def cross_heads(self) -> int:
+        """The heads of each of them."""
+        return self.config.side("decoder").heads if self.cross_layers else 0
+
     # ------------------------------------------------------- all positions at once
 
     def outputs(self, batch, rng=None, trace=None):
@@ -148,6 +153,7 @@ class Transformer(Architecture):
         positions = self.encoder_positions
         x_bsd = self.embedding.source(source_bs, at, positions[0], embedding_rng)
         mask = Mask(at, at, aligned=True)  # each token attends to its whole sentence
+        trace = trace if trace is not None and trace.layer is None else None
         layers = with_positions(self.encoder, positions)
         for layer, layer_rng in zip(layers, rngs, strict=True):
             layer = rematerialized(layer, self.config, layer_rng)
@@ -171,10 +177,15 @@ class Transformer(Architecture):
         mask = Mask(at, at, causal=True, aligned=True)  # only to itself and before
         source_mask = Mask(at, memory.at)  # to all of the same sentence's source
         layers = with_positions(self.decoder, positions)
-        for layer, kv, layer_rng in zip(layers, memory.kvs, rngs, strict=True):
-            layer = rematerialized(layer, self.config, layer_rng)
-            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, trace)
-            if trace is not None:
+        of_layers = zip(layers, memory.kvs, rngs, strict=True)
+        for number, (layer, kv, layer_rng) in enumerate(of_layers):
+            traced = trace is not None and trace.layer in (None, number)
+            of_layer = trace if traced else None
+            # A checkpointed function cannot append to the lists of a trace.
+            if not traced:
+                layer = rematerialized(layer, self.config, layer_rng)
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, of_layer)
+            if traced:
                 trace.add_output(self.decoder_norm(x_btd))
         return self.decoder_norm(x_btd)
 
@@ -325,9 +336,8 @@ class DecoderLayer(nnx.Module):
             cross_rng, cross_after_rng = cross_rngs
             y_btd = self.cross_sub.before(x_btd)
             # Queries of the decoder, keys and values of the encoder (section 3.2.3).
-            y_btd = self.cross(
-                y_btd, source_kv, source_mask, None, cross_rng, trace and trace.cross
-            )
+            traced = (None, None) if trace is None else (trace.cross, trace.head)
+            y_btd = self.cross(y_btd, source_kv, source_mask, None, cross_rng, *traced)
             x_btd = self.cross_sub.after(x_btd, y_btd, cross_after_rng)
 
         y_btd = self.ff(self.ff_sub.before(x_btd), ff_rng)

@@ -197,6 +197,8 @@ def _check_model(task: Task, config: Config) -> None:
     """Refuses a model that cannot be trained as configured, before text is prepared."""
     model = build(config.model, *task.vocab_sizes)
     check_model(task, model)
+    if check := config.train.variant("loss").check:
+        check(config, model)
     if config.decode.choose != PLAIN and not task.searches:
         raise UserError(
             f"config.decode.choose={config.decode.choose!r} chooses among hypotheses "

@@ -23,7 +23,7 @@ from t2t_jax.data.corpus import (
 from t2t_jax.data.text_files import file_hash, find_file, not_empty, read_lines
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import make_source_tokenizer
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -86,8 +86,9 @@ class Classification(Task):
     def check_variation(self) -> None:
         """Checks the fields; the text of a sentence may vary, but not its label."""
         super().check_variation()
-        augment = self.config.data.augment
-        variation = text_variation_of(augment)
+        data = self.config.data
+        augment = data.augment
+        variation = text_variation_of(augment, parse_symbols(data.symbols))
         if variation and (names := variation.changing_target):
             raise UserError(
                 f"config.data.augment={augment!r}: {' and '.join(names)} may change "

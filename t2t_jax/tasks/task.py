@@ -21,6 +21,7 @@ from t2t_jax.data.corpus import (
     open_specs,
     symbols_of,
 )
+from t2t_jax.data.filling import NO_ARRAYS, TokenArrays
 from t2t_jax.data.pairs import Examples
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
@@ -150,6 +151,11 @@ class Task(Examples):
             return inherited
         return make_tokenizer(corpora, self.data(), self.sides)
 
+    def further(self, pairs, corpora, vocabulary) -> TokenArrays:
+        """Returns the arrays of a training text that the loss needs, if any."""
+        made = self.config.train.variant("loss").further
+        return made(self.config, pairs, corpora, vocabulary) if made else NO_ARRAYS
+
     def check_variation(self) -> None:
         """Checks the fields that make the training text vary from epoch to epoch.
 
@@ -163,7 +169,8 @@ class Task(Examples):
                     f"config.data.{name}={value!r} does not apply to config.task.kind="
                     f"{self.config.task.kind!r}; leave it at {unset!r}"
                 )
-        text_variation_of(data.augment)  # raises if a name is unknown
+        # Raises if a name is unknown, or its symbols are not tokens.
+        text_variation_of(data.augment, parse_symbols(data.symbols))
 
     # ------------------------------------------------------- answers are scored
 

@@ -26,7 +26,9 @@ import html.entities
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from t2t_jax.text import placeholders, terms
 from t2t_jax.text.counter_random import Stream
 
 Pair = tuple[str, str]
@@ -42,10 +44,17 @@ class Damage:
         lines of the same corpus, at most `MOST_NEIGHBOURS`, unchanged; it is shorter at
         the end of the text or of a chunk.
       changes_target: True if it may also change the target, which must be text then.
+      symbols: what it writes that must be one token (`config.data.symbols`). It then
+        also changes lines that have symbols of others of its kind.
+      learn: None, or a function of pairs of the training text, to what JSON holds.
+        `change` takes what it returns before its other arguments. It is called once
+        for a text, so it must be a pure function of the pairs.
     """
 
-    change: Callable[[Pair, Stream, Sequence[Pair]], Pair]
+    change: Callable[..., Pair]
     changes_target: bool = True
+    symbols: tuple[str, ...] = ()
+    learn: Callable[[Sequence[Pair]], Any] | None = None
 
 
 def of_source(change: Callable[[str, Stream], str]) -> Damage:
@@ -466,8 +475,8 @@ def _joined(pairs: list[Pair]) -> Pair:
 
 # --------------------------------------------------------------------------- the tables
 
-# Applied to a line of training text in this order: `copy` comes last, so that nothing
-# damages what has to be copied.
+# Applied to a line of training text in this order: what has to be copied comes last, so
+# that nothing damages it.
 AUGMENTATIONS: dict[str, Damage] = {
     "neighbours": Damage(neighbours),
     "case": Damage(case),
@@ -475,6 +484,10 @@ AUGMENTATIONS: dict[str, Damage] = {
     "punctuation": of_source(punctuation),
     "white_space": of_source(white_space),
     "copy": Damage(copy),
+    "placeholders": Damage(placeholders.replaced, symbols=placeholders.SYMBOLS),
+    "terms": Damage(
+        terms.annotated, False, placeholders.MARKS, learn=terms.learn_lexicon
+    ),
 }
 # What `--damage` measures: all lines of a test set are damaged.
 EVERY = "all"  # stands for all of them

@@ -15,6 +15,13 @@ def units(text: str, symbols: Sequence[str] = ()) -> list[Span]:
     return [match.span() for match in re.finditer(pattern, text)]
 
 
+class GoldLinks(NamedTuple):
+    """Links that an alignment must have, and those it may have, the sure among them."""
+
+    sure: Sequence[tuple[int, int]]
+    possible: Sequence[tuple[int, int]]
+
+
 class Aligned(NamedTuple):
     """The units of a text and of its translation, and links between them.
 
@@ -26,3 +33,28 @@ class Aligned(NamedTuple):
     source: Sequence[Span]
     target: Sequence[Span]
     links: Sequence[tuple[int, int]]
+
+
+# Parts of a text that were replaced: (span in the new text, span in the old one), in
+# order. What is between them is the same in both.
+Edits = Sequence[tuple[Span, Span]]
+
+
+def moved(span: Span, edits: Edits) -> Span:
+    """The place in the old text that a span of the new one is from.
+
+    All of what was replaced, for a span with a part of its replacement.
+    """
+
+    def moved_to(place: int, side: int) -> int:
+        shift = 0
+        for new, old in edits:
+            if place <= new[0]:
+                break
+            # A begin within a replacement goes to its begin, an end to its end.
+            if place < new[1] + side:
+                return old[side]
+            shift = old[1] - new[1]
+        return place + shift
+
+    return moved_to(span[0], 0), moved_to(span[1], 1)

@@ -1,9 +1,13 @@
 """Word alignment by IBM Model 1 (Brown et al. 1993), which needs no trained model.
 
-The product of the models of both directions is maximized, times a preference for the
-diagonal as in fast_align (Dyer et al. 2013), which decides between repeated words.
+`align_words` maximizes the product of the models of both directions, times a preference
+for the diagonal as in fast_align (Dyer et al. 2013), which decides between repeated
+words. `Aligner` links words in each direction, and symmetrizes these links.
+
+Shape suffixes: t target words, s source words, c cells, k types of cells.
 """
 
+import collections
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +16,9 @@ import numpy as np
 Words = Sequence[str]
 EMPTY = -1  # the number of the empty word, which explains what no other does
 DIAGONAL = 4.0  # fast_align's: exp(-4) for words at opposite ends
+EMPTY_SHARE = 0.08  # fast_align's: the words that the empty word is expected to explain
+# Of a link, as (target word, source word); the diagonal ones are last, as in Moses.
+NEIGHBOURS = (-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)
 
 
 def align_words(
@@ -98,13 +105,54 @@ def learn_both_ways(
     )
 
 
+def content_words(
+    pairs: Sequence[tuple[Words, Words]], frequent: int, least: int, cells: int
+):
+    """The words of each side that occur often enough, and not too often, as numbers.
+
+    Args:
+      pairs: (source words, target words).
+      frequent: this many words of each side are left out if they are in over 2% of the
+        lines.
+      least: the number of lines that a word must be in.
+      cells: of the pairs that are returned, at most: every n-th is.
+
+    Returns:
+      (pairs of arrays of numbers, for each side word -> number, and word -> lines).
+    """
+    counts, numbers = [], []
+    for n in (0, 1):
+        count = collections.Counter()
+        for pair in pairs:
+            count.update({*pair[n]})
+        common = {w for w, c in count.most_common(frequent) if 50 * c > len(pairs)}
+        counts.append(count)
+        # In alphabetical order: the order within a set differs from run to run.
+        kept = sorted(w for w, c in count.items() if c >= least and w not in common)
+        numbers.append({w: n for n, w in enumerate(kept)})
+    numbered_pairs = [
+        tuple(
+            np.array(sorted({of[w] for w in words if w in of}), np.int64)
+            for words, of in zip(pair, numbers, strict=True)
+        )
+        for pair in pairs
+    ]
+    # Every n-th pair, and not the first ones: they may be of one domain.
+    all_cells = sum(len(s) * len(t) for s, t in numbered_pairs)
+    return numbered_pairs[:: max(1, -(-all_cells // cells))], numbers, counts
+
+
 class _Cells(NamedTuple):
-    """The words of each cell, and their places in all words of their side."""
+    """The words of each cell, and their places in all words of their side.
+
+    `distance_c` is that from the diagonal: 1 is from corner to corner.
+    """
 
     source_c: np.ndarray
     target_c: np.ndarray
     source_place_c: np.ndarray
     target_place_c: np.ndarray
+    distance_c: np.ndarray
 
 
 def _cells(
@@ -127,15 +175,22 @@ def _cells(
     source_place_c = np.where(
         within_c < size_t[target_place_c], first_t[target_place_c] + within_c, EMPTY
     )
+    before_t = np.repeat(np.cumsum(lengths[:, 1]) - lengths[:, 1], lengths[:, 1])
+    along_t = np.arange(len(targets)) - before_t
+    along_t = along_t / np.repeat(lengths[:, 1], lengths[:, 1])
+    along_c = within_c / np.maximum(size_t, 1)[target_place_c]
     return _Cells(
         sources[source_place_c],
         targets[target_place_c],
         source_place_c,
         target_place_c,
+        np.abs(along_c - along_t[target_place_c]),
     )
 
 
-def _run_em(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
+def _run_em(
+    type_c, given_k, explained_c, iterations: int, prior_c: np.ndarray | float = 1.0
+) -> np.ndarray:
     """The probability of each type's other word, given its word `given_k`.
 
     `explained_c` is the place in the text of each cell's other word.
@@ -143,12 +198,107 @@ def _run_em(type_c, given_k, explained_c, iterations: int) -> np.ndarray:
     table_k = np.ones(len(given_k))
     for _ in range(iterations):
         # Expectation: each place is explained by one of the words of the other side.
-        weight_c = table_k[type_c]
+        weight_c = table_k[type_c] * prior_c
         weight_c /= np.bincount(explained_c, weight_c)[explained_c]
         # Maximization: relative frequencies.
         count_k = np.bincount(type_c, weight_c, minlength=len(given_k))
         table_k = count_k / np.bincount(given_k, count_k)[given_k]
     return table_k
+
+
+class _Direction:
+    """t(target | source) with an empty source word; words are numbers below `words`.
+
+    `diagonal`: words are expected near the diagonal.
+    """
+
+    def __init__(self, pairs, words: int, iterations: int, diagonal: bool = False):
+        cells, self._words = _cells(pairs, empty_word=True), words
+        types_c = (cells.source_c + 1) * words + cells.target_c
+        self._types_k, type_c = np.unique(types_c, return_inverse=True)
+        given_k = np.unique(self._types_k // max(words, 1), return_inverse=True)[1]
+        prior_c = _prior(cells) if diagonal else 1.0
+        self._table_k = _run_em(
+            type_c, given_k, cells.target_place_c, iterations, prior_c
+        )
+
+    def __call__(self, source: np.ndarray | int, target: np.ndarray) -> np.ndarray:
+        """The probabilities, 0 for what was never seen; the arguments broadcast."""
+        types = (source + 1) * self._words + target
+        if not len(self._types_k):
+            return np.zeros(types.shape)
+        place = np.searchsorted(self._types_k, types)
+        place = np.minimum(place, len(self._types_k) - 1)
+        return np.where(self._types_k[place] == types, self._table_k[place], 0)
+
+    def links(self, pairs) -> tuple[np.ndarray, np.ndarray]:
+        """The places of target words, and of the most probable source word of each.
+
+        Both among all words of their side; without those that the empty word explains.
+        """
+        cells = _cells(pairs, empty_word=True)
+        weight_c = self(cells.source_c, cells.target_c) * _prior(cells)
+        target_c = cells.target_place_c
+        order_c = np.lexsort((-weight_c, target_c))
+        best_t = order_c[np.diff(target_c, prepend=-1) > 0]
+        best_t = best_t[(weight_c[best_t] > 0) & (cells.source_place_c[best_t] >= 0)]
+        return target_c[best_t], cells.source_place_c[best_t]
+
+
+def _prior(cells: _Cells) -> np.ndarray:
+    """The prior probability of each cell among those of its target word."""
+    empty_c = cells.source_place_c == EMPTY
+    near_c = np.where(empty_c, 0, np.exp(-DIAGONAL * cells.distance_c))
+    total_t = np.maximum(np.bincount(cells.target_place_c, near_c), 1e-30)
+    near_c *= (1 - EMPTY_SHARE) / total_t[cells.target_place_c]
+    return np.where(empty_c, EMPTY_SHARE, near_c)
+
+
+class Aligner:
+    """Links words by the models of both directions, symmetrized by grow-diag.
+
+    Links of both directions are kept. Again and again those of either are added that
+    are next to a link, diagonally too, if one of their words has none (Koehn et al.
+    2003).
+
+    Args:
+      pairs: (source words, target words), as numbers below `words`, to learn from.
+      iterations: of EM.
+    """
+
+    def __init__(self, pairs: Sequence, words: int, iterations: int = 5):
+        swapped = [pair[::-1] for pair in pairs]
+        self._forward = _Direction(pairs, words, iterations, diagonal=True)
+        self._backward = _Direction(swapped, words, iterations, diagonal=True)
+
+    def links(self, pairs: Sequence) -> np.ndarray:
+        """Aligns pairs, not only those learned from.
+
+        Returns:
+          int64 [links, 2], sorted: the place of the target word among those of all
+          pairs, and that of the source word in its pair.
+        """
+        one = np.stack(self._forward.links(pairs))
+        other = np.stack(self._backward.links([pair[::-1] for pair in pairs])[::-1])
+        (t, s), direction = np.unique(
+            np.concatenate([one, other], axis=1), axis=1, return_counts=True
+        )
+        linked = direction == 2
+        pair_t = np.repeat(np.arange(len(pairs)), [len(target) for _, target in pairs])
+        lengths = np.array([0, *(len(source) for source, _ in pairs)])
+        within = s - np.cumsum(lengths)[pair_t[t]]
+        # Links of one word of a side are a row or a column of a table. An empty row
+        # between two pairs: their words are no neighbours. So with the columns.
+        width = lengths.max() + 1
+        cell = (t + pair_t[t]) * width + within
+        before = -1
+        while before != (before := linked.sum()):
+            # One neighbour after the other, so that a word gets one link at a time.
+            for down, right in NEIGHBOURS:
+                both = np.isin(t, t[linked]) & np.isin(s, s[linked])
+                near = np.isin(cell + down * width + right, cell[linked])
+                linked |= near & ~both
+        return np.stack([t, within], axis=1)[linked]
 
 
 class TranslationTable:
@@ -170,11 +320,8 @@ class TranslationTable:
         sources, targets = (
             _numbered([pair[side] for pair in pairs], self._numbers) for side in (0, 1)
         )
-        cells = _cells(list(zip(sources, targets, strict=True)), empty_word=True)
-        type_c = (cells.source_c + 1) * len(self._numbers) + cells.target_c
-        self._types_k, type_c = np.unique(type_c, return_inverse=True)
-        given_k = self._types_k // max(len(self._numbers), 1)
-        self._table_k = _run_em(type_c, given_k, cells.target_place_c, iterations)
+        pairs = list(zip(sources, targets, strict=True))
+        self._probability = _Direction(pairs, len(self._numbers), iterations)
         words = np.concatenate([*targets, []]).astype(np.int64)
         self._judged_w = np.bincount(words, minlength=len(self._numbers)) >= least
 
@@ -190,12 +337,9 @@ class TranslationTable:
             np.array([self._numbers.get(word, -1) for word in side], np.int64)
             for side in (source, target)
         )
-        if not len(self._types_k):
+        if not len(self._judged_w):
             return np.full(len(target), np.nan)
-        type_ts = (source_s + 1) * len(self._numbers) + target_t[:, None]
-        place_ts = np.searchsorted(self._types_k, type_ts)
-        place_ts = np.minimum(place_ts, len(self._types_k) - 1)
-        learned_ts = (self._types_k[place_ts] == type_ts) & (source_s >= 0)
-        best_t = np.where(learned_ts, self._table_k[place_ts], 0).max(1, initial=0)
+        source_s = source_s[source_s >= 0]
+        best_t = self._probability(source_s, target_t[:, None]).max(1, initial=0)
         judged_t = (target_t >= 0) & self._judged_w[np.maximum(target_t, 0)]
         return np.where(judged_t, best_t, np.nan)

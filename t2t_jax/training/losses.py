@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +13,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.config import Config
+from t2t_jax.data import links
+from t2t_jax.data.filling import TokenArrays
 from t2t_jax.io.errors import UserError
+from t2t_jax.model.attention import LayerTrace, alignment_layer
 from t2t_jax.model.layers import dropout_rngs
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.sections import field
@@ -31,7 +36,12 @@ class Loss(NamedTuple):
         metrics. The step divides the first by `count`, and reports the means of the
         others; `nll`, -log p of the target, is also reported as perplexity. `rng` is a
         `DropoutRng`.
-      arrays: names of arrays [b, ...] of the batch that only this loss needs.
+      arrays: arrays of the batch that only this loss needs: by name, the side whose
+        tokens they have an entry for, and the shape of an entry.
+      further: (config, pairs, corpora, vocabulary) -> the `TokenArrays` of a training
+        text that has these arrays.
+      check: (config, model) -> None; raises UserError before any text is prepared if
+        the loss does not go with the model or another field.
       Options: a dataclass of hyperparameters, `config.train.options`.
       frozen: config -> the workdirs of models that this loss reads and does not train,
         at least one. `sums` then gets their modules as one more argument, a list.
@@ -40,9 +50,11 @@ class Loss(NamedTuple):
 
     count: Callable[[Batch], Array]
     sums: Callable[..., Sums]
-    arrays: tuple[str, ...] = ()
+    arrays: Mapping[str, tuple[str, tuple[int, ...]]] = MappingProxyType({})
     Options: type | None = None
     frozen: Callable[[Config], Sequence[str]] | None = None
+    further: Callable[..., TokenArrays] | None = None
+    check: Callable[[Config, Any], None] | None = None
 
     def sums_of(self, module, frozen, batch: Batch, rng, config: Config, bos) -> Sums:
         """Calls `sums`, with the modules of frozen models if the loss reads any."""
@@ -58,9 +70,9 @@ def real_tokens(batch: Batch) -> Array:
     return jnp.sum(batch["target_segment"] > 0)
 
 
-def loss_sums(module, batch: Batch, smoothing: float, bos: int, rng=None):
+def loss_sums(module, batch: Batch, smoothing: float, bos: int, rng=None, **trace):
     """Sums over the real target tokens: (smoothed loss, -log p, number of tokens)."""
-    x_btd = module.outputs(teacher_forcing(batch, bos), rng)
+    x_btd = module.outputs(teacher_forcing(batch, bos), rng, **trace)
     table_vd, bias_v = module.output_layer()
     (x_btd,), target_bt, real_bt, sparse = _predicted(module, [x_btd], batch)
     sums = projected(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v, sparse)
@@ -227,11 +239,113 @@ def distillation_sums(
     return loss, {"nll": (nll, tokens), "kl": (kl, tokens)}
 
 
+@dataclasses.dataclass(frozen=True)
+class Guided:
+    """Options of `guided`."""
+
+    # lambda: the weight of the alignment's part of the loss.
+    guided_weight: float = field(0.05, low=0)
+    # The decoder layer and the head of it that learn to align, from 0; layer -1 is
+    # that of `alignment_layer`.
+    guided_layer: int = field(-1, low=-1)
+    guided_head: int = field(0, low=0)
+    # Files of links in Pharaoh format, in `data.dir`, one for each corpus of
+    # `data.train`, separated by commas; empty: links are learned from that text.
+    links: str = field("", safe=True)
+
+
+def guided_head(config: Config, layers: int) -> tuple[int, int]:
+    """The layer, of so many, and the head of it that `guided` aligns words with."""
+    options = config.train.own_options(LOSSES["guided"])
+    layer = options.guided_layer
+    return alignment_layer(layers) if layer < 0 else layer, options.guided_head
+
+
+def check_guided(config: Config, model: Any) -> None:
+    """Raises UserError unless the model has the head, and text keeps its words."""
+    layer, head = guided_head(config, model.cross_layers)
+    augment, dropout = config.data.augment, config.data.subword_dropout
+    layers, heads = model.cross_layers, model.cross_heads
+    if layer < layers and head < heads and not augment and not dropout:
+        return
+    raise UserError(
+        "config.train.loss='guided' teaches the links of words, which have to stay the "
+        f"same, to a head of a Transformer. Got layer {layer} and head {head}, from 0; "
+        f"config.model.kind={config.model.kind!r} with {layers} layers of {heads} such "
+        f"heads; config.data.augment={augment!r}, subword_dropout={dropout}. "
+        "Choose a head that exists, and leave these two unset, or choose another loss"
+    )
+
+
+def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
+    """The links of a training text; raises UserError if its examples vary."""
+    if pairs.noise is not None:
+        raise UserError(
+            "config.train.loss='guided' needs text whose words stay the same; leave "
+            "corpora with noise, such as spans:, out of config.data.train"
+        )
+    names = config.train.own_options(LOSSES["guided"]).links.split(",")
+    paths = [Path(config.data.dir, name.strip()) for name in names if name.strip()]
+    return links.word_links(pairs, corpora, vocabulary, paths)
+
+
+def guided_sums(module, batch, rng, config: Config, bos: int) -> Sums:
+    """Cross-entropy, and alignment of words by a head (Garg et al. 2019, equation 5).
+
+    With the label-smoothed cross-entropy L and the weights a of one head of one layer's
+    attention to the source, a token costs
+
+        L - lambda log (sum of a on the tokens of the linked source words),
+
+    and one without links costs L. The weights are those by which the token is
+    predicted: it is not read yet, unlike in section 4.3.
+
+    Returns:
+      The sum, and the metrics `nll`, and `alignment`: that logarithm, negative, per
+      linked token.
+    """
+    layer, head = guided_head(config, module.cross_layers)
+    trace = LayerTrace(None, None, [], None, layer, head)
+    smoothing = config.train.label_smoothing
+    loss, nll, tokens = loss_sums(module, batch, smoothing, bos, rng, trace=trace)
+    (weights_b1ts,) = trace.cross
+    link_btk, word_bs = batch[links.LINK], batch[links.SOURCE_WORD]
+    link_btk = jnp.where(link_btk > 0, link_btk, -1)
+    # One comparison after the other: an array [b, t, k, s] would be k times as large.
+    linked_bts = reduce(
+        jnp.logical_or,
+        [
+            link_bt1 == word_bs[:, None]
+            for link_bt1 in jnp.split(link_btk, links.MOST, axis=2)
+        ],
+    )
+    # Words are numbered in each sentence; weights on other sentences of a row are 0.
+    sum_bt = jnp.sum(weights_b1ts[:, 0], axis=-1, where=linked_bts)
+    real_bt = link_btk[:, :, 0] > 0
+    alignment = jnp.sum(-jnp.log(sum_bt + LEAST_WEIGHT), where=real_bt)
+    weight = config.train.own_options(LOSSES["guided"]).guided_weight
+    reported = {"nll": (nll, tokens), "alignment": (alignment, jnp.sum(real_bt))}
+    return loss + weight * alignment, reported
+
+
+LEAST_WEIGHT = 1e-9  # bounds the logarithm of a weight that float32 rounds to 0
+
 # A loss is a function of a model and a batch, and a line here.
 LOSSES = {
     "cross_entropy": Loss(real_tokens, cross_entropy_sums),
     "r_drop": Loss(real_tokens, r_drop_sums, Options=RDrop),
     "distillation": Loss(
         real_tokens, distillation_sums, Options=Distillation, frozen=teachers
+    ),
+    "guided": Loss(
+        real_tokens,
+        guided_sums,
+        arrays={
+            links.SOURCE_WORD: ("source", ()),
+            links.LINK: ("target", (links.MOST,)),
+        },
+        Options=Guided,
+        further=guided_arrays,
+        check=check_guided,
     ),
 }

@@ -1,5 +1,6 @@
 """Augmented and noised text: pure for each line, the right side, the right share."""
 
+import dataclasses
 import re
 from collections import Counter
 
@@ -8,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.variation import TextVariation, text_variation_of
+from t2t_jax.config import DataConfig
+from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.variation import TextVariation, text_variation_of, variation_of
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.damage import AUGMENTATIONS
+from t2t_jax.text.placeholders import MARKS, SYMBOLS
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise, parse_noise
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
@@ -21,9 +25,15 @@ CHUNKS = st.lists(SIDES, min_size=1, max_size=30)
 PAIRS = [(f"The dog number {n} barks.", f"Hund {n} bellt.") for n in range(1_000)]
 
 
-def vary(pairs, numbers=None, augment=ALL, seed=3, epoch=1, **options):
+OWN = *SYMBOLS, *MARKS
+LEXICON = {"dog": ["DOG", "Hund"], "barks": ["BARKS"], "one": ["eins"]}
+
+
+def vary(pairs, numbers=None, augment=ALL, seed=3, epoch=1, symbols=()):
     numbers = np.arange(len(pairs)) if numbers is None else np.asarray(numbers)
-    return text_variation_of(augment, **options)(pairs, numbers, seed, epoch)
+    variation = text_variation_of(augment, [*symbols, *OWN])
+    variation = dataclasses.replace(variation, learned={"terms": LEXICON})
+    return variation(pairs, numbers, seed, epoch)
 
 
 @given(CHUNKS, st.integers(0, 9), st.integers(0, 9), st.data())
@@ -88,7 +98,8 @@ def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
         assert varied[0][0].startswith("<2de> <bt>")
         assert varied[3:] == pairs[3:]
         for (source, _), (before, _) in zip(varied, pairs, strict=True):
-            assert re.findall("<.*?>", source) == re.findall("<.*?>", before)
+            kept = [s for s in re.findall("<.*?>", source) if s not in OWN]
+            assert kept == re.findall("<.*?>", before)
         joined = vary(pairs, augment="neighbours@1", seed=seed, symbols=tags)
         assert joined[0] == ("<2de> <bt>one two three four", "eins zwei drei vier")
         assert joined[1:] == pairs[1:]
@@ -96,12 +107,56 @@ def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
     assert vary(one_sided, augment=every) == one_sided
 
 
+def test_a_line_may_have_placeholders_and_terms_and_no_other_symbols():
+    pairs = [
+        ("<bt> {a}: one dog", "{a}: eins Hund"),
+        ("one <bt> {a}", "eins {a}"),
+        ("one <ph1> {a}", "eins <ph1> {a}"),
+    ]
+    both = vary(pairs, augment="placeholders@1,terms@1", symbols=["<bt>"])
+    source, target = both[0]
+    symbol = target.removesuffix(": eins Hund")
+    assert symbol in SYMBOLS
+    assert source.startswith(f"<bt> {symbol}:")
+    assert "<is> " in source
+    assert both[1] is pairs[1]
+    # Those of the text are not mixed with new ones.
+    assert both[2] == ("<term> one<is> eins</term> <ph1> {a}", "eins <ph1> {a}")
+    # Every other augmentation keeps away from them, as from all symbols.
+    assert vary(pairs[2:], augment="typos@1,case@1") == pairs[2:]
+
+
+def test_what_terms_need_is_learned_once_for_a_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "cache"))
+    lines = [f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(676)] * 3
+    corpus = Corpus(
+        *("x", "x", "en", "de"),
+        lambda: ((line, line.upper()) for line in lines),
+        lambda: "text",
+    )
+    config = DataConfig(augment="terms@0.5", symbols=",".join(MARKS))
+    first = variation_of(config, [corpus], None).text
+    assert first.learned["terms"]["wordaz"] == ["WORDAZ"]
+    lines.clear()  # its fingerprint is the same, so it is not read again
+    assert variation_of(config, [corpus], None).text == first
+
+
 def test_lines_are_pinned():
     """A run that is continued by a later version has to see the same text."""
     source = "The old man's dog barks at 1,000 cats, loudly."
     pairs = [(source, "x"), ("Next.", "y")]
-    lines = {name: vary(pairs, augment=f"{name}@1")[0] for name in AUGMENTATIONS}
+    copied = [("One dog of Anna has {n} cats.", "Anna hat {n} Hund, eins Katzen.")]
+    texts = {"placeholders": copied, "terms": copied}
+    lines = {
+        name: vary(texts.get(name, pairs), augment=f"{name}@1")[0]
+        for name in AUGMENTATIONS
+    }
     assert lines == {
+        "placeholders": (
+            "One dog of Anna has <ph6> cats.",
+            "Anna hat <ph6> Hund, eins Katzen.",
+        ),
+        "terms": ("One<term> dog<is> Hund</term> of Anna has {n} cats.", copied[0][1]),
         "neighbours": ("The old man's dog barks at 1,000 cats, loudly. Next.", "x y"),
         "case": ("The Old Man's Dog Barks At 1,000 Cats, Loudly.", "x"),
         "typos": ("The old man's fog bbarks at 1,000 cats, loudly.", "x"),
@@ -171,6 +226,13 @@ def test_noise_is_of_the_seed_and_the_line_alone():
         (text_variation_of, "typos@nan", "no valid share; want typos@SHARE"),
         (text_variation_of, "typos@1.5", "at most 1"),
         (text_variation_of, "typos,typos@0.2", "names typos twice"),
+        (
+            text_variation_of,
+            "terms@0.1",
+            "terms writes <term>, <is>, </term>, and config.data.symbols='' does not "
+            "have them: the tokenizer would split them; want --config.data.symbols="
+            "'<term>,<is>,</term>'",
+        ),
         (parse_noise, "dorp@0.1", "did you mean 'drop'"),
         (parse_noise, "drop", "want drop@AMOUNT, the share of words, above 0"),
         (parse_noise, "swap@0", "want swap@AMOUNT, a number of places, at least 1"),

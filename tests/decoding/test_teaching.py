@@ -3,6 +3,7 @@
 import itertools
 import logging
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import Alignment
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
+from t2t_jax.text.units import units
 from t2t_jax.tools.verify.references import twin
 from tests.decoding.small_translator import translator
 
@@ -178,3 +180,30 @@ def test_learned_positions_that_are_no_power_of_two_score_the_longest_translatio
     assert np.isfinite(score.log_prob)
     assert len(score.pieces) == 37
     assert learned.align([pair], warn=False)[0].links
+
+
+@settings(max_examples=40)
+@example(["the cat, the dog", "ü!\u2028 a-b", "", "\x00 \u2003", "<x> can't <x>"])
+@given(st.lists(WORDS, min_size=1, max_size=8))
+def test_units_are_linked_as_words_are(texts):
+    one = translator(1)
+    pairs = [*zip(texts, texts[::-1], strict=True)]
+    by_words = one.align(pairs)
+    for pair, found, words in zip(pairs, one.align_units(pairs), by_words, strict=True):
+        assert [found.source, found.target] == [*map(units, pair)]
+        if "\u2581" in "".join(pair):
+            continue  # spelled as two characters, so these units do not match
+        linked = [j for _, j in found.links]
+        wanted = range(len(found.target) if visible(pair[0]) else 0)
+        assert linked == [*wanted]
+        if re.fullmatch(r"[\w ]*", "".join(pair)):
+            assert found.links == words.links
+
+
+def test_units_of_a_normalized_text_are_matched_with_those_of_the_line():
+    spelled, text = "<2de> can't fi .", "can't, \ufb01 ."
+    sides = spelled, units(spelled), text, units(text)
+    matched = alignment._matched(*sides)
+    assert matched == {3: 0, 4: 1, 5: 2, 7: 5}
+    assert alignment._matched(*sides[2:] * 2) == {n: n for n in range(6)}
+    assert units("a <x>!", ["<x>"]) == [(0, 1), (2, 5), (5, 6)]

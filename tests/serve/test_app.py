@@ -10,7 +10,7 @@ import pytest
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
-from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
+from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
 
 PAIR = {"source": "en", "target": "de"}
@@ -478,7 +478,7 @@ def test_a_bad_file_of_keys_or_terms_is_told_by_its_line(tmp_path):
     ):
         file.write_text(content)
         with pytest.raises(UserError, match=told):
-            Terms("t", "en-de", str(file))
+            Glossary("t", "en-de", str(file))
 
 
 def test_keys_are_kept_as_digests(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from t2t_jax.tools.serve.interfaces import ROWS
-from t2t_jax.tools.serve.settings import Terms
+from t2t_jax.tools.serve.settings import Glossary
 from tests.serve.fake_engine import FakeEngine
 
 BOTH = "en-de", "de-en"
@@ -44,7 +44,12 @@ REQUESTS = {
     "lines": (
         "/translate",
         {"q": "a\r\n\r\nb\n", **PAIR},
-        {"translatedText": "<de> a\r\n\r\n<de> b\r\n"},
+        {"translatedText": "<de> a\r\n\r\n<de> b\n"},
+    ),
+    "Weblate, with a placeholder": (
+        "/translate",
+        {"q": ['Hi <x id="1"></x>, a &amp; b'], **PAIR, "format": "html"},
+        {"translatedText": ['&lt;de&gt; Hi <x id="1"></x>, a &amp; b']},
     ),
     "a guess": ("/detect", {"q": "a"}, [EN]),
     "Immersive": (
@@ -82,6 +87,27 @@ REQUESTS = {
         "/language/translate/v2",
         {"q": "a", **PAIR},
         {"data": {"translations": [GOOGLE]}},
+    ),
+    "Google, html": (
+        "/language/translate/v2",
+        {"q": "a<br><b>b</b>", **PAIR, "format": "html"},
+        {"data": {"translations": [{"translatedText": "&lt;de&gt; a<br><b>b</b>"}]}},
+    ),
+    "ours, html": (
+        "/v1/translate",
+        {"text": "<p>a</p>\n<p>b", **PAIR, "markup": "html", "nbest": 2},
+        {
+            "text": "<p>&lt;de&gt; a</p>\n<p>&lt;de&gt; b",
+            "translations": [
+                {
+                    "source": "<p>a</p>\n<p>b",
+                    "hypotheses": [
+                        {"text": "<p>&lt;de&gt; a</p>\n<p>&lt;de&gt; b"},
+                        {"text": "<p>&lt;de 2&gt; a</p>\n<p>&lt;de 2&gt; b"},
+                    ],
+                }
+            ],
+        },
     ),
 }
 
@@ -162,9 +188,11 @@ def test_an_error_has_the_form_of_its_interface(path, client):
 @pytest.mark.parametrize(
     ("path", "fields", "told"),
     [
-        ("/translate", {"format": "html"}, "markup is not supported yet"),
-        ("/language/translate/v2", {"format": "html"}, "markup is not supported yet"),
-        ("/v2/translate", {"tag_handling": "xml"}, "markup is not supported yet"),
+        ("/translate", {"format": "xml"}, "want text or html"),
+        ("/language/translate/v2", {"format": "x"}, "want text or html"),
+        ("/v2/translate", {"tag_handling": "md"}, "markup='md'"),
+        ("/v2/translate", {"splitting_tags": "p"}, "splitting_tags is not supported"),
+        ("/v1/translate", {"markup": "html", "details": True}, "details: of lines"),
         ("/v2/translate", {"formality": "more"}, "formality='more' is not supported"),
         ("/v1/chat/completions", {"messages": []}, "no text of a user"),
         ("/kiss", {"texts": ["b"]}, "either text or texts"),
@@ -221,7 +249,7 @@ def terms(tmp_path):
     (tmp_path / "t.tsv").write_text(
         "cat\tKater\ncat food\tFutter\n\ndog.\tHund\nfood\tEssen\n"
     )
-    return {"pets": Terms("pets", "en-de", f"{tmp_path}/t.tsv")}
+    return {"pets": Glossary("pets", "en-de", f"{tmp_path}/t.tsv")}
 
 
 def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
@@ -231,7 +259,7 @@ def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
     fields = {"text": lines, "glossary_id": "pets", **DE}
     assert c.post("/v2/translate", json=fields).status_code == 200
     must = [options.must for options in engine.calls[0][2]]
-    assert must == [("Kater",), (), ("Futter", "Kater"), ("Hund",), ()]
+    assert must == [("Kater",), (), ("Futter", "Kater"), ("Hund",), ("Kater",)]
     [one] = c.get("/v2/glossaries").json()["glossaries"]
     assert (one["glossary_id"], one["entry_count"]) == ("pets", 4)
     answer = c.post("/v2/glossaries", json={"name": "x"})
@@ -265,8 +293,12 @@ def test_the_package_deepl(running, terms):
     text = of.translate_text("a cat", **pair, glossary=glossary)
     assert text.text == "<de> a cat Kater"
     assert len(of.get_glossary_languages()) == 2
-    with pytest.raises(deepl.DeepLException, match="markup is not supported yet"):
-        of.translate_text("a", target_lang="DE", tag_handling="xml")
+    text = of.translate_text(
+        'a <x id="1"></x> <k>b</k> c', **pair, tag_handling="xml", ignore_tags=["k"]
+    )
+    assert text.text == '&lt;de&gt; a <x id="1"></x> <k>b</k> c'
+    with pytest.raises(deepl.DeepLException, match="line 1, column 5"):
+        of.translate_text("a <b", **pair, tag_handling="xml")
 
 
 def test_the_package_openai(running):

@@ -6,6 +6,7 @@ import numpy as np
 from flax import nnx
 
 from t2t_jax.config import Config, from_config_dict
+from t2t_jax.data.links import MOST
 from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.layers import constant, dropout, weight
 from t2t_jax.model.model import Model, from_constructor
@@ -24,6 +25,7 @@ class Bigrams(Architecture):
     """Each token by the one before; a weight of three axes, and a bias."""
 
     generates = has_source = False
+    cross_layers, cross_heads = 1, 2  # only a trace sees the source
 
     def __init__(self, rate, rng):
         table_rng, weight_rng = jax.random.split(rng)
@@ -35,10 +37,17 @@ class Bigrams(Architecture):
     def output_layer(self):
         return self.embedding.tokens[...], None
 
-    def outputs(self, batch, rng=None):
+    def outputs(self, batch, rng=None, trace=None):
         x_btd = self.embedding.tokens[...][batch["target_input"]]
         x_btd = meshes.constrain(x_btd, "batch", "length", "features")
         x_bthk = jnp.einsum("btd,dhk->bthk", x_btd, self.query[...])
+        if trace is not None:
+            keys_bsk = self.embedding.tokens[..., :4][batch["source"]]
+            scores_bts = jnp.einsum("btk,bsk->bts", x_bthk[:, :, trace.head], keys_bsk)
+            source, target = (batch[f"{s}_segment"] for s in ("source", "target"))
+            of_other = target[..., None] != source[:, None]
+            weights_bts = jax.nn.softmax(jnp.where(of_other, -1e9, scores_bts))
+            trace.cross.append(weights_bts[:, None])
         x_btd = x_bthk.reshape(x_btd.shape) + self.bias[...]
         x_btd = meshes.constrain(x_btd, "batch", "length", "features")
         return dropout(x_btd, self.rate, rng)
@@ -55,10 +64,17 @@ def batch_of(rows: int = ROWS, seed: int = 0):
     lengths = random.integers(1, LENGTH + 1, (rows, 1))
     real = (np.arange(LENGTH) < lengths).astype(np.int32)
     position = np.arange(LENGTH, dtype=np.int32) * real
+    # Two tokens are a word; a word is linked to up to two words, or none.
+    word = (np.arange(LENGTH, dtype=np.int32) // 2 + 1) * real
+    link = np.zeros((rows, LENGTH, MOST), np.int32)
+    link[..., :2] = random.integers(0, 4, (rows, LENGTH, 2)) * real[..., None]
+    link[link[..., 0] == 0] = 0
     return {"target": target, "target_segment": real, "target_position": position} | {
         "source": target,
         "source_segment": real,
         "source_position": position,
+        "source_word": word,
+        "link": link,
     }
 
 

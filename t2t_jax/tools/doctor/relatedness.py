@@ -6,14 +6,13 @@ Frequent words are left out: "the" stands in every pair, so its translation is e
 of nothing. So are words that occur once, which would explain whatever stands opposite.
 """
 
-import collections
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from t2t_jax.text.view import View
-from t2t_jax.text.word_alignment import learn_both_ways
+from t2t_jax.text.word_alignment import content_words, learn_both_ways
 
 FREQUENT = 40  # words of each side that are left out
 LEAST = 2  # occurrences together that make two words translations
@@ -34,7 +33,7 @@ class Lexicon:
     """
 
     def __init__(self, pairs: Sequence[tuple[Words, Words]]):
-        numbered_pairs, numbers, counts = _content_words(pairs)
+        numbered_pairs, numbers, counts = content_words(pairs, FREQUENT, LEAST, CELLS)
         self.weights = [
             {w: math.log(len(pairs) / c) for w, c in count.items() if c >= LEAST}
             for count in counts
@@ -79,34 +78,6 @@ class Lexicon:
             if word in others or not translations[word].isdisjoint(others)
         }
         return translated, in_lexicon - translated
-
-
-def _content_words(pairs):
-    """The words of each side that occur often enough, and not too often, as numbers.
-
-    Returns:
-      (pairs of arrays of numbers, for each side word -> number, and word -> lines).
-    """
-    counts, numbers = [], []
-    for n in (0, 1):
-        count = collections.Counter()
-        for pair in pairs:
-            count.update({*pair[n]})
-        frequent = {w for w, c in count.most_common(FREQUENT) if 50 * c > len(pairs)}
-        counts.append(count)
-        # In alphabetical order: the order within a set differs from run to run.
-        kept = sorted(w for w, c in count.items() if c >= LEAST and w not in frequent)
-        numbers.append({w: n for n, w in enumerate(kept)})
-    numbered_pairs = [
-        tuple(
-            np.array(sorted({of[w] for w in words if w in of}), np.int64)
-            for words, of in zip(pair, numbers, strict=True)
-        )
-        for pair in pairs
-    ]
-    # Every n-th pair, and not the first ones: they may be of one domain.
-    cells = sum(len(s) * len(t) for s, t in numbered_pairs)
-    return numbered_pairs[:: max(1, -(-cells // CELLS))], numbers, counts
 
 
 def _translations(numbered_pairs, targets: int) -> tuple[list[int], list[int]]:

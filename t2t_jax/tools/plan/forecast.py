@@ -241,7 +241,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     config = for_chip(config, chips.chip)
     model, steps = _compile_steps(config, devices)
     shape, assumed = step_costs.assumed_shape(config, steps.mesh)
-    batch = step_costs.batch_shapes(shape, steps.mesh)
+    batch = step_costs.batch_shapes(shape, steps.mesh, config)
     compiled = _compiled(steps, batch, chips.chip, shape.target)
     chip = dataclasses.asdict(chips.chip)
     del chip["sizes"], chip["torus"]  # the slices on offer
@@ -325,7 +325,7 @@ def measure_step(config: Config, devices: Sequence, count: int = 5) -> float:
     shape, _ = step_costs.assumed_shape(config, steps.mesh)
     batch = {
         name: jnp.ones(x.shape, x.dtype)
-        for name, x in step_costs.batch_shapes(shape, steps.mesh).items()
+        for name, x in step_costs.batch_shapes(shape, steps.mesh, config).items()
     }
     frozen = jax.tree.map(  # values do not matter
         lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), steps.frozen

@@ -31,6 +31,8 @@ async def translate(call: Call) -> dict:
     if not 0 <= (f["min_precision"] or 0) <= 1:
         raise bad(f"min_precision={f['min_precision']}; want a share, 0 to 1")
     pair = f["source"], f["target"], f["direction"]
+    if any(f[name] for name in PRESERVING):
+        return await _preserved(call, pair)
     if f["lines"] is None:
         lines = service.lines(f["text"], *pair)
     else:
@@ -67,6 +69,26 @@ async def translate(call: Call) -> dict:
     return answer
 
 
+async def _preserved(call: Call, pair: tuple) -> dict:
+    """Translates texts with what must survive it; their tokens are not told."""
+    f = call.fields
+    if unused := [name for name in OF_LINES if f[name] not in (None, False, 0)]:
+        together = f"{', '.join(unused)}: of lines as they are searched, which does not"
+        raise bad(f"{together} go with {', '.join(PRESERVING)}")
+    texts = [f["text"]] if f["lines"] is None else f["lines"]
+    kept = {name: f[name] or "" for name in PRESERVING} | {
+        "placeholders": f["placeholders"],
+        "ignored": tuple(f["ignored"] or ()),
+    }
+    answers = await call.translate(texts, *pair, f["nbest"], f["terms"], **kept)
+    rows = [
+        {"source": text, "hypotheses": [{"text": each} for each in answer.texts]}
+        for text, answer in zip(texts, answers, strict=True)
+    ]
+    only = {"text": answers[0].texts[0]} if f["text"] is not None else {}
+    return {"direction": call.label, "translations": rows} | only
+
+
 def _set_options(call: Call, lines: list[Line]) -> None:
     f, count = call.fields, len(lines)
     prefixes = f["prefix"] or [""]
@@ -82,8 +104,10 @@ def _set_options(call: Call, lines: list[Line]) -> None:
             got = f"{name} is for {len(values)} lines, and there are {count}"
             raise bad(f"{got}; want one for all, or one for each")
     for line, prefix, must, must_not in zip(lines, *of_each.values(), strict=True):
-        must = dict.fromkeys((*must, *call.service.terms(f["terms"], line)))
-        phrases = tuple(must), tuple(must_not)
+        if line.direction:
+            terms = call.service.terms(f["terms"], line.direction.name)
+            must = [*must, *(terms.phrases(line.text) if terms else ())]
+        phrases = tuple(dict.fromkeys(must)), tuple(must_not)
         drawn = f["samples"], f["seed"]
         line.options = Options(f["beam"], f["nbest"], prefix, *phrases, *drawn)
 
@@ -200,11 +224,16 @@ async def page(call: Call) -> Response:
     return Response(made(), media_type="text/html", headers=headers)
 
 
+# Fields of what is preserved, and those that do not go with them.
+PRESERVING = "markup", "split", "placeholders", "term_mode"
+OF_LINES = "beam", "prefix", "must", "must_not", "details", "min_confidence"
+OF_LINES += ("min_precision", "provenance", "samples", "seed")
 GET, POST = ("GET",), ("POST",)
 TRANSLATE = (
     "lines:texts text source target direction beam:count nbest:count=1 prefix:texts "
     "must:phrases must_not:phrases terms details:flag=false min_confidence:number "
-    "min_precision:number provenance:flag=false samples:count=0 seed:count=0"
+    "min_precision:number provenance:flag=false samples:count=0 seed:count=0 "
+    "markup ignored:names split placeholders:flag=false term_mode"
 )
 ALL = "Translate lines, with all that is known of each translation"
 ROWS = (

@@ -26,7 +26,7 @@ from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.sections import checked_options
-from t2t_jax.tools.serve.settings import Settings, Terms, read_keys
+from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
 from t2t_jax.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ def _beams(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, beams)))
 
 
-def _terms(value: str, models: dict) -> Terms:
+def _terms(value: str, models: dict) -> Glossary:
     named, _, file = value.partition("=")
     name, _, direction = named.partition(":")
     if not name or not file:
         raise UserError(f"--terms={value}; want NAME=FILE, or NAME:DIRECTION=FILE")
-    return Terms(name, _direction(f"--terms={value}", direction, models), file)
+    return Glossary(name, _direction(f"--terms={value}", direction, models), file)
 
 
 def _dev(value: str, models: dict) -> tuple[str, list[Pair]]:

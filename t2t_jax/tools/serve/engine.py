@@ -45,7 +45,7 @@ from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.constraints import Automaton, Constraints, SharedTable
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Block, Search, merge_rows
-from t2t_jax.decoding.results import Alignment, Score, Translation
+from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
@@ -53,6 +53,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import core_count
 from t2t_jax.parallel.machine import device_memory, tree_bytes
 from t2t_jax.search.algorithm import Hypotheses
+from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
 
 
@@ -808,20 +809,31 @@ class Engine:
         translator = self.directions[direction].translator
         encoded = translator.reader(1, warn=False).pairs(pairs)
         rows = [row for row, (_, of) in enumerate(pairs) if of.best.tokens]
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                made = await loop.run_in_executor(
-                    self._details,
-                    self._score_and_align,
-                    translator,
-                    [encoded[row] for row in rows],
-                )
-        except TimeoutError:
-            raise LateError("the details were not computed in time") from None
+        of_rows = translator, [encoded[row] for row in rows]
+        made = await self._in_time(deadline, self._score_and_align, *of_rows)
         of_row = dict(zip(rows, made, strict=True))
         nothing = Details(Score((), (), 0.0), Alignment(()))
         return [of_row.get(row, nothing) for row in range(len(pairs))]
+
+    async def align_units(
+        self,
+        direction: str,
+        pairs: Sequence[tuple[str, Hypothesis]],
+        symbols: Sequence[str],
+        deadline: float,
+    ) -> list[Aligned]:
+        """Links the units of translations, as `Translator.align_units`."""
+        align = self.directions[direction].translator.align_units
+        return await self._in_time(deadline, align, pairs, symbols) if pairs else []
+
+    async def _in_time(self, deadline: float, work: Callable, *arguments):
+        """Calls a function in the thread of details; raises LateError if it is late."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await loop.run_in_executor(self._details, work, *arguments)
+        except TimeoutError:
+            raise LateError("the details were not computed in time") from None
 
     def _score_and_align(self, translator: Translator, pairs: list) -> list[Details]:
         """The details of encoded pairs."""

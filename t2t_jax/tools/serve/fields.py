@@ -51,6 +51,10 @@ def _phrases(value) -> list[str | list[str]]:
     return [_texts(x) if isinstance(x, list) else _text(x) for x in _list(value)]
 
 
+def _names(value) -> list[str]:
+    return [name for each in _texts(value) for name in each.split(",") if name]
+
+
 def _count(value) -> int:
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", str(value)):
         raise ValueError
@@ -80,6 +84,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
     "text": (_text, "a text", _STRING),
     "texts": (_texts, "a text or a list of texts", _STRINGS),
     "phrases": (_phrases, "a phrase, a list of them, or a list of lists", _PHRASES),
+    "names": (_names, "names, separated by commas", _STRINGS),
     "count": (_count, "a whole number", {"type": "integer", "minimum": 0}),
     "number": (_number, "a number", {"type": "number"}),
     "flag": (_flag, "true or false", {"type": "boolean"}),

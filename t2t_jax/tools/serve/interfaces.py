@@ -33,9 +33,10 @@ def _name(code: str) -> str:
     return NAMES.get(code.lower().replace("_", "-").partition("-")[0], code)
 
 
-def _plain(format: str | None) -> None:
-    if format not in (None, "", "text"):
-        raise bad(f"format={format!r}: markup is not supported yet; want format=text")
+def _markup(format: str | None) -> str:
+    if format not in (None, "", "text", "html"):
+        raise bad(f"format={format!r}; want text or html")
+    return "html" if format == "html" else ""
 
 
 def _served(call: Call) -> list[Direction]:
@@ -56,9 +57,8 @@ def _message(refusal: Refusal, request_id: str) -> dict:
 
 async def libretranslate(call: Call) -> dict:
     f = call.fields
-    _plain(f["format"])
-    pair = f["source"], f["target"]
-    answers = await call.translate(f["q"], *pair, nbest=f["alternatives"] + 1)
+    pair, kept = (f["source"], f["target"]), {"markup": _markup(f["format"])}
+    answers = await call.translate(f["q"], *pair, nbest=f["alternatives"] + 1, **kept)
     body = {"translatedText": [answer.texts[0] for answer in answers]}
     if f["source"].lower() == "auto":
         body["detectedLanguage"] = [
@@ -113,12 +113,14 @@ def deepl_error(refusal: Refusal, request_id: str) -> dict:
 
 async def deepl(call: Call) -> dict:
     f = call.fields
-    if f["tag_handling"]:
-        raise bad("tag_handling: markup is not supported yet; leave it out")
+    kept = {"markup": f["tag_handling"] or "", "ignored": f["ignore_tags"] or ()}
+    for other in ("splitting_tags", "non_splitting_tags"):
+        if f[other]:
+            raise bad(f"{other} is not supported; leave it out")
     if f["formality"] in ("more", "less"):
         raise bad(f"formality={f['formality']!r} is not supported; leave it out")
     pair, terms = (f["source_lang"], f["target_lang"]), f["glossary_id"]
-    answers = await call.translate(f["text"], *pair, terms=terms)
+    answers = await call.translate(f["text"], *pair, terms=terms, **kept)
     rows = _best(answers, "text", "detected_source_language")
     for row, text in zip(rows, f["text"], strict=True):
         row["detected_source_language"] = row["detected_source_language"].upper()
@@ -255,8 +257,8 @@ def google_error(refusal: Refusal, request_id: str) -> dict:
 
 async def google(call: Call) -> dict:
     f = call.fields
-    _plain(f["format"])
-    answers = await call.translate(f["q"], f["source"], f["target"])
+    kept = {"markup": _markup(f["format"])}
+    answers = await call.translate(f["q"], f["source"], f["target"], **kept)
     rows = _best(answers, "translatedText", "detectedSourceLanguage")
     for row in rows if f["source"] else ():
         del row["detectedSourceLanguage"]
@@ -272,7 +274,8 @@ async def omegat(call: Call) -> dict:
 BOTH = GET + POST
 PAIR, LANGS = "source=auto target!", "source_lang=auto target_lang!"
 LIBRE = f"q:texts! {PAIR} format alternatives:count=0"
-DEEPL = "text:texts! source_lang target_lang! glossary_id tag_handling formality"
+DEEPL = "text:texts! source_lang target_lang! glossary_id formality tag_handling "
+DEEPL += "ignore_tags:names splitting_tags non_splitting_tags"
 BILLED = "show_billed_characters:flag=false"
 CHAT = "messages:objects! model! n:count=1 stream:flag=false"
 IMME, KISS = f"text_list:texts! {LANGS}", "text texts:texts from=auto to!"

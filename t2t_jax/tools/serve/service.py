@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
+from t2t_jax.decoding.preserving import EVERY, Part, Preserved, Report, Texts
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -28,7 +29,7 @@ from t2t_jax.tools.serve.engine import (
 from t2t_jax.tools.serve.fields import Refusal, bad, fields, read_fields
 from t2t_jax.tools.serve.metrics import Metrics
 from t2t_jax.tools.serve.precision import Precision
-from t2t_jax.tools.serve.settings import Settings
+from t2t_jax.tools.serve.settings import Glossary, Settings
 
 OTHER = 9  # the distance of another language
 MEASURED = 500  # lines of a dev set at a time
@@ -235,16 +236,15 @@ class Service:
         parts = re.split("\r?\n", text)
         return [dataclasses.replace(chosen, text=part) for part in parts]
 
-    def terms(self, name: str | None, line: Line) -> tuple[str, ...]:
-        """What the terms of this name, of one direction, ask of a line."""
-        if not name or line.direction is None:
-            return ()
+    def terms(self, name: str | None, direction: str) -> Glossary | None:
+        """The terms of this name, if they are of the direction."""
+        if not name:
+            return None
         terms = self.settings.terms.get(name)
-        if terms is None or terms.direction != line.direction.name:
+        if terms is None or terms.direction != direction:
             known = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
-            direction = line.direction.name
             raise bad(f"no terms {name!r} of {direction}; there are: {known}")
-        return terms.phrases(line.text)
+        return terms
 
 
 def distance(code: str | None, served: str) -> int:
@@ -325,6 +325,7 @@ class Call:
         name: str | None = None,
         nbest: int = 1,
         terms: str | None = None,
+        **preserved: Any,
     ) -> list[Answer]:
         """Translates texts, each line by itself. Raises what any line is refused for.
 
@@ -332,27 +333,57 @@ class Call:
           name: of the direction, in place of the languages.
           nbest: at most as many translations of each text.
           terms: the name of terms to use.
+          preserved: fields of `Preserved`, such as `markup="html"`.
         """
-        of_texts = [self.service.lines(text, source, target, name) for text in texts]
-        lines = [line for of in of_texts for line in of]
+        service, kept = self.service, Preserved(**preserved)
+        lines = [service.choose(text, source, target, name) for text in texts]
+        of: dict[str, list[Line]] = {}
         for line in lines:
-            must = self.service.terms(terms, line)
-            line.options = Options(nbest=nbest, must=must)
+            if line.direction:
+                of.setdefault(line.direction.name, []).append(line)
+        ways = []
+        for direction, same in of.items():
+            model = service.engine.directions[direction].translator.preserving_model
+            of_direction = service.terms(terms, direction)
+            keeps = dataclasses.replace(kept, terms=of_direction)
+            found = [line.text for line in same]
+            ways.append((direction, same, Texts(found, keeps, model, Report())))
+        await self._search_parts([(d, way.parts) for d, _, way in ways], nbest)
+        await self._search_parts([(d, way.lost()) for d, _, way in ways], nbest)
+        for direction, same, way in ways:
+            pairs, align = way.to_align(), service.engine.align_units
+            units = await align(direction, pairs, EVERY, self.deadline)
+            for line, found in zip(same, way.finished(units), strict=True):
+                line.found = found
+        return [
+            Answer(
+                [*dict.fromkeys(map(str, line.found.hypotheses))],
+                line.language,
+                line.sureness,
+                line.found.ended,
+            )
+            for line in lines
+        ]
+
+    async def _search_parts(
+        self, of: Sequence[tuple[str, Sequence[Part]]], nbest: int
+    ) -> None:
+        """Searches for parts of texts, by the name of their direction."""
+        if not (parts := [part for _, each in of for part in each]):
+            return
+        lines = []
+        for name, each in of:
+            direction = self.service.engine.directions[name]
+            for part in each:
+                options = Options(nbest=nbest, must=part.must)
+                line = Line(part.line, direction, direction.source, options=options)
+                lines.append(line)
         await self.search(lines)
-        for number, line in enumerate(lines, 1):
+        for number, (part, line) in enumerate(zip(parts, lines, strict=True), 1):
             if isinstance(line.found, UserError):
                 place = f"line {number}: " if len(lines) > 1 else ""
                 raise bad(f"{place}{line.found}")
-        answers = []
-        for text, of in zip(texts, of_texts, strict=True):
-            # A blank line has one hypothesis, for all ranks.
-            ranks = max(len(line.found.hypotheses) for line in of)
-            ranked = [(line.found.hypotheses * ranks)[:ranks] for line in of]
-            joined = [join(text, map(str, each)) for each in zip(*ranked, strict=True)]
-            ended = all(line.found.ended for line in of)
-            distinct = [*dict.fromkeys(joined)]
-            answers.append(Answer(distinct, of[0].language, of[0].sureness, ended))
-        return answers
+            part.take(line.found)
 
     async def search(self, lines: Sequence[Line]) -> None:
         """Finds the translations of lines that have a direction and are not blank."""

@@ -3,13 +3,14 @@
 import dataclasses
 import hashlib
 import hmac
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t2t_jax.data.corpus import Pair
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import read_flag_file
+from t2t_jax.text.terms import Terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Settings:
     bytes: int = 1 << 20
     seconds: float = 20.0
     keys: tuple[bytes, ...] = ()
-    terms: Mapping[str, "Terms"] = dataclasses.field(default_factory=dict)
+    terms: Mapping[str, "Glossary"] = dataclasses.field(default_factory=dict)
     dev: Mapping[str, Sequence[Pair]] = dataclasses.field(default_factory=dict)
     good_chrf: float = 50.0
 
@@ -55,15 +56,6 @@ class Settings:
         return "*" in names or host in {name.lower().strip("[]") for name in names}
 
 
-def _read(flag: str, name: str) -> list[str]:
-    try:
-        return Path(name).expanduser().read_text(encoding="utf-8-sig").splitlines()
-    except OSError as e:
-        raise UserError(f"--{flag}: {name}: {os.strerror(e.errno)}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"--{flag}: {name} is not UTF-8") from None
-
-
 def read_keys(name: str) -> tuple[bytes, ...]:
     """Reads a file of API keys, one a line; returns their SHA-256.
 
@@ -71,7 +63,7 @@ def read_keys(name: str) -> tuple[bytes, ...]:
       UserError: no file, no keys, or a line that no HTTP header can carry.
     """
     keys = {}
-    for number, line in enumerate(_read("api_keys", name), 1):
+    for number, line in enumerate(read_flag_file("api_keys", name).splitlines(), 1):
         if not re.fullmatch(r"[!-~]*", key := line.strip()):
             raise UserError(
                 f"--api_keys: {name}, line {number}: white space in a key, or a "
@@ -84,59 +76,14 @@ def read_keys(name: str) -> tuple[bytes, ...]:
     return tuple(keys)
 
 
-def _tokens(text: str) -> tuple[str, ...]:
-    """Words and marks; white space between them does not count."""
-    return tuple(re.findall(r"\w+|[^\w\s]", text))
-
-
-class Terms:
-    """Terms of a direction, and how each is to be translated: a glossary.
-
-    Args:
-      name: as requests call it.
-      direction: the name of the direction.
-      file: a text file; lines `source<TAB>target`, empty ones are skipped.
+class Glossary(Terms):
+    """Terms by the name that requests call them by, of a direction.
 
     Attributes:
-      count: of the terms.
       modified: when the file was, in seconds since 1970.
-
-    Raises:
-      UserError: no file, or a line of another form; with its number.
     """
 
     def __init__(self, name: str, direction: str, file: str):
+        super().__init__(file)
         self.name, self.direction = name, direction
-        self._targets: dict[tuple[str, ...], str] = {}  # by the words of the source
-        for number, line in enumerate(_read("terms", file), 1):
-            if not line.strip():
-                continue
-            place = f"--terms: {file}, line {number}"
-            if (tabs := line.count("\t")) != 1:
-                raise UserError(f"{place}: got {tabs} tabs, want 1: SOURCE<TAB>TARGET")
-            source, target = map(str.strip, line.split("\t"))
-            words = _tokens(source)
-            if not words or not target:
-                side = "target" if words else "source"
-                raise UserError(f"{place}: the {side} is empty")
-            if words in self._targets:
-                raise UserError(f"{place}: {source!r} is there before, too")
-            self._targets[words] = target
-        self._longest = max(map(len, self._targets), default=0)
-        self.count = len(self._targets)
         self.modified = Path(file).expanduser().stat().st_mtime
-
-    def phrases(self, line: str) -> tuple[str, ...]:
-        """The translations of terms that occur in a line as whole words.
-
-        Of terms that overlap, the first and longest counts.
-        """
-        words, place, found = _tokens(line), 0, {}
-        while place < len(words):
-            for end in range(place + self._longest, place, -1):
-                if target := self._targets.get(words[place:end]):
-                    found[target] = None
-                    place = end - 1
-                    break
-            place += 1
-        return tuple(found)

@@ -1,0 +1,134 @@
+"""Files of subtitles (SubRip) and messages (PO); all but the text stays as it is."""
+
+import re
+from gettext import c2py
+from itertools import pairwise
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.sentences import HAN, Composed, Plain, library, packed
+
+LINE = 42  # characters of a line, the most that guides to subtitling allow
+_SIGN = r"\s|♪|[-–—](?!\d)|\{\\[^}]*\}"  # such as {\an8}
+_SPEAKER = re.compile(rf"(?m)^(?:<[^>]*>|{_SIGN})*?[-–—](?!\d)")
+# What is between tags and signs; if only one tag of a pair is there, only signs.
+_CORES = [rf"(?s)(?:{ends})*+(.*?)(?:{ends})*" for ends in (rf"<[^>]*>|{_SIGN}", _SIGN)]
+_WORD = re.compile(rf"(?:<[^>]*>|[^\s{HAN}])+|[{HAN}][、。，．！？」』）ー]*")
+
+_STRINGS = r'(?:[ \t]*"(?:[^"\\\n]|\\.)*"[ \t\r]*(?:\n|\Z))+'
+_FORM = re.compile(rf"msgstr(?:\[(\d+)\])?({_STRINGS})")
+_ENTRY = re.compile(
+    rf"(?m)^(\ufeff?(?:#(?!~).*\n)*)((?:msgctxt{_STRINGS})?msgid({_STRINGS})"
+    rf"(?:msgid_plural({_STRINGS}))?)((?:{_FORM.pattern})+)"
+)
+_OTHER_LINE_ENDS = dict.fromkeys(map(ord, "\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+
+
+class SubRip(Composed):
+    """A document of the cues of a SubRip file; of a dialogue, of what each one says.
+
+    A translation has as many lines as its cue or fewer. `inner` makes the document of a
+    cue's text, such as a parser of its tags. Raises UserError at a broken cue.
+    """
+
+    def __init__(self, text: str, inner=Plain):
+        srt = library("srt", "--format=srt")
+        spans, wrong = [], []
+        try:
+            list(srt.parse(text))
+        except srt.SRTParseError as error:
+            wrong.append(error.expected_start)
+        # The library would write times and line ends anew; its pattern gives places.
+        for cue in srt.SRT_REGEX.finditer(text):
+            begin, end = cue.span(5)
+            # A cue whose time cannot be read is taken for text of the cue before.
+            if bad := re.search(r"-->|\d:\d\d:\d\d.*\d:\d\d:\d\d", cue[5]):
+                wrong.append(begin + bad.start())
+            speakers = [match.start() for match in _SPEAKER.finditer(text, begin, end)]
+            starts = speakers[1:] if speakers[:1] == [begin] else []
+            for piece in pairwise([begin, *starts, end]):
+                cores = [re.compile(core).fullmatch(text, *piece) for core in _CORES]
+                single = re.sub(r"<(\w+)[^>]*>[^<]*</\1>", "", cores[0][1])
+                core = cores["<" in single]
+                spans += [core.span(1)] if any(map(str.isalnum, core[1])) else []
+        if wrong:
+            rest = text[min(wrong) :].lstrip()
+            line = text.count("\n", 0, len(text) - len(rest)) + 1
+            wanted = "a number, then a time 00:01:02,300 --> 00:01:04,500, then text"
+            raise UserError(f"SubRip, line {line}: {rest[:50]!r}; wanted {wanted}")
+        super().__init__(text, spans, inner=inner)
+
+    def written(self, old: str, source: str, new: str) -> str:
+        def fit(span) -> bool:
+            return len(re.sub("<[^>]*>", "", new[slice(*span)])) <= most
+
+        lines = words = [match.span() for match in _WORD.finditer(new)]
+        most = LINE
+        while words and (most == LINE or len(lines) > len(old.splitlines())):
+            lines, most = packed(words, fit), most + 1
+        line_end = "\r\n" if "\r\n" in self.text else "\n"
+        return old if new == source else line_end.join(new[b:e] for b, e in lines)
+
+
+class Po(Composed):
+    """A document of the messages of a PO file that have no translation.
+
+    A plural form is a translation of the message's plural, that for one thing (by the
+    header's rule) of its singular; of more than two forms it is a guess, always marked
+    fuzzy. `fuzzy` marks all for review; until then, gettext does not use them. The
+    header stays as it is: gettext's `msginit` makes one. `target_language`, such as
+    `de`, has to be that of the header.
+    """
+
+    def __init__(self, text, target_language="", inner=Composed, fuzzy=True):
+        self.polib, self.fuzzy = library("polib", "--format=po"), fuzzy
+        self.line_end = "\r\n" if "\r\n" in text else "\n"
+        wrong = None
+        try:
+            read = self.polib.pofile(text.translate(_OTHER_LINE_ENDS) + "\n")
+        except OSError as error:  # The line comes last, after the whole text.
+            wrong = re.findall(r"\(line (\d+)\)", str(error))[-1]
+        # The library lets strings pass that do not end.
+        entries = {entry.start(3) for entry in _ENTRY.finditer(text)}
+        for word in re.finditer(r"(?m)^[ \t]*msgid(?!\w)", text):
+            if word.end() not in entries:
+                wrong = wrong or text.count("\n", 0, word.end()) + 1
+        if wrong:
+            raise UserError(f"not a PO file: line {wrong} is not part of an entry")
+        language = read.metadata.get("Language", "")
+        if target_language and language and language[:2] != target_language[:2]:
+            message = f"a PO file of {language}, but the target is {target_language}"
+            raise UserError(f"{message}: msginit makes one from the template")
+        rule = read.metadata.get("Plural-Forms", "")
+        rule = re.match(r"nplurals *= *[2-9] *; *plural *= *([^;]+)", rule)
+        one = c2py(rule[1])(1) if rule else -1
+        text = _ENTRY.sub(self._prepared, text)
+        spans, sources = [], []
+        for entry in _ENTRY.finditer(text):
+            for form in _FORM.finditer(text, *entry.span(5)):
+                if self._value(entry[3]) and not self._value(form[2]):
+                    single = not entry[4] or int(form[1]) == one
+                    spans.append(form.span())
+                    sources.append(self._value(entry[3 if single else 4]))
+        super().__init__(text, spans, sources, inner)
+
+    def _value(self, strings: str) -> str:
+        quoted = re.findall(r'"((?:[^"\\]|\\.)*)"', strings)
+        return self.polib.unescape("".join(quoted))
+
+    def _prepared(self, entry: re.Match) -> str:
+        """Returns an entry, marked fuzzy if one of its forms is to be filled in."""
+        comments, keys, msgid, _, forms = entry.groups()[:5]
+        values = [self._value(form[2]) for form in _FORM.finditer(forms)]
+        wanted = (self.fuzzy or len(values) > 2) and self._value(msgid)
+        if wanted and not all(values) and not re.search("(?m)^#,.*fuzzy", comments):
+            flags = re.search("(?m)^#,", comments)
+            was = re.search(r"(?m)^#\||\Z", comments)  # the message before
+            at = flags.end() if flags else was.start()
+            flag = " fuzzy," if flags else f"#, fuzzy{self.line_end}"
+            comments = comments[:at] + flag + comments[at:]
+        return comments + keys + forms
+
+    def written(self, old: str, source: str, new: str) -> str:
+        entry = str(self.polib.POEntry(msgid="", msgstr=new)).strip()
+        form = entry.replace('msgid ""\nmsgstr', old.split('"')[0].strip(), 1)
+        return form.replace("\n", self.line_end) + self.line_end

@@ -1,0 +1,244 @@
+"""Placeholders of a text, such as `%s`, `{name}` and addresses: found and kept.
+
+`protect` replaces each by a symbol, which is one token; a model that was trained to
+copy these (`config.data.augment=placeholders`) puts them where they belong; `restore`
+replaces each by its placeholder again, exactly once:
+
+    Open {file} in %s.  ->  Open <ph1> in <ph2>.  ->  Öffne <ph1> in <ph2>.
+
+The k-th placeholder of a line gets the k-th symbol, also if two are equal. Those beyond
+the last symbol stay as they are, to be demanded as phrases (`Protected.beyond`).
+
+A symbol that the text itself contains is a placeholder, too, so it comes back as it was
+and is not taken for another. These are served first; if there are more of them than
+symbols, the last symbol stands for all of the text from there to the last one.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from t2t_jax.text.counter_random import Stream
+from t2t_jax.text.units import Edits, Span
+
+Pair = tuple[str, str]
+SYMBOLS = tuple(f"<ph{number}>" for number in range(1, 9))
+# They enclose a term and its translation in a source (`text/terms.py`).
+MARKS = "<term>", "<is>", "</term>"
+MOST_WORDS = 3  # that `replaced` replaces in a pair without placeholders
+
+
+def _balanced(depth: int) -> str:
+    """A pattern of braces with at most `depth` more levels of braces in them."""
+    inner = rf"(?:{_balanced(depth - 1)}[^{{}}]*+)*+" if depth else ""
+    return rf"\{{[^{{}}]*+{inner}\}}"
+
+
+_OUTSIDE = r"\s<>\"'`()\[\]{}|«»‹›“”„‘’‚"  # of an address, unless brackets match
+_BRACKETS = r"\([^\s()]*\)|\{[^\s{}]*\}"
+# A kind of placeholder is a line here. Of those that begin at one place the first
+# counts. None may capture groups, or match what ordinary text has: "5 % of", "10%d",
+# "a 50 %ige", "$5", "{ a, b }", "`quoted'", "a/b", "R&D; x", "me@home".
+PATTERNS = {
+    # What this program itself writes into sources.
+    "symbol": "|".join(map(re.escape, (*SYMBOLS, *MARKS))),
+    # {n, plural, one {# file} other {# files}}: ICU's MessageFormat
+    "icu": r"\{\s*[\w.]+\s*,\s*(?:plural|selectordinal|select)\s*,"
+    rf"[^{{}}]*+(?:{_balanced(5)}[^{{}}]*+)++\}}",
+    "code": r"(?<![\w`])`(?![\s`])[^`]*(?<!\s)`(?![\w`])",
+    "url": rf"\b(?:[a-z][a-z0-9+-]*://|www\.)(?:[^{_OUTSIDE}]|{_BRACKETS})*"
+    rf"(?:[^{_OUTSIDE}.,;:!?…]|{_BRACKETS})",
+    "mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}",
+    # %s %1$s %(name)s %05.2f %-10d %lu; GCC's %qs %q#D %L
+    "printf": r"(?<!\d)(?!(?<=\d\s)%[a-z]{2})%(?:[1-9]\d?\$|\(\w+\))?"
+    r"(?:[-+0#]*(?:\d{1,4}|\*)|[+0#]+)?(?:\.(?:\d{1,4}|\*))?"
+    r"(?:hh?|ll?|[Ljzt]|q[+#]*)?(?:[diouxefgacspnm@]|[A-Z](?![A-Za-z0-9]))",
+    "percent": r"%%",  # one sign in a printf format
+    "numbered": r"(?<!\d)%L?[1-9]\d?(?![\w$])",  # Qt's %1
+    # %PRODUCTNAME %PATH% %{name} $name ${name} $(command)
+    "variable": r"(?<!\d)%[A-Z][A-Z0-9_]+%?|%\{[\w.:-]+\}|(?<![A-Za-z0-9$])\$"
+    r"(?:\{[^{}\s]+\}|\([^()]+\)|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)",
+    # {name} {0} {x:.2f} {{ name }}
+    "braces": r"\{\{\s*[^{}\s]+\s*\}\}"
+    r"|\{(?:[A-Za-z_][\w.\[\]-]*|\d+)?(?:![rsa])?(?::[^{}\s]*)?\}",
+    "entity": r"&(?:[A-Za-z][\w.]+|#\d+|#x[0-9A-Fa-f]+);",  # &amp; &appName;
+    "path": r"(?<![\w/.<>~])(?:~(?:/[\w.+@-]*\w)+|(?:/[\w.+@-]*\w){2,})/?",  # /etc/x
+}
+_ANY = re.compile("|".join(f"(?P<{kind}>{p})" for kind, p in PATTERNS.items()))
+_LIKELY = re.compile(r"[<{`%$&/@]|www\.")  # in every placeholder; a fast first test
+_SYMBOL = re.compile(PATTERNS["symbol"])
+_WORD = re.compile(r"\w+(?:[-.,:/'’&@]\w+)*")  # also 1,662 and Jean-Luc
+
+
+class Placeholder(NamedTuple):
+    """A placeholder of a text: its span in characters, and its name in `PATTERNS`."""
+
+    begin: int
+    end: int
+    kind: str
+
+
+class Protected(NamedTuple):
+    """A text whose placeholders are symbols.
+
+    Attributes:
+      symbols, originals, spans: those in the text, in order; the placeholder of each,
+        and where it was in the text before.
+      beyond: the placeholders that the text still has, in order.
+      kinds: the number of placeholders of each kind in the text before.
+    """
+
+    text: str
+    symbols: tuple[str, ...]
+    originals: tuple[str, ...]
+    spans: tuple[Span, ...]
+    beyond: tuple[str, ...]
+    kinds: Counter[str]
+
+    @property
+    def edits(self) -> Edits:
+        """Where each symbol is, and where its placeholder was."""
+        edits, shift = [], 0
+        for symbol, (begin, end) in zip(self.symbols, self.spans, strict=True):
+            edits.append(((begin + shift, begin + shift + len(symbol)), (begin, end)))
+            shift += len(symbol) - (end - begin)
+        return edits
+
+
+class Restored(NamedTuple):
+    """A translation with its placeholders.
+
+    Attributes:
+      spans: where each of `Protected.originals` is in it; None: nowhere.
+      missing: the placeholders of the source that it has not, or too seldom.
+      repeated: those that it has too often, or that the source has not. They were
+        taken out if they were symbols, and are in the text if they are spelled out.
+      edits: where each symbol was, and what is there now.
+    """
+
+    text: str
+    spans: tuple[Span | None, ...]
+    missing: tuple[str, ...]
+    repeated: tuple[str, ...]
+    edits: Edits
+
+
+def find(text: str) -> list[Placeholder]:
+    """Finds the placeholders of a text, in order; none overlap."""
+    if not _LIKELY.search(text):
+        return []
+    return [Placeholder(*m.span(), m.lastgroup) for m in _ANY.finditer(text)]
+
+
+def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
+    """Replaces placeholders by symbols; `symbols` is () if the model knows none."""
+    found, most = find(text), len(symbols)
+    kinds = Counter(each.kind for each in found)
+    urgent = [p for p in found if _SYMBOL.search(text, p.begin, p.end)]
+    if len(urgent) > most > 0:
+        last = Placeholder(urgent[most - 1].begin, urgent[-1].end, "symbol")
+        urgent[most - 1 :] = [last]
+        found = [p for p in found if p.end <= last.begin or p.begin >= last.end]
+        found = sorted([*found, last])
+    chosen = sorted([*urgent, *(p for p in found if p not in urgent)][:most])
+    spans = tuple((p.begin, p.end) for p in chosen)
+    originals = tuple(text[begin:end] for begin, end in spans)
+    beyond = tuple(text[p.begin : p.end] for p in found if p not in chosen)
+    used = tuple(symbols[: len(spans)])
+    hidden = _with_symbols(text, spans, used)
+    return Protected(hidden, used, originals, spans, beyond, kinds)
+
+
+def _with_symbols(text: str, spans: Sequence[Span], symbols: Sequence[str]) -> str:
+    """Replaces spans, which rise, by symbols."""
+    parts, end = [], 0
+    for (begin, after), symbol in zip(spans, symbols, strict=False):
+        parts += text[end:begin], symbol
+        end = after
+    return "".join([*parts, text[end:]])
+
+
+def restore(translation: str, protected: Protected) -> Restored:
+    """Replaces symbols by placeholders, each exactly once; reports what is wrong.
+
+    A symbol that comes again, or that the source has not, is taken out; of equal
+    placeholders each may stand for another. The text between is not changed.
+    """
+    originals = protected.originals
+    original_of = dict(zip(protected.symbols, originals, strict=True))
+    spans: list[Span | None] = [None] * len(originals)
+    text, end, repeated, edits = "", 0, [], []
+    # They are the text's own if there were none to hide them.
+    own = any(map(_SYMBOL.search, protected.beyond))
+    for match in () if own else _SYMBOL.finditer(translation):
+        text += translation[end : match.start()]
+        begin = len(text)
+        end, original = match.end(), original_of.get(match[0])
+        free = (k for k, o in enumerate(originals) if o == original and not spans[k])
+        if (k := next(free, None)) is not None:
+            spans[k] = len(text), len(text) + len(original)
+            text += original
+        else:
+            repeated.append(original or match[0])
+            if text[-1:].isspace() and translation[end : end + 1].isspace():
+                end += 1
+        edits.append(((match.start(), end), (begin, len(text))))
+    text += translation[end:]
+    placed = [span for span in spans if span]
+    spelled = Counter(
+        text[p.begin : p.end]
+        for p in find(text)
+        if not any(begin < p.end and p.begin < after for begin, after in placed)
+    )
+    beyond = Counter(protected.beyond)
+    lost = (o for o, span in zip(originals, spans, strict=True) if not span)
+    missing = (*lost, *(beyond - spelled).elements())
+    repeated += (spelled - beyond).elements()
+    return Restored(text, tuple(spans), missing, tuple(repeated), edits)
+
+
+def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
+    """Replaces what both sides have by symbols, so that a model learns to copy these.
+
+    In a pair with placeholders all are replaced, if both sides have the same. In others
+    it is one to `MOST_WORDS` words that both sides have exactly once: with a digit, or
+    with a capital and not the first of a side. The symbols follow one another, from a
+    drawn one, in the order of the source.
+    """
+    found = [_by_text(side, (p[:2] for p in find(side))) for side in pair]
+    if not any(found):
+        words = [_by_text(s, (m.span() for m in _WORD.finditer(s))) for s in pair]
+        first = [next(iter(of_side), "") for of_side in words]
+        copied = [
+            word
+            for word, spans in words[0].items()
+            if len(spans) == 1 == len(words[1].get(word, ()))
+            and (re.search(r"\d", word) or (word[0].isupper() and word not in first))
+        ]
+        copied.sort(key=lambda _: draws.uniform())
+        copied = copied[: 1 + draws.below(MOST_WORDS)]
+        found = [{word: of_side[word] for word in copied} for of_side in words]
+    source, target = found
+    sizes = [{k: len(v) for k, v in of_side.items()} for of_side in found]
+    # Or the text has symbols of its own.
+    if not source or sizes[0] != sizes[1] or any(map(_SYMBOL.search, pair)):
+        return pair
+    # Of equal ones the first of one side is the first of the other.
+    links = sorted(
+        link for k in source for link in zip(source[k], target[k], strict=True)
+    )[: len(SYMBOLS)]
+    symbols = SYMBOLS[draws.below(len(SYMBOLS) - len(links) + 1) :]
+    of_target = sorted(zip((t for _, t in links), symbols, strict=False))
+    return (
+        _with_symbols(pair[0], [s for s, _ in links], symbols),
+        _with_symbols(pair[1], *zip(*of_target, strict=True)),
+    )
+
+
+def _by_text(text: str, spans: Iterable[Span]) -> dict[str, list[Span]]:
+    """The spans of each different string, in order."""
+    by_text = defaultdict(list)
+    for begin, end in spans:
+        by_text[text[begin:end]].append((begin, end))
+    return by_text

@@ -1,0 +1,149 @@
+"""Words of tokens, and the links of a text: learned, read, stored, and in batches."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from t2t_jax.config import DataConfig
+from t2t_jax.data import links, prepare
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.feeding import feed, plan_for
+from t2t_jax.data.filling import ragged
+from t2t_jax.data.links import Words, word_links
+from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.io.errors import UserError
+
+CONFIG = DataConfig(vocab_size=320, max_length=40, batch_tokens=320, row_length=40)
+WORDS = {
+    "the": "der", "cat": "Kater", "dog": "Hund", "sees": "sieht", "sleeps": "schläft",
+    "bird": "Vogel", "old": "alte", "a": "ein", "hears": "hört", "big": "große",
+}  # fmt: skip
+
+
+def lines():
+    random = np.random.default_rng(0)
+    for _ in range(120):
+        english = random.permutation([*WORDS])[: random.integers(3, 7)]
+        yield " ".join(english) + ".", " ".join(WORDS[w] for w in english) + "."
+    yield "the " * 60, "zu lang"  # is left out
+    yield "the dog sleeps!", "der Hund (ein Hund) schläft!"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("links")
+    for side, language in enumerate(("en", "de")):
+        content = "".join(pair[side] + "\n" for pair in lines())
+        (folder / f"x.{language}").write_text(content, encoding="utf-8")
+    corpora = open_corpora("x", "en", "de", str(folder))
+    vocabulary = make_tokenizer(corpora, CONFIG)
+    return prepare.prepared_pairs(corpora, vocabulary, CONFIG), corpora, vocabulary
+
+
+def test_words_are_those_of_the_text(text):
+    vocabulary = text[2]
+    plain = ["", "a", "  der  Hund ", "zzz, q?", "x-y (ü)", "1.5 %", "<s>,, 日本"]
+    split = {line: line.split() for line in [*plain, *(b for _, b in lines())]}
+    signs = {"Hund(alte), der!": ["Hund", "(", "alte", ")", ",", "der", "!"]}
+    for wanted, with_signs in ((split, False), (signs, True)):
+        sentences = ragged(vocabulary.encode([*wanted], end=True))
+        number, hashes = Words(vocabulary, with_signs)(sentences)
+        for i, words in enumerate(wanted.values()):
+            of_line = number[sentences.offsets[i] : sentences.offsets[i + 1]]
+            assert of_line[-1] == 0  # EOS
+            parts = [sentences[i][of_line == w + 1] for w in range(len(hashes[i]))]
+            parts = [word.strip() for word in vocabulary.decode(parts)]
+            assert [word for word in parts if word] == words
+    # A word has one hash everywhere, and others have others.
+    alike = ragged(vocabulary.encode(["der Hund, der Hund der"]))
+    der, hund, comma, *rest = Words(vocabulary, signs=True)(alike)[1][0]
+    assert rest == [der, hund, der]
+    assert len({der, hund, comma}) == 3
+
+
+def test_learned_links_are_those_of_the_words(text, tmp_path, monkeypatch):
+    pairs, corpora, vocabulary = text
+    made = word_links(pairs, corpora, vocabulary, [])
+    source, target = map(Words(vocabulary, True), (pairs.source, pairs.target))
+    np.testing.assert_array_equal(made.source["source_word"], source[0])
+    right = 0
+    for i in range(120):  # word for word, and the full stop
+        part = slice(*pairs.target.offsets[i : i + 2])
+        linked = np.asarray(made.target["link"][part])
+        right += ((linked[:, 0] == target[0][part]) & (linked[:, 1:] == 0).all(1)).sum()
+    assert right > 0.97 * pairs.target.offsets[120]
+    assert "target words" in made.report
+    again = word_links(pairs, corpora, vocabulary, [])  # from the cache
+    np.testing.assert_array_equal(again.target["link"], made.target["link"])
+    assert again.key == made.key
+    monkeypatch.setattr(links, "MOST", 2)
+    made = word_links(*text, [pharaoh(tmp_path, "0-0 1-0 2-0 2-1")])
+    assert made.report.endswith("; 1 are left out, beyond 2 of a word")
+
+
+def pharaoh(folder, last="0-0 1-1 2-4 0-2", count=122):
+    rows = [" ".join(f"{i}-{i}" for i in range(len(a.split()))) for a, _ in lines()]
+    file = folder / "x.align"
+    file.write_text("\n".join([*rows[: count - 1], last]) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("batching", ["packed", "bucketed"])
+def test_links_of_a_file_reach_the_batches_of_both_feeders(text, tmp_path, batching):
+    pairs, corpora, vocabulary = text
+    file = pharaoh(tmp_path, "0-0 1-1 2-4 0-3 1-3 2-3 0-3")
+    made = word_links(pairs, corpora, vocabulary, [file])
+    last = made.target["link"][pairs.target.offsets[-2] :]
+    assert {*map(tuple, last.tolist())} == {
+        *((1, 0, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0), (3, 0, 0, 0), (1, 2, 3, 0))
+    }
+    of_target = Words(vocabulary, signs=False)(pairs.target)[0]  # word for word
+    before = slice(pairs.target.offsets[-2])
+    np.testing.assert_array_equal(made.target["link"][before, 0], of_target[before])
+
+    pairs = dataclasses.replace(pairs, further=made)
+    config = dataclasses.replace(CONFIG, batching=batching, buckets=2)
+    plan = plan_for(pairs, config, 0, 0)
+    numpy, tf = (
+        [*itertools.islice(feed(pairs, dataclasses.replace(config, feeder=f), 0), 3)]
+        for f in ("numpy", "tfdata")
+    )
+    for layout, (_, batch), (_, other) in zip(plan, numpy, tf, strict=False):
+        assert [*batch] == [*other]
+        for name, array in batch.items():
+            np.testing.assert_array_equal(array, other[name])
+        for side, name in (("source", "source_word"), ("target", "link")):
+            stored, offsets = getattr(made, side)[name], getattr(pairs, side).offsets
+            count = 0
+            starts = getattr(layout, f"{side}_start_p")
+            for p, row, start in zip(layout.pair_p, layout.row_p, starts, strict=True):
+                of_pair = stored[offsets[p] : offsets[p + 1]]
+                part = batch[name][row, start : start + len(of_pair)]
+                np.testing.assert_array_equal(part, of_pair)
+                count += np.count_nonzero(of_pair)
+            assert np.count_nonzero(batch[name]) == count > 0  # padding is 0
+
+
+@pytest.mark.parametrize(
+    ("last", "count", "wrong"),
+    [
+        ("0-0 1-x", 122, r"x.align, line 122: '1-x' is not a link; want SOURCE-TARGET"),
+        ("0-5", 122, r"line 122 of .*: the link 0-5 goes beyond the 3 source and 5 t"),
+        ("3-0", 122, r"line 122 of .*: the link 3-0 goes beyond the 3 source"),
+        ("", 100, r"x.align has 100 lines.*has 122 pairs"),
+        ("0-0\n0-0", 122, r"x.align has 123 lines.*has 122 pairs"),
+    ],
+)
+def test_a_wrong_line_is_refused(text, tmp_path, last, count, wrong):
+    with pytest.raises(UserError, match=wrong):
+        word_links(*text, [pharaoh(tmp_path, last, count)])
+
+
+def test_a_file_for_each_corpus_is_wanted(text, tmp_path):
+    file = pharaoh(tmp_path)
+    with pytest.raises(UserError, match="a file for each of the 1 corpora"):
+        word_links(*text, [file, file])
+    with pytest.raises(UserError, match=r"y\.align does not exist"):
+        word_links(*text, [tmp_path / "y.align"])

@@ -1,0 +1,184 @@
+"""What must survive a translation: markup, placeholders, terms, sentences."""
+
+import html
+import random
+import re
+
+import pytest
+
+from t2t_jax.decoding import preserving
+from t2t_jax.io.errors import UserError
+from t2t_jax.text import placeholders
+from t2t_jax.text.terms import Terms
+from t2t_jax.text.units import moved
+from tests.decoding.small_translator import translator
+
+PLAIN = ["the cat", "", "  a dog  sees\tthe cat ", " ", "the dog, the cat!"]
+EACH = {"markup": "html"}, {"markup": "xml"}, {"split": "sentences"}
+EACH += ({"placeholders": True}, {"term_mode": "hard"}, {"term_mode": "soft"})
+
+
+def terms(tmp_path, *rows):
+    (file := tmp_path / "terms.tsv").write_text("".join(f"{row}\n" for row in rows))
+    return Terms(str(file))
+
+
+@pytest.mark.parametrize("options", EACH, ids=str)
+def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(options, tmp_path):
+    if "term_mode" in options:
+        options = options | {"terms": terms(tmp_path, "horse\tPferd")}
+    # White space around a sentence is not searched, and stays.
+    lines = [each.strip() for each in PLAIN] if "split" in options else PLAIN
+    found = translator(1).translate(lines, nbest=3, beam=4, **options)
+    wanted = translator(1).translate(lines, nbest=3, beam=4)
+    assert found == wanted
+
+
+def test_what_was_replaced_is_found_again():
+    rng = random.Random(1)
+    for _ in range(500):
+        old = "".join(rng.choice("abc") for _ in range(12))
+        new, edits, place = "", [], 0
+        while place < len(old):
+            kept, gone = rng.randrange(3), rng.randrange(1, 3)
+            new += old[place : place + kept]
+            place += kept
+            if place + gone <= len(old):
+                other = "X" * rng.randrange(1, 4)
+                replaced = len(new), len(new) + len(other)
+                edits.append((replaced, (place, place + gone)))
+                new += other
+                place += gone
+        new += old[place:]
+        kept = [n for n, letter in enumerate(new) if letter != "X"]
+        for n in kept:
+            begin, end = moved((n, n + 1), edits)
+            assert (end - begin, old[begin:end]) == (1, new[n])
+        for replaced, before in edits:
+            assert moved(replaced, edits) == before
+            assert moved((replaced[0], replaced[0] + 1), edits) == before
+        assert moved((0, len(new)), edits) == (0, len(old))
+
+
+def tags(text):
+    return re.findall("<[^>]*>", text)
+
+
+def test_tags_stay_once_around_a_translation_that_they_do_not_change():
+    one, options = translator(1), {"nbest": 3, "beam": 3}
+    plain = "the cat sees the dog, a dog sleeps"
+    for line in (
+        "<b>the cat</b> sees <i>the <u>dog</u>,</i> a <br>dog sleeps",
+        "<p>the cat sees <x id='1'></x>the dog, a dog sleeps</p>",
+        "the cat <a href='a&amp;b'>sees the</a> dog, a dog sleeps<!-- the cat -->",
+    ):
+        report = preserving.Report()
+        (found,) = one.translate([line], markup="html", report=report, **options)
+        (wanted,) = one.translate([plain], **options)
+        assert sum(report.markup.values()) >= 1
+        for hypothesis, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
+            assert sorted(tags(hypothesis.text)) == sorted(tags(line))
+            text = html.unescape(re.sub("<[^>]*>", "", hypothesis.text))
+            assert text.split() == other.text.split()
+            assert hypothesis.log_prob == other.log_prob
+
+
+def test_placeholders_come_back_once_or_their_line_is_named(caplog):
+    lines = ["the cat %s", "a dog", "{0} the %d dog", "a {}" * 9]
+    report = preserving.Report()
+    found = translator(1).translate(lines, placeholders=True, report=report)
+    for number, (line, each) in enumerate(zip(lines, found, strict=True), 1):
+        kept = [
+            [text[p.begin : p.end] for p in placeholders.find(text)]
+            for text in (line, each.text)
+        ]
+        assert sorted(kept[0]) == sorted(kept[1]) or number in report.lost
+    assert 1 not in report.lost  # one is easy to demand
+    assert report.placeholders["asked"] == 12
+    assert report.placeholders["searched again"] >= 2
+    named = [r.getMessage() for r in caplog.records if "placeholder" in r.getMessage()]
+    assert bool(named) == bool(report.lost)
+
+
+def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
+    one = translator(1)
+    model = one.preserving_model
+    assert (model.symbols, model.shows_terms) == ((), False)
+    known = model._replace(symbols=placeholders.SYMBOLS, shows_terms=True)
+    monkeypatch.setattr(type(one), "preserving_model", known)
+    searched = []
+    original = type(one.choice).translate
+
+    def recording(choice, searcher, lines, request):
+        searched.append((list(lines), request.must))
+        return original(choice, searcher, lines, request)
+
+    monkeypatch.setattr(type(one.choice), "translate", recording)
+    (found,) = one.translate(["the %s dog {x}"], placeholders=True)
+    assert searched[0] == (["the <ph1> dog <ph2>"], [()])
+    assert searched[1][1] == [("<ph1>", "<ph2>")]
+    assert "<ph" not in found.text
+
+
+def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
+    one, given = translator(1), terms(tmp_path, "dog\tHund", "the cat\tdie Katze")
+    report = preserving.Report()
+    ask = {"terms": given, "report": report}
+    (hard,) = one.translate(["the cat sees"], term_mode="hard", **ask)
+    assert "die Katze" in hard.text
+    assert report.terms.outcomes["the cat", "die Katze"]["exact"] == 1
+    (checked,) = one.translate(["the cat sees"], term_mode="check", **ask)
+    assert checked == one.translate(["the cat sees"])[0]
+    assert hard == one.translate(["the cat sees"], **ask)[0]  # has no marks
+    part = preserving.Segment(
+        "a dog",
+        1,
+        True,
+        preserving.Preserved(terms=given, term_mode="soft"),
+        one.preserving_model,
+    ).parts[0]
+    assert part.line == "a<term> dog<is> Hund</term>"
+    # Both words of the term stand for the source's one.
+    assert part.origins == [0, -1, 1, -1, 1, -1]
+
+
+def test_sentences_are_searched_by_themselves_and_joined_as_they_were():
+    one = translator(1)
+    text = "the cat sees.  the dog sleeps!\n\n a dog.\r\n"
+    (found,) = one.translate([text], split="sentences")
+    parts = [t.text for t in one.translate(["the cat sees.", "the dog sleeps!"])]
+    assert found.text.startswith(f"{parts[0]}  {parts[1]}\n\n ")
+    assert found.text.endswith("\r\n")
+    long = "the cat sees the dog " * 20
+    assert one.translate([long], warn=False)[0].cut
+    assert not one.translate([long], split="sentences")[0].cut
+
+
+def test_files_keep_all_but_their_texts():
+    one = translator(1)
+    cues = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n"
+    (found,) = one.translate([cues], format="srt", markup="html")
+    assert found.text.startswith(cues[:32])
+    assert tags(found.text) == ["<i>", "</i>"]
+    messages = 'msgid "the cat"\nmsgstr ""\n\nmsgid "a dog"\nmsgstr "ein Hund"\n'
+    (found,) = one.translate([messages], format="po")
+    assert found.text.endswith('msgid "a dog"\nmsgstr "ein Hund"\n')
+    assert one.translate(["the cat"])[0].text in found.text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"markup": "htm"}, "html"),
+        ({"split": "words"}, "sentences"),
+        ({"term_mode": "soft"}, "there are no terms"),
+        ({"ignored": ["x"]}, "name its kind"),
+        ({"markup": "html", "must": "x"}, "leave them out"),
+        ({"markup": "html", "must_not": [["x"], []]}, "phrases for all lines"),
+        ({"terms": "missing.tsv"}, "missing.tsv"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_is_refused(options, said):
+    with pytest.raises(UserError, match=said):
+        translator(1).translate(["<p>a</p><p>b</p>", "c"], **options)

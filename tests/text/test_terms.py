@@ -1,0 +1,177 @@
+"""Terms: found by words, files that contradict themselves, what became of them."""
+
+import itertools
+import random
+import re
+
+import pytest
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.text.counter_random import Stream
+from t2t_jax.text.placeholders import MARKS, SYMBOLS
+from t2t_jax.text.terms import (
+    Report,
+    Terms,
+    annotate,
+    annotated,
+    check,
+    learn_lexicon,
+)
+from t2t_jax.text.units import units
+
+FILE = "cat\tKatze\ncat food\tKatzenfutter\n\nfood\tEssen\nC++\tC++\nBank\tBank AG\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content):
+        (tmp_path / "t.tsv").write_bytes(content.encode())
+        return Terms(str(tmp_path / "t.tsv"))
+
+    return read
+
+
+def test_terms_are_whole_words_the_longest_first_in_their_case(read):
+    terms = read("\ufeff" + FILE.replace("\n", "\r\n"))
+    assert terms.count == 5
+    for line, found in {
+        "a cat, cats concat": ["cat"],
+        "cat  food or food": ["cat  food", "food"],
+        "I know C++.": ["C++"],
+        # A capital may be a small letter where a sentence begins, and only there.
+        "Cat food! “Cat” Cat": ["Cat food", "Cat"],
+        "my bank, the Bank": ["Bank"],
+        "<ph1>cat<ph2> CAT": ["cat"],
+        "": [],
+    }.items():
+        matches = terms.matches(line)
+        assert [line[m.begin : m.end] for m in matches] == found
+    assert terms.phrases("cat food, cat, cat") == ("Katzenfutter", "Katze")
+    assert read("a\u2028b\tc\n").matches("x a b") != []  # one line, not two
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\tb\nc\n", "line 2: got 0 tabs, want 1: SOURCE<TAB>TARGET"),
+        ("a\tb\t\n", "line 1: got 2 tabs"),
+        ("\n\tb\n", "line 2: the source is empty"),
+        ("a\t \n", "line 1: the target is empty"),
+        (
+            "a b\tc\nx\ty\na  b\td\n",
+            "line 3: 'a  b' is there before, too: 'c' in line 1, 'd' here; want one",
+        ),
+        ("\n \n", "has no term; want SOURCE<TAB>TARGET"),
+        ("a\tb <is> c\n", "line 1: has <is>, which is reserved"),
+    ],
+)
+def test_a_mistake_is_named_with_its_lines(read, content, message):
+    with pytest.raises(UserError, match=re.escape(f"t.tsv, {message}")) as error:
+        read(content)
+    assert "--terms: " in str(error.value)
+
+
+def test_a_term_that_is_there_twice_alike_does_no_harm(read):
+    assert read("a\tb\na\tb\n").count == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "translation", "outcome"),
+    [
+        ("Hund", "Der Hund bellt.", "exact"),
+        ("neuer Hund", "Neuer Hund da.", "exact"),  # at the beginning
+        ("neuer Hund", "Ein Neuer Hund.", "inflected"),
+        ("Hund", "Die Hunde bellen.", "inflected"),
+        ("Haus", "zwei Häuser", "inflected"),
+        ("rote Katze", "mit roten Katzen", "inflected"),
+        ("rote Katze", "rote, Katze", "missing"),
+        ("Hund", "Hundehütte", "missing"),  # 4 letters of 10
+        ("neu", "neue", "missing"),  # too short a word for the rule
+        ("Hund", "Hunter", "missing"),
+        ("Katze", "", "missing"),
+    ],
+)
+def test_what_became_of_a_term(read, target, translation, outcome):
+    [found] = check(read(f"x\t{target}\n").matches("x"), translation)
+    assert found.outcome == outcome
+    assert (found.span is None) == (outcome == "missing")
+
+
+def test_each_term_needs_a_place_of_its_own_and_the_report_counts_them(read):
+    matches = read("x\tHund\ny\tHunde\n").matches("x y x")
+    found = check(matches, "Hunde, Hunden.")
+    # `y` is exact, so the first `x` has to be the other word.
+    assert [each.outcome for each in found] == ["inflected", "exact", "missing"]
+    assert [each.span for each in found] == [(7, 13), (0, 5), None]
+    report = Report()
+    report.add(found)
+    report.add(check(matches[:1], "Hund"))
+    assert report.lines() == [
+        "term  target  asked  exact  inflected  missing",
+        "x     Hund        3      1          1        1",
+        "y     Hunde       1      1          0        0",
+        "all               4      2          1        1",
+    ]
+
+
+def test_an_annotation_says_where_each_unit_comes_from(read):
+    terms = read(FILE)
+    line = "Cat food (cat) is food."
+    text, origins = annotate(line, terms.matches(line))
+    assert text == (
+        "<term> Cat food<is> Katzenfutter</term> (<term> cat<is> Katze</term>) is"
+        "<term> food<is> Essen</term>."
+    )
+    draws = random.Random(1)
+    for _ in range(300):
+        parts = draws.choices(["cat", "food", " ", " ", "(", ".", "C++", "<ph1>"], k=9)
+        line = "".join(parts)
+        matches = terms.matches(line)
+        text, origins = annotate(line, matches)
+        words = [text[b:e] for b, e in units(text, (*SYMBOLS, *MARKS))]
+        assert [n == -1 for n in origins] == [word in MARKS for word in words]
+        # Without marks and targets it is the line.
+        bare = re.sub(r"<is>.*?</term>", "", text).replace("<term>", "")
+        assert bare.split() == re.sub(r"(?<=\S)(?=\()", "", bare).split()
+        own = units(line, SYMBOLS)
+        before = {n: line[b:e] for n, (b, e) in enumerate(own)}
+        kept, inside = [], False
+        for word, n in zip(words, origins, strict=True):
+            inside = word == "<is>" or (inside and word != "</term>")
+            if n >= 0 and not inside:
+                kept.append(n)
+                assert before[n] == word
+            elif n >= 0:
+                assert own[n][0] in {match.begin for match in matches}
+        assert kept == [*range(len(own))]
+
+
+ENGLISH = ["".join(letters) for letters in itertools.product("aeiou", "bdfg", "klmnp")]
+GERMAN = [word.title() for word in ENGLISH]
+
+
+def made_up_pairs(count):
+    """Each word is in 2 of 100 lines; the others, which are frequent, in all."""
+    for n in range(count):
+        picked = n % 100, (7 * n + n // 100) % 100
+        english, german = ([of[k] for k in picked] for of in (ENGLISH, GERMAN))
+        yield f"the {' '.join(english)} one", f"{' '.join(german)} eine die"
+
+
+def test_training_annotates_what_the_target_has():
+    pairs = [*made_up_pairs(2_000)]
+    lexicon = learn_lexicon(pairs)
+    assert lexicon == {word: [word.title()] for word in ENGLISH}
+    assert lexicon == learn_lexicon(pairs)
+    assert learn_lexicon([]) == learn_lexicon([("", "Hund")]) == {}
+    counts = set()
+    for start, pair in enumerate(pairs):
+        source, target = annotated(lexicon, pair, Stream(start), ())
+        terms = re.findall(r"<term> (\w+)<is> (\w+)</term>", source)
+        assert all(lexicon[one] == [two] for one, two in terms)
+        assert re.sub(r"<term>|<is>.*?</term>", "", source) == pair[0]
+        assert target == pair[1]
+        counts.add(len(terms))
+    assert counts == {1, 2}
+    for same in [("a abk", "x"), ("abk", "Abk Abk"), ("abk <is>", "Abk")]:
+        assert annotated(lexicon, same, Stream(1), ()) is same
