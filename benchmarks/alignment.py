@@ -10,19 +10,24 @@ percent (Och and Ney 2003). In brackets are 95% intervals: 1,000 bootstrap sampl
 the pairs.
 
 attention: `Translator.align_units`: the model reads both sides of a pair.
-ibm: IBM Model 1 of both directions, of the training text of the model and the test set,
-    lower-cased; a source word for each target word.
+align_words: IBM Model 1, from the model's training text and the test set, lower-cased;
+    a source word for each target word.
+Aligner: the same with an empty word; grow-diag joins both directions. Guided alignment
+    learns such links.
 eflomal: the same text, by a program that is not part of this project; grow-diag joins
-    its two directions. It draws at random, so its links vary from run to run.
+    both directions. It draws at random, so its links vary from run to run.
 """
 
+import collections
 import itertools
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from absl import flags
 
 from benchmarks import measuring, run
@@ -42,7 +47,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.metrics.alignment_errors import ALIGNMENT_MEASURES
 from t2t_jax.metrics.measures import bounds, measured, sampled_sums
 from t2t_jax.text.units import GoldLinks, units
-from t2t_jax.text.word_alignment import align_words
+from t2t_jax.text.word_alignment import Aligner, align_words
 
 Links = set[tuple[int, int]]
 Words = list[str]
@@ -66,17 +71,19 @@ def main(_):
     corpus = test_sets(args, config)[0]
     pairs, gold = with_gold(corpus, args.gold)
     pairs, gold = pairs[: args.lines or None], gold[: args.lines or None]
-    data = config.data
-    where = data.source, data.target, data.dir
-    training = open_corpora(data.train, *where, weights=True)
-    text = [
-        (words(source), words(target))
-        for source, target in itertools.chain(pairs, *(c.pairs() for c in training))
-    ]
-    text = [pair for pair in text if all(pair)]
+    where = config.data.source, config.data.target, config.data.dir
+    training = open_corpora(config.data.train, *where, weights=True)
+    text = [(words(source), words(target)) for source, target in pairs]
+    for source, target in itertools.chain(*(each.pairs() for each in training)):
+        if source and target:
+            text.append((words(source), words(target)))
     found = {
         "attention": [{*each.links} for each in translator.align_units(pairs)],
-        "ibm": ibm(text, len(pairs)),
+        "align_words": [
+            {(source, target) for target, source in enumerate(line) if source >= 0}
+            for line in align_words(text, len(pairs))
+        ],
+        "Aligner": ibm(text, len(pairs)),
     }
     if args.eflomal:
         found["eflomal"] = eflomal(args.eflomal, text, len(pairs))
@@ -115,10 +122,10 @@ def with_gold(corpus: Corpus, path: str) -> tuple[list[Pair], list[GoldLinks]]:
             )
     gold = []
     for line in stored["lines"].values():
-        links = [link.replace("p", "-").split("-") for link in line.split()]
-        possible = [(int(i), int(j)) for i, j in links]
-        certain = zip(possible, line.split(), strict=True)
-        gold.append(GoldLinks([one for one, text in certain if "-" in text], possible))
+        links = re.findall(r"(\d+)([-p])(\d+)", line)
+        possible = [(int(i), int(j)) for i, _, j in links]
+        sure = [(int(i), int(j)) for i, sign, j in links if sign == "-"]
+        gold.append(GoldLinks(sure, possible))
     return [pairs[int(n) - 1] for n in stored["lines"]], directed(gold, forwards)
 
 
@@ -137,11 +144,19 @@ def words(line: str) -> Words:
 
 
 def ibm(text: Sequence[tuple[Words, Words]], count: int) -> list[Links]:
-    """Aligns the first pairs of a text by a model of all of it."""
-    return [
-        {(source, target) for target, source in enumerate(line) if source >= 0}
-        for line in align_words(text, count)
+    """Aligns the first pairs of a text by an `Aligner` of all of it."""
+    numbers = collections.defaultdict(itertools.count().__next__)
+    pairs = [
+        tuple(np.array([numbers[word] for word in side], np.int64) for side in pair)
+        for pair in text
     ]
+    links = Aligner(pairs, len(numbers)).links(pairs[:count])
+    places = [(n, t) for n in range(count) for t in range(len(pairs[n][1]))]
+    found = [set() for _ in range(count)]
+    for place, source in links.tolist():
+        number, target = places[place]
+        found[number].add((source, target))
+    return found
 
 
 def eflomal(

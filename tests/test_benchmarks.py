@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks import enlarged, made_up, measuring
+from benchmarks import alignment, enlarged, made_up, measuring
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
@@ -30,11 +30,13 @@ from benchmarks.serve import check_peer, differing, drawn_requests
 from benchmarks.train_step import WORKS
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
+from t2t_jax.data.corpus import file_corpus
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
 from t2t_jax.metrics.text_measures import bleu_statistics
 from t2t_jax.model.layers import project
+from t2t_jax.text.units import GoldLinks
 from t2t_jax.tools.verify.measuring import random_pairs
 from tests.commands import Commands
 from tests.decoding.small_translator import translator
@@ -181,6 +183,23 @@ def test_weights_of_reranking_are_those_of_the_highest_bleu_on_the_whole_set():
     weights, found = best_weights(terms, sums, grid)
     assert bleu(weights) == pytest.approx(found)
     assert found == pytest.approx(max(map(bleu, grid)))
+
+
+def test_gold_links_are_those_of_lines_of_one_text(tmp_path):
+    sums = {}
+    for language, lines in (("en", ["a", "b c"]), ("de", ["x", "y z"])):
+        (tmp_path / f"t.{language}").write_text("\n".join(lines))
+        sums[language] = alignment.hashed(lines)
+    stored = {"set": "t", "source": "en", "target": "de", "lines": {"2": "0-1 1p0"}}
+    path = tmp_path / "gold.json"
+    path.write_text(json.dumps(stored | {"sha256": sums}))
+    corpus = file_corpus(tmp_path / "t", "de", "en")
+    gold = [GoldLinks([(1, 0)], [(1, 0), (0, 1)])]
+    assert alignment.with_gold(corpus, path) == ([("y z", "b c")], gold)
+    (tmp_path / "t.en").write_text("a\nb d\n")
+    for name, wrong in ((path, "another text"), ("", "has no gold links")):
+        with pytest.raises(UserError, match=wrong):
+            alignment.with_gold(corpus, name)
 
 
 async def answering(job, seen):
@@ -352,6 +371,7 @@ RUNS = {
     "searches with diversity": (
         *(*MODEL, *ONCE, "--diversity", "--searches=2,2:2:0.5"),
     ),
+    "alignment": (*MODEL[:1], "--test=grammar:test", "--lines=3"),
     "confidence": (*MODEL, "--measures=log_prob"),
     "reranking": (*MODEL, "--dev={text}/dev", "--samples=2", "--nbest=2"),
     "robustness": (*MODEL[:2], "--damage=capitals"),

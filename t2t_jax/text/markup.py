@@ -46,17 +46,16 @@ BLOCKS = _names(
     "listing main menu nav noscript ol optgroup option p plaintext pre search section "
     "select summary table tbody td textarea tfoot th thead tr ul xmp"
 )
-HIDDEN = _names(
-    "code kbd samp tt var svg math script style iframe noembed noframes template pre "
-    "textarea xmp listing plaintext"
+# Elements whose content is text up to their end tag, and all that are copied.
+RAW = _names("script style textarea title xmp iframe noembed noframes plaintext")
+_FOREIGN = _names("svg math")
+HIDDEN = (
+    RAW - {"title"} | _FOREIGN | _names("code kbd samp tt var template pre listing")
 )
 VOID = _names(
     "area base basefont bgsound br col embed frame hr image img input keygen link meta "
     "param source track wbr"
 )
-# Elements whose content is text up to their end tag.
-RAW = _names("script style textarea title xmp iframe noembed noframes plaintext")
-_FOREIGN = _names("svg math")
 _SCOPES = _names("html table td th caption button template marquee object")
 _CELLS, _GROUPS = _names("td th"), _names("thead tbody tfoot colgroup caption")
 _TABLE = _names("table template")
@@ -70,8 +69,8 @@ _CLOSES = {
     "tr": (_names("tr colgroup caption"), _TABLE),
     **dict.fromkeys(_GROUPS, (_GROUPS, _TABLE)),
 }
-# Most open elements, as browsers have it too, and within a segment; deeper tags are
-# copied as if they had no partner.
+# Limits of open elements: of all, as in browsers, and of those of a segment; deeper
+# tags are copied as if they had no partner.
 DEEPEST, DEEPEST_INLINE = 512, 100
 
 
@@ -231,23 +230,22 @@ def _join_pieces(run: Sequence[Item]) -> list[Item]:
     joined: list[Item] = []
     n = 0
     while n < len(run):
-        item, close = run[n], partner.get(n, -1)
-        if close > n and bisect.bisect(filled, n) == bisect.bisect(filled, close):
-            parts, n = run[n : close + 1], close
-        else:
-            parts = [item]
-        if item.kind == "piece" or len(parts) > 1:
-            kinds = [each.kind for each in joined[-2:]]
-            near = 1 if kinds[-1:] == ["piece"] else 0
-            if kinds == ["piece", "text"] and not _has_text(joined[-1]):
-                near = 2
-            parts = joined[len(joined) - near :] + parts
-            del joined[len(joined) - near :]
+        end = partner.get(n, n)
+        if end < n or bisect.bisect(filled, n) < bisect.bisect(filled, end):
+            end = n
+        if end > n or run[n].kind == "piece":
+            near = (
+                joined[-2:] if joined and not joined[-1].value.strip() else joined[-1:]
+            )
+            near = near if near and near[0].kind == "piece" else []
+            parts = [*near, *run[n : end + 1]]
+            joined = joined[: len(joined) - len(near)]
             is_break = any(part.kind == "text" or part.value == "br" for part in parts)
-            value = "br" if is_break else ""
-            item = Item("piece", parts[0].begin, parts[-1].end, value)
-        joined.append(item)
-        n += 1
+            span = parts[0].begin, parts[-1].end
+            joined.append(Item("piece", *span, "br" if is_break else ""))
+        else:
+            joined.append(run[n])
+        n = end + 1
     return joined
 
 
@@ -285,9 +283,9 @@ def _white_space(run: Sequence[Item], end: slice) -> list[bool]:
 
 
 def _is_hidden(name: str, attributes: Mapping[str, str], names: Collection) -> bool:
-    marks = (attributes.get(key, "") for key in ("translate", "its:translate"))
+    marks = attributes.get("translate"), attributes.get("its:translate")
     classes = attributes.get("class", "").split()
-    return name in names or "no" in map(str.lower, marks) or "notranslate" in classes
+    return name in names or "no" in marks or "notranslate" in classes
 
 
 # ------------------------------------------------------------------------------- HTML
@@ -309,7 +307,14 @@ _TOKEN = re.compile(
     | <[^>]*+>?""",
     re.VERBOSE | re.DOTALL,
 )
-_SCRIPT = re.compile(r"<!--|-->|<(/?)script(?=[\t\n\f\r />])", re.IGNORECASE)
+# A script in a comment has scripts of its own.
+_SCRIPT_TEXT = re.compile(
+    r"""(?: <!--(?!-?>) (?:(?!-->|</?script[\s/>]).)*+ (?: <script[\s/>]
+              (?:(?!-->|</script[\s/>]).)*+ (?:</script[\s/>])?+
+              (?:(?!-->|</?script[\s/>]).)*+ )*+
+          | (?!</script[\s/>]). )*+""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,
+)
 
 
 def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
@@ -341,7 +346,8 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
             kind = "piece"
         elif kind == "start":
             pairs = _ATTRIBUTES.findall(match["attributes"])
-            attributes = {key.lower(): value.strip("\"'") for key, value in pairs[::-1]}
+            # Of two attributes of one name, the first counts.
+            attributes = {k.lower(): v.strip("\"'").lower() for k, v in pairs[::-1]}
             if not hidden and _is_hidden(name, attributes, ignored):
                 hidden = begin, len(opened), name
                 opened.append(name)
@@ -374,22 +380,10 @@ def _close(opened: list[str], names: Collection[str], stops: Collection[str]) ->
 
 def _raw_end(text: str, name: str, at: int) -> int:
     """Returns where the text of a raw element ends."""
-    if name != "script":
-        end = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(text, at)
-        return end.start() if end and name != "plaintext" else len(text)
-    # A script within a comment has scripts of its own.
-    comment = inner = False
-    while match := _SCRIPT.search(text, at):
-        at = match.end()
-        if match[0] == "<!--":
-            comment, at = True, at - 2  # "<!-->" ends at once
-        elif match[0] == "-->":
-            comment = inner = False
-        elif match[1] and not inner:
-            return match.start()
-        else:
-            inner = comment and not match[1]
-    return len(text)
+    if name == "script":
+        return _SCRIPT_TEXT.match(text, at).end()
+    end = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(text, at)
+    return end.start() if end and name != "plaintext" else len(text)
 
 
 # -------------------------------------------------------------------------------- XML
@@ -399,16 +393,11 @@ _PROLOG = re.compile(
     r"<\?xml\s|\s*+(?:<!--.*?-->\s*+|<\?.*?\?>\s*+)*+<!DOCTYPE", re.DOTALL
 )
 ROOT = "<_>"  # begins what is put around a fragment
-_HANDLERS = {
-    "start": "StartElementHandler",
-    "end": "EndElementHandler",
-    "text": "CharacterDataHandler",
-    "cdata": "StartCdataSectionHandler",
-    "cdata end": "EndCdataSectionHandler",
-    "comment": "CommentHandler",
-    "instruction": "ProcessingInstructionHandler",
-    "reference": "DefaultHandler",  # without it, expat expands internal entities
-}
+# What expat reports. Without a default handler, it expands internal entities.
+_KINDS = (
+    *("StartElement", "EndElement", "CharacterData", "StartCdataSection"),
+    *("EndCdataSection", "Comment", "ProcessingInstruction", "Default"),
+)
 Event = tuple[int, str, list]  # at which byte it begins, its kind, its arguments
 
 
@@ -422,15 +411,15 @@ def _events(data: bytes, wrapped: bool) -> list[Event]:
         return f"line {line}, column {column + 1 - len(ROOT) * (wrapped and line == 1)}"
 
     def note(kind: str, *values) -> None:
-        if kind == "start":
+        if kind == "StartElement":
             here = position(parser.CurrentLineNumber, parser.CurrentColumnNumber)
             opened.append((values[0], here))
-        elif kind == "end":
+        elif kind == "EndElement":
             opened.pop()
-        events.append((parser.CurrentByteIndex, kind, [*values, ""]))
+        events.append((parser.CurrentByteIndex, kind, [*values, "", ""]))
 
-    for kind, handler in _HANDLERS.items():
-        setattr(parser, handler, functools.partial(note, kind))
+    for kind in _KINDS:
+        setattr(parser, f"{kind}Handler", functools.partial(note, kind))
     try:
         parser.Parse(data, True)
     except expat.ExpatError as e:
@@ -443,7 +432,7 @@ def _events(data: bytes, wrapped: bool) -> list[Event]:
             f"the text is not well-formed XML, {message}. Correct it, or read it as "
             "browsers do, with --markup=html"
         ) from None
-    return [*events, (len(data), "block", [""])]
+    return [*events, (len(data), "", [""])]
 
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
@@ -457,34 +446,34 @@ def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     events = _events(data, wrapped)
     mixed, opened = set(), []
     for n, (_, kind, values) in enumerate(events):  # which elements have text?
-        if kind in ("text", "reference") and values[0].strip() and opened:
+        if kind in ("CharacterData", "Default") and values[0].strip() and opened:
             mixed.add(opened[-1])
-        elif kind == "start":
+        elif kind == "StartElement":
             opened.append(n)
-        elif kind == "end":
+        elif kind == "EndElement":
             opened.pop()
-    inlines = [False]  # of open elements: is their content inline?
+    inline = [False]  # of each open element: is its content inline?
     hidden: tuple[int, int] | None = None  # begin, elements around it
-    for n, ((byte, kind, values), after) in enumerate(itertools.pairwise(events)):
+    for n, ((byte, event, values), after) in enumerate(itertools.pairwise(events)):
         begin, at = at, at + len(data[byte : after[0]].decode())
-        inline = inlines[-1]
-        if kind in ("start", "cdata"):
-            attributes = values[1] if kind == "start" else {}
-            is_hidden = kind == "cdata" or _is_hidden(values[0], attributes, ignored)
+        kind, around = "piece", inline[-1]
+        if event in ("StartElement", "StartCdataSection"):
+            kind, attributes = "start", values[1] or {}
+            is_hidden = not values[0] or _is_hidden(values[0], attributes, ignored)
             if is_hidden and not hidden:
-                hidden = begin, len(inlines)
-            inlines.append(inline or n in mixed)
-        elif kind in ("end", "cdata end"):
-            inlines.pop()
-            inline = inlines[-1]
-            if hidden and len(inlines) == hidden[1]:
+                hidden = begin, len(inline)
+            inline.append(around or n in mixed)
+        elif event in ("EndElement", "EndCdataSection"):
+            kind = "end"
+            inline.pop()
+            around = inline[-1]
+            if hidden and len(inline) == hidden[1]:
                 begin, hidden, kind = hidden[0], None, "piece"
-        elif kind == "text":
-            inline = True
-        else:
-            kind, inline = "piece", True
+        elif event == "CharacterData":
+            kind = "text"
+        is_tag = event.startswith(("Start", "End"))
         if not hidden:
-            yield Item(kind if inline else "block", begin, at, values[0])
+            yield Item("block" if is_tag and not around else kind, begin, at, values[0])
 
 
 KINDS = {"html": _html, "xml": _xml}

@@ -12,8 +12,6 @@ import regex  # a dependency of sacrebleu and of sacremoses
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.units import Span
 
-# Kinds of text, and what stands in one between chunks of whole sentences.
-KINDS = {"lines": r"[\r\n]+", "paragraphs": r"\n\s*\n"}
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
@@ -50,7 +48,7 @@ class Composed:
     """
 
     def __init__(self, text: str, spans=None, sources=None, inner=Plain):
-        lines = _cut(text, (0, len(text)), KINDS["lines"])
+        lines = _cut(text, (0, len(text)), r"[\r\n]+")
         self.text, self.spans = text, lines if spans is None else spans
         joined = (regex.sub(_BREAK_IN_HAN, "", text[b:e]) for b, e in self.spans)
         self.sources = sources or [" ".join(source.split()) for source in joined]
@@ -78,18 +76,6 @@ class Composed:
     def written(self, old: str, source: str, new: str) -> str:
         """Returns what replaces the text `old` of a span."""
         return old if new == source else new
-
-
-class Sentences(Composed):
-    """A document of sentences; the white space between them is kept.
-
-    The end of a line (of a paragraph, for the kind "paragraphs") ends a sentence.
-    """
-
-    def __init__(self, text: str, language: str, kind: str = "lines"):
-        chunks = _cut(text, (0, len(text)), KINDS[kind])
-        found = [(b, split(text[b:e], language)) for b, e in chunks]
-        super().__init__(text, [(b + i, b + j) for b, spans in found for i, j in spans])
 
 
 def split(text: str, language: str) -> list[Span]:

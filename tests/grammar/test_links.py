@@ -13,8 +13,6 @@ BY_HAND = {
     "back-zurückkommt ,-, this-dieses child-Kind whom-dem they-sie always-immer "
     "explain-erklären her-ihre story-Geschichte (to-dem) will-wird carry-tragen a-eine "
     "bag-Tasche .-.",
-    72: "Martin-Martin will-wird drive-fahren to-zum the-zum market-Markt to-um "
-    "to-einzuladen invite-einzuladen the-den boy-Jungen .-.",
     77: "The-Der boy-Junge (does-zieht) not-nicht take-zieht (take-aus) (off-zieht) "
     "off-aus this-diesen scarf-Schal .-.",
     132: "The-Die nurse-Krankenschwester (does-verliert) not-keine lose-verliert "
@@ -38,29 +36,25 @@ def translations():
     words = {*lexicon.names, *lexicon.cities, *lexicon.numerals}
     words |= {adjective.english for adjective in lexicon.adjectives}
     words |= {form for noun in lexicon.nouns for form in noun[:2]}
-    for word in words:
-        for name in (word, word.lower()):
-            forms_of[word.lower()] |= listed[name] | listed[f"{name}'s"]
-    for verb in lexicon.verbs:
+    for word in map(str.lower, words):
+        forms_of[word] |= listed[word] | listed[f"{word}'s"]
+    # "have" is an auxiliary, too.
+    for verb in (v for v in lexicon.verbs if v.english["base"] != "have"):
         forms = {form.removeprefix("zu ") for form in verb.german.values()}
         forms |= {verb.prefix + form for form in forms} | {verb.prefix}
         for form in verb.english.values():
-            if verb.english["base"] != "have":  # also an auxiliary
-                forms_of[form] |= forms
+            forms_of[form] |= forms
     return {word: {form.lower() for form in found} for word, found in forms_of.items()}
 
 
 @pytest.mark.parametrize("split", corpus.SPLITS)
 def test_words_are_linked_to_their_translations(split, translations):
-    checked = 0
     for english, german, sure, possible in linked(split, 100):
         assert possible == sorted({*possible, *sure})
         for i, word in enumerate(map(str.lower, english)):
             found = {german[j].lower() for k, j in sure if k == i}
             if word in translations:
-                checked += 1
-                assert found, (word, english, german)
-                assert found <= translations[word], (word, english, german)
+                assert set() < found <= translations[word], (word, english, german)
         # All words are linked, and the commas that both languages have.
         for side, words in enumerate((english, german)):
             alone = {*range(len(words))} - {link[side] for link in possible}
@@ -68,7 +62,6 @@ def test_words_are_linked_to_their_translations(split, translations):
             assert max(link[side] for link in possible) == len(words) - 1
         commas = [(i, j) for i, j in possible if "," in (english[i], german[j])]
         assert [english[i] + german[j] for i, j in commas] == [",,"] * len(commas)
-    assert checked > 300
 
 
 def test_links_are_those_drawn_by_hand():

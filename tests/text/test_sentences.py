@@ -1,6 +1,5 @@
 """Texts are taken apart without a loss; long ones at the best places."""
 
-import re
 import sys
 import textwrap
 import zlib
@@ -11,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.sentences import Sentences, split, split_long
+from t2t_jax.text.sentences import split, split_long
 
 TEXTS = st.text(
     st.sampled_from(list("ab M.19!?。…”\"' \t\n\r-—,;:日本é̈\u200d👩🏽\ud83d\ude00")),
@@ -47,27 +46,6 @@ def test_sentences_end_where_a_reader_ends_them(language, marked):
     text = marked.replace("|", joint)
     expected = [part.strip() for part in marked.split("|")]
     assert parts_of(text, split(text, language)) == expected
-
-
-@given(TEXTS, st.sampled_from(["en", "de", "fr", "ja"]))
-@settings(max_examples=150, deadline=None)
-def test_what_is_not_translated_is_kept_to_the_byte(text, language):
-    for kind in ("lines", "paragraphs"):
-        document = Sentences(text, language, kind)
-        assert document.assemble(document.segments) == text
-        assert not any(re.search(r"[\r\n]|^\s|\s$", s) for s in document.segments)
-
-
-def test_white_space_between_sentences_stays():
-    text = "  One.  Two!\r\n\r\n\tThree\tis\n four.\n"
-    assert Sentences(text, "en").assemble(["1", "2", "3", "4"]) == (
-        "  1  2\r\n\r\n\t3\n 4\n"
-    )
-    document = Sentences(text.replace("\r", ""), "en", "paragraphs")
-    assert document.segments == ["One.", "Two!", "Three is four."]
-    assert Sentences("東京は\n大きい。", "ja", "paragraphs").segments == [
-        "東京は大きい。"
-    ]
 
 
 @given(TEXTS, st.integers(1, 30), st.integers(0, 3))
