@@ -378,6 +378,7 @@ RUNS = {
     "doctor": ("--input={text}/train", "--dev={text}/dev"),
     "doctor of made-up text": ("--pairs=500", "--words=6"),
     "pages": (*MODEL[:2], *ONCE, "--pieces=6"),
+    "markup_pages": (*MODEL[:1], "--pages={data}"),
     "parsing": ("--test=grammar:trees/unseen",),
     "language_models": ("--workdir={work}", "--grammatical", "--samples=2"),
     "multi30k": ("--data={data}", "--translations={data}/test_2016_flickr.de"),
@@ -404,6 +405,7 @@ def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
     """Each benchmark, small; its results have rows and conditions."""
     line = "Ein Hund läuft."
     (tmp_path / "test_2016_flickr.de").write_text(f"{line}\n")
+    (tmp_path / "page.html").write_text("<p>A <b>dog</b><script>a</script>")
     (papers,) = lower_tokenized([line], "de")
     (tmp_path / "test_2016_flickr.lc.norm.tok.de").write_text(f"{papers}\n")
     work = shutil.copytree(trained[0], tmp_path / "work")  # some store scores in it
