@@ -7,6 +7,7 @@ Suffixes: `p` pairs, `w` words, `l` links, `v` vocabulary; others are [tokens].
 """
 
 import array
+import contextlib
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -26,9 +27,9 @@ from t2t_jax.io.threads import in_order
 from t2t_jax.text.counter_random import hashed
 from t2t_jax.text.word_alignment import Aligner
 
-VERSION = 1  # of the links; increment it when others are learned
+VERSION = 2  # of the links; increment it when others are learned
 MOST = 4  # source words that a target word is linked to; further ones are dropped
-SOURCE_WORD, LINK = "source_word", "link"
+NAMES = SOURCE_WORD, LINK = "source_word", "link"  # of the arrays
 CELLS = 1 << 24  # a source and a target token of a pair each, to learn from: 3 GB
 PART = 1024  # pairs that are aligned together
 WORDS = 1 << 31  # the hashes of words are below it: two of them fit into 63 bits
@@ -51,21 +52,17 @@ class Words:
         if vocabulary.unknown >= 0:
             none_v[vocabulary.unknown] = False
 
-        def separates(character: str) -> bool:
-            sign = signs and character and category(character)[0] in "PS"
-            return bool(sign or character.isspace())
+        def separates(text: str) -> bool:
+            return text.isspace() or (signs and category(text or "a")[0] in "PS")
 
         # Does a token begin a word, end one, consist of white space (which belongs to
         # the next word), or belong to no word, such as the end of the sentence?
         begins_v = [separates(text[:1]) for text in texts]
         ends_v = [separates(text[-1:]) for text in texts]
-        self._table_4v = np.array(
-            [begins_v, ends_v, [text.isspace() for text in texts], none_v]
-        )
-        visible = [
-            text.strip(" \0").lower() or f"\0{i}" for i, text in enumerate(texts)
-        ]
-        self._type_v = np.unique(visible, return_inverse=True)[1]
+        blank_v = [text.isspace() for text in texts]
+        self._table_4v = np.array([begins_v, ends_v, blank_v, none_v])
+        types = [text.strip(" \0").lower() or f"\0{i}" for i, text in enumerate(texts)]
+        self._type_v = np.unique(types, return_inverse=True)[1]
 
     def __call__(self, sentences: Ragged) -> tuple[np.ndarray, list[np.ndarray]]:
         """Returns the words of sentences.
@@ -75,23 +72,18 @@ class Words:
           each sentence a hash of each word, below `WORDS`.
         """
         begins, ends, blank, none = self._table_4v[:, sentences.tokens]
-        begins[1:] |= ends[:-1]
-        begins[1:] &= ~blank[:-1]
-        begins[1:] |= none[:-1]
+        begins[1:] = ((begins[1:] | ends[:-1]) & ~blank[:-1]) | none[:-1]
         begins[sentences.offsets[:-1][sentences.lengths > 0]] = True
         begins &= ~none
-        before = np.append(0, np.cumsum(begins))[sentences.offsets]
-        number = np.where(
-            none, 0, np.cumsum(begins) - of_sentence(sentences, before[:-1])
-        )
-        first_w, token = np.flatnonzero(begins), np.arange(len(begins))
+        count = np.append(0, np.cumsum(begins))
+        before = count[sentences.offsets]
+        number = np.where(none, 0, count[1:] - of_sentence(sentences, before[:-1]))
+        token = np.arange(len(begins))
         place = token - np.maximum.accumulate(np.where(begins, token, 0))
         token_hash = hashed(self._type_v[sentences.tokens], place) >> np.uint64(33)
         token_hash[none] = 0
-        hash_w = (
-            np.add.reduceat(token_hash, first_w) if len(first_w) else token_hash[:0]
-        )
-        return number, np.split((hash_w % WORDS).astype(np.int64), before[1:-1])
+        hash_w = np.add.reduceat(token_hash, np.flatnonzero(begins)).astype(np.int64)
+        return number, np.split(hash_w % WORDS, before[1:-1])
 
 
 def word_links(
@@ -111,39 +103,36 @@ def word_links(
     Raises:
       UserError: A file does not exist, or a line of it is wrong.
     """
-    if paths and (vocabulary.free_spaces or len(paths) != len(corpora)):
+    exist = len(paths) == len(corpora) and all(map(Path.is_file, paths))
+    if paths and (vocabulary.free_spaces or not exist):
         raise UserError(
             f"config.train.options.links names {', '.join(map(str, paths))}; want a "
-            f"file for each of the {len(corpora)} corpora of config.data.train, "
-            "separated by commas, and a tokenizer that keeps white space, by which "
-            "words are counted; leave it empty, and links are learned"
+            f"file of links for each of the {len(corpora)} corpora of config.data.train"
+            ", and a tokenizer that keeps white space, by which words are counted; "
+            "without files, links are learned"
         )
-    for path in paths:
-        if not path.is_file():
-            raise UserError(
-                f"config.train.options.links: {path} does not exist; want links in "
-                "Pharaoh format, such as fast_align writes"
-            )
     hashes = [file_hash(path) for path in paths]
     key = cache_key(links=VERSION, arrays=pairs.key, files=hashes, most=MOST)
     folder = cache_folder() / "links" / key
     build_once(folder, partial(_write, pairs, corpora, vocabulary, paths))
-    word, link = (np.load(folder / f"{n}.npy", "r") for n in (SOURCE_WORD, LINK))
+    word, link = (np.memmap(folder / name, np.uint16, "r") for name in NAMES)
     report = (folder / "report.txt").read_text(encoding="utf-8")
-    return TokenArrays({SOURCE_WORD: word}, {LINK: link}, key, report)
+    source, target = {NAMES[0]: word}, {NAMES[1]: link.reshape(-1, MOST)}
+    return TokenArrays(source, target, key, report)
 
 
 def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -> None:
     """Writes the two arrays, and a line that describes them."""
-    stored, tags = (pairs.source, pairs.target), [corpus.tag for corpus in corpora]
-    of_side = [Words(v, not paths, tags) for v in (vocabulary.source, vocabulary)]
+    tags = [corpus.tag for corpus in corpora]
+    of_source = Words(vocabulary.source, not paths, tags)
+    of_target = Words(vocabulary, not paths)
 
     def taken(numbers: np.ndarray):
         """The target sentences, the words of both sides, and the pairs of these."""
-        sides = [take(side, numbers) for side in stored]
-        source, target = (of(side) for of, side in zip(of_side, sides, strict=True))
-        words, hashes = zip(source, target, strict=True)
-        return sides[1], words, list(zip(*hashes, strict=True))
+        target = take(pairs.target, numbers)
+        source_word, sources = of_source(take(pairs.source, numbers))
+        word, targets = of_target(target)
+        return target, source_word, word, list(zip(sources, targets, strict=True))
 
     if paths:
         read = _read_links(pairs, paths)
@@ -151,51 +140,48 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         cells = int((pairs.source.lengths * pairs.target.lengths).sum())
         # Evenly spaced pairs, so that all corpora have a share.
         learned = np.arange(0, len(pairs), max(1, -(-cells // CELLS)))
-        aligner = Aligner(taken(learned)[2], WORDS)
+        aligner = Aligner(taken(learned)[-1], WORDS)
 
     def made(first: int):
         numbers = np.arange(first, min(first + PART, len(pairs)))
-        target, words, as_words = taken(numbers)
-        counts_p2 = np.array([(len(s), len(t)) for s, t in as_words])
-        before_p = np.cumsum(counts_p2[:, 1]) - counts_p2[:, 1]
+        target, source_word, word, as_words = taken(numbers)
+        sizes_p2 = np.array([(len(s), len(t)) for s, t in as_words])
+        before_p = np.cumsum(sizes_p2[:, 1]) - sizes_p2[:, 1]
         if paths:
             within = slice(*np.searchsorted(read[:, 0], (first, numbers[-1] + 1)))
             pair_l, s_l, t_l = (read[within] - (first, 0, 0)).T
-            _check_links(pair_l, s_l, t_l, counts_p2, pairs.line[numbers])
+            beyond_l = (s_l >= sizes_p2[pair_l, 0]) | (t_l >= sizes_p2[pair_l, 1])
+            for p, s, t in read[within][beyond_l]:
+                sources, targets = sizes_p2[p - first]
+                raise UserError(
+                    f"line {pairs.line[p]:,} of config.train.options.links: the link "
+                    f"{s}-{t} goes beyond the {sources} source and {targets} target "
+                    "words of the pair; want SOURCE-TARGET, numbers from 0 of words as "
+                    "white space separates them"
+                )
             links = np.unique(np.stack([before_p[pair_l] + t_l, s_l], 1), axis=0)
         else:
             links = aligner.links(as_words)
         # The links of each word, after its first ones; the last row is of no word.
         rank_l = np.arange(len(links)) - np.searchsorted(links[:, 0], links[:, 0])
-        link_w = np.zeros((counts_p2[:, 1].sum() + 1, MOST), np.int64)
+        link_w = np.zeros((sizes_p2[:, 1].sum() + 1, MOST), np.int64)
         t_l, s_l = links[rank_l < MOST].T
         link_w[t_l, rank_l[rank_l < MOST]] = s_l + 1
-        place = of_sentence(target, before_p) + words[1] - 1
-        link = link_w[np.where(words[1] > 0, place, -1)]
-        linked = (link_w[:, 0] > 0).sum()
-        return numbers, words[0], link, (len(link_w) - 1, linked, len(links), len(t_l))
+        place = np.where(word > 0, of_sentence(target, before_p) + word - 1, -1)
+        counts = len(links), len(np.unique(t_l)), len(link_w) - 1, len(links) - len(t_l)
+        return (source_word, link_w[place]), counts
 
-    # A word's number is at most that of the tokens before it.
-    small = max(int(side.lengths.max()) for side in stored) < 256
-    source_size, target_size = (int(side.offsets[-1]) for side in stored)
-    shapes = (source_size,), (target_size, MOST)
-    arrays = [
-        np.lib.format.open_memmap(
-            folder / f"{name}.npy", "w+", np.uint8 if small else np.uint16, shape
-        )
-        for name, shape in zip((SOURCE_WORD, LINK), shapes, strict=True)
-    ]
     totals = np.zeros(4, np.int64)
-    for numbers, *values, counts in in_order(made, range(0, len(pairs), PART)):
-        for written, side, value in zip(arrays, stored, values, strict=True):
-            written[side.offsets[numbers[0]] : side.offsets[numbers[-1] + 1]] = value
-        totals += counts
-    for written in arrays:
-        written.flush()
-    words, linked, links, kept = totals.tolist()
-    report = f"{links:,} links of {linked:,} of {words:,} target words"
-    if links > kept:
-        report += f"; {links - kept:,} are left out, beyond {MOST} of a word"
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(folder / name, "wb")) for name in NAMES]
+        for arrays, counts in in_order(made, range(0, len(pairs), PART)):
+            for file, values in zip(files, arrays, strict=True):
+                file.write(values.astype(np.uint16).tobytes())
+            totals += counts
+    report = (
+        "{:,} links of {:,} of {:,} target words; {:,} beyond {} of one are left out"
+    )
+    report = report.format(*totals, MOST)
     (folder / "report.txt").write_text(report, encoding="utf-8")
 
 
@@ -223,16 +209,3 @@ def _read_links(pairs: Pairs, paths: Sequence[Path]) -> np.ndarray:
                 "pair, empty if it has no links"
             )
     return np.array(links, np.int64).reshape(-1, 3)
-
-
-def _check_links(pair_l, s_l, t_l, counts_p2: np.ndarray, line_p: np.ndarray) -> None:
-    """Raises UserError at a link beyond the words of its pair."""
-    beyond_l = (s_l >= counts_p2[pair_l, 0]) | (t_l >= counts_p2[pair_l, 1])
-    for i in np.flatnonzero(beyond_l):
-        sources, targets = counts_p2[pair_l[i]]
-        raise UserError(
-            f"line {line_p[pair_l[i]]:,} of config.train.options.links: the link "
-            f"{s_l[i]}-{t_l[i]} goes beyond the {sources} source and {targets} target "
-            "words of the pair; want SOURCE-TARGET, numbers from 0 of words as white "
-            "space separates them"
-        )

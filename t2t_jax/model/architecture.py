@@ -62,8 +62,6 @@ class Architecture(nnx.Module):
       longest: the tokens of the longest row, or None for no limit.
       cross_layers: the number of layers with attention to the source, which align
         words.
-      cross_heads: the heads of each of these layers, if `LayerTrace` can choose one; 0
-        otherwise.
       unused: the fields of `ModelConfig` that it does not read. They have to be at
         their defaults, except for `ANY_VALUE`.
       embedding: an `Embedding`, unless the model overrides `output_layer`.
@@ -75,7 +73,6 @@ class Architecture(nnx.Module):
     has_source: bool = True
     longest: int | None = None
     cross_layers: int = 0
-    cross_heads: int = 0
     unused: frozenset[str] = frozenset()
 
     def __init__(

@@ -220,11 +220,8 @@ class Attention(nnx.Module):
                 )
             # Computed a second time, since fused kernels do not return the weights.
             heads = slice(None) if head is None else slice(head, head + 1)
-            of_heads = KV(*(x[:, :, heads] for x in kv))
-            weights = function.weights(
-                q_bthk[:, :, heads], of_heads, mask, position, **options
-            )
-            trace.append(weights)
+            q_kv = jax.tree.map(lambda x: x[:, :, heads], (q_bthk, kv))
+            trace.append(function.weights(*q_kv, mask, position, **options))
         drop = Dropout(self.rate, rng)
         y_bthk = function.attend(q_bthk, kv, mask, position, drop, **options)
         # Concat(head_1, ..., head_h) W^O, without storing the concatenation.

@@ -51,7 +51,7 @@ class Model(NamedTuple):
     axes: Parameters
     # The axes of each that products sum over; () for what is no factor of `product`.
     summed: Parameters
-    # packs, predicts, generates, has_source, longest, cross_layers, cross_heads: of its
+    # packs, predicts, generates, has_source, longest, cross_layers: of its
     # `Architecture`.
     packs: bool
     predicts: str
@@ -59,7 +59,6 @@ class Model(NamedTuple):
     has_source: bool
     longest: int | None
     cross_layers: int
-    cross_heads: int
 
     def count(self) -> int:
         """Returns the number of parameters."""
@@ -153,7 +152,6 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
         has_source=abstract.has_source,
         longest=abstract.longest,
         cross_layers=abstract.cross_layers,
-        cross_heads=abstract.cross_heads,
     )
 
 

@@ -116,11 +116,6 @@ class Transformer(Architecture):
         """The number of layers with attention to the source."""
         return len(self.decoder)
 
-    @property
-    def cross_heads(self) -> int:
-        """The heads of each of them."""
-        return self.config.side("decoder").heads if self.cross_layers else 0
-
     # ------------------------------------------------------- all positions at once
 
     def outputs(self, batch, rng=None, trace=None):

@@ -264,28 +264,23 @@ def guided_head(config: Config, layers: int) -> tuple[int, int]:
 def check_guided(config: Config, model: Any) -> None:
     """Raises UserError unless the model has the head, and text keeps its words."""
     layer, head = guided_head(config, model.cross_layers)
-    augment, dropout = config.data.augment, config.data.subword_dropout
-    layers, heads = model.cross_layers, model.cross_heads
-    if layer < layers and head < heads and not augment and not dropout:
-        return
-    raise UserError(
-        "config.train.loss='guided' teaches the links of words, which have to stay the "
-        f"same, to a head of a Transformer. Got layer {layer} and head {head}, from 0; "
-        f"config.model.kind={config.model.kind!r} with {layers} layers of {heads} such "
-        f"heads; config.data.augment={augment!r}, subword_dropout={dropout}. "
-        "Choose a head that exists, and leave these two unset, or choose another loss"
-    )
+    side, data = config.model.side("decoder"), config.data
+    heads = side.heads if side.reads("heads") else 0
+    varies = data.augment or data.subword_dropout or "spans:" in data.train
+    if not 0 <= layer < model.cross_layers or head >= heads or varies:
+        raise UserError(
+            "config.train.loss='guided' teaches the links of words to a head of a "
+            f"Transformer: got layer {layer}, head {head}, from 0, and config.model."
+            f"kind={side.kind!r} with {model.cross_layers} layers of {heads} such heads"
+            "; want one that exists, and text whose words stay the same: without "
+            "config.data.augment, subword_dropout and corpora of spans"
+        )
 
 
 def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
-    """The links of a training text; raises UserError if its examples vary."""
-    if pairs.noise is not None:
-        raise UserError(
-            "config.train.loss='guided' needs text whose words stay the same; leave "
-            "corpora with noise, such as spans:, out of config.data.train"
-        )
-    names = config.train.own_options(LOSSES["guided"]).links.split(",")
-    paths = [Path(config.data.dir, name.strip()) for name in names if name.strip()]
+    """The links of a training text."""
+    names = filter(None, config.train.own_options(LOSSES["guided"]).links.split(","))
+    paths = [Path(config.data.dir, name.strip()) for name in names]
     return links.word_links(pairs, corpora, vocabulary, paths)
 
 
@@ -309,16 +304,9 @@ def guided_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     smoothing = config.train.label_smoothing
     loss, nll, tokens = loss_sums(module, batch, smoothing, bos, rng, trace=trace)
     (weights_b1ts,) = trace.cross
-    link_btk, word_bs = batch[links.LINK], batch[links.SOURCE_WORD]
-    link_btk = jnp.where(link_btk > 0, link_btk, -1)
-    # One comparison after the other: an array [b, t, k, s] would be k times as large.
-    linked_bts = reduce(
-        jnp.logical_or,
-        [
-            link_bt1 == word_bs[:, None]
-            for link_bt1 in jnp.split(link_btk, links.MOST, axis=2)
-        ],
-    )
+    link_btk = jnp.where(batch[links.LINK] > 0, batch[links.LINK], -1)
+    word_bs = batch[links.SOURCE_WORD]
+    linked_bts = (link_btk[..., None] == word_bs[:, None, None]).any(2)
     # Words are numbered in each sentence; weights on other sentences of a row are 0.
     sum_bt = jnp.sum(weights_b1ts[:, 0], axis=-1, where=linked_bts)
     real_bt = link_btk[:, :, 0] > 0

@@ -15,6 +15,7 @@ def made_up(pairs=300, words=40, seed=0):
     sentences, links = [], []
     for _ in range(pairs):
         source = random.permutation(words)[: 2 * random.integers(2, 6)]
+        source = np.append(source, source[:2])  # repeated, far apart
         order = np.arange(len(source)).reshape(-1, 2)[:, ::-1].ravel()
         target, linked = [], []
         for s in order:

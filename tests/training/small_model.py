@@ -25,7 +25,7 @@ class Bigrams(Architecture):
     """Each token by the one before; a weight of three axes, and a bias."""
 
     generates = has_source = False
-    cross_layers, cross_heads = 1, 2  # only a trace sees the source
+    cross_layers = 1  # only a trace sees the source
 
     def __init__(self, rate, rng):
         table_rng, weight_rng = jax.random.split(rng)

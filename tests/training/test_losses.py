@@ -192,63 +192,38 @@ def test_no_teacher_and_impossible_options_are_refused():
 def test_guided_alignment_is_the_formula(kernel):
     """In float64, with loops; weights of 0 on all linked words have a finite loss."""
     random = np.random.default_rng(3)
-    batch, weight = batch_of(), 0.4
+    batch, weight, alignment, linked = batch_of(), 0.4, 0.0, 0
     table, x = random.normal(size=(V, 5)), random.normal(size=(ROWS, LENGTH, 5))
     weights = kernel * random.dirichlet(np.ones(LENGTH), (ROWS, LENGTH))
-    logits = x @ table.T
-    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    cost, nll, alignment, linked = 0.0, 0.0, 0.0, 0
     for b, t in zip(*np.nonzero(batch["target_segment"]), strict=True):
-        log_p_v = log_p[b, t]
-        nll -= log_p_v[batch["target"][b, t]]
-        cost -= 0.9 * log_p_v[batch["target"][b, t]] + 0.1 * log_p_v.mean()
-        words = {*batch["link"][b, t].tolist()} - {0}
-        if words:
-            linked += 1
+        if words := {*batch["link"][b, t].tolist()} - {0}:
             mine = [s for s in range(LENGTH) if batch["source_word"][b, s] in words]
             alignment -= np.log(sum(weights[b, t, s] for s in mine) + 1e-9)
+            linked += 1
     config = sgd("guided", options={"guided_weight": weight})
-    module = Fixed(table, x, weights[:, None])
     with jax.enable_x64(True):
+        module = Fixed(table, x, weights[:, None])
         total, sums = LOSSES["guided"].sums(module, batch, None, config, 1)
+        of_text = LOSSES["cross_entropy"].sums(Fixed(table, x), batch, None, config, 1)
     assert int(sums["alignment"][1]) == linked > 10
     assert float(sums["alignment"][0]) == pytest.approx(alignment, rel=1e-12)
-    assert float(sums["nll"][0]) == pytest.approx(nll, rel=1e-12)
-    assert float(total) == pytest.approx(cost + weight * alignment, rel=1e-12)
+    assert sums["nll"] == of_text[1]["nll"]
+    assert float(total - of_text[0]) == pytest.approx(weight * alignment, rel=1e-9)
 
 
 SMALL = {"layers": 3, "width": 16, "heads": 4, "hidden": 16, "dropout": 0.1}
 
 
-def real_model(**fields):
-    return build(from_config_dict({"model": SMALL | fields}).model, V)
-
-
-def test_one_head_of_one_layer_is_traced():
-    model = real_model()
-    parameters, batch = model.init(jax.random.key(0)), batch_of()
-
-    @jax.jit
-    def traced(parameters):
-        module = nnx.merge(model.definition, parameters)
-        every, one = LayerTrace([], [], []), LayerTrace(None, None, [], None, 1, 2)
-        for trace in (every, one):
-            module.outputs(teacher_forcing(batch, 1), None, trace)
-        return every.cross, one.cross
-
-    every, (one,) = traced(parameters)
-    assert len(every) == 3
-    np.testing.assert_allclose(one[:, 0], every[1][:, 2], atol=1e-6)
-    assert guided_head(sgd("guided"), 3) == (1, 0)
-
-
 @pytest.mark.parametrize(("remat", "layers"), [("none", 0), ("full", 5)])
-def test_other_layers_are_trained_as_with_any_loss(remat, layers):
-    model = real_model(remat=remat)
+def test_one_head_of_one_layer_is_traced(remat, layers):
+    model = build(from_config_dict({"model": SMALL | {"remat": remat}}).model, V)
     rng = DropoutRng(jax.random.key(1), jnp.arange(ROWS))
 
-    def total(parameters):
+    def total(parameters, rng=rng, trace=None):
         module = nnx.merge(model.definition, parameters)
+        if trace is not None:
+            module.outputs(teacher_forcing(batch_of(), 1), None, trace)
+            return trace.cross
         return LOSSES["guided"].sums(module, batch_of(), rng, sgd("guided"), 1)[0]
 
     jaxpr = str(jax.make_jaxpr(total)(model.shapes))
@@ -257,27 +232,30 @@ def test_other_layers_are_trained_as_with_any_loss(remat, layers):
     shapes = [f"f32[{ROWS},{heads},{LENGTH},{LENGTH}] = exp" for heads in (1, 4)]
     assert [*map(jaxpr.count, shapes)] == [1, 3 * 3]
     assert jax.make_jaxpr(jax.grad(total))(model.shapes)  # no tracer leaks
+    assert guided_head(sgd("guided"), 3) == (1, 0)
+    parameters = model.init(jax.random.key(0))
+    every = total(parameters, trace=LayerTrace([], [], []))
+    (one,) = total(parameters, trace=LayerTrace(None, None, [], None, 1, 2))
+    np.testing.assert_allclose(one[:, 0], every[1][:, 2], atol=1e-6)
 
 
-def test_what_cannot_learn_to_align_is_refused():
-    def check(kind="transformer", options=None, model=None, **data):
-        model = (model or SMALL) | {"kind": kind}
-        train = {"loss": "guided", "options": options or {}}
-        config = from_config_dict({"model": model, "train": train, "data": data})
-        LOSSES["guided"].check(config, build(config.model, V))
-
-    check()
-    check(options={"guided_layer": 2, "guided_head": 3})
-    plain = {"width": 16}
-    for wrong in (
+@pytest.mark.parametrize(
+    "wrong",
+    [
         {"options": {"guided_layer": 3}},
         {"options": {"guided_head": 4}},
-        {"kind": "decoder_only"},
-        {"kind": "lstm", "model": plain},
-        {"kind": "conv", "model": plain},
-        {"kind": "bytenet", "model": plain},
-        {"subword_dropout": 0.1},
-        {"augment": "case"},
-    ):
-        with pytest.raises(UserError, match="guided' teaches the links of words"):
-            check(**wrong)
+        *({"model": {"kind": k}} for k in ("decoder_only", "lstm", "conv", "bytenet")),
+        {"data": {"subword_dropout": 0.1}},
+        {"data": {"augment": "case"}},
+        {"data": {"train": "en-de:x,spans:y.en"}},
+    ],
+)
+def test_what_cannot_learn_to_align_is_refused(wrong):
+    def check(model=SMALL, options=None, data=None):
+        train = {"loss": "guided", "options": options or {}}
+        config = from_config_dict({"model": model, "train": train, "data": data or {}})
+        LOSSES["guided"].check(config, build(config.model, V))
+
+    check(options={"guided_layer": 2, "guided_head": 3})
+    with pytest.raises(UserError, match="guided' teaches the links of words"):
+        check(**wrong)
