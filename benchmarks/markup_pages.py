@@ -46,7 +46,8 @@ def main(_):
     if not files:
         raise UserError(f"--pages={args.pages} has no HTML file")
     translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
-    rows, shown = [], ["<!DOCTYPE html><meta charset=utf-8><title>Translated pages</title>"]
+    rows: list[dict] = []
+    shown = ["<!DOCTYPE html><meta charset=utf-8><title>Translated pages</title>"]
     for file in files:
         page, report, began = read_text(file), Report(), time.monotonic()
         options = {"markup": "html", "split": "sentences", "report": report}

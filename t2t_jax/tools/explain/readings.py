@@ -141,8 +141,9 @@ def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
 
 
 def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
-    alignment.checked_cross_layers(member)
-    return cover(source, target, maps)
+    layers = alignment.checked_cross_layers(member)
+    heads = alignment.alignment_heads(member.config, layers)
+    return cover(source, target, maps, *heads)
 
 
 def _rolled(maps) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.alignment import (
-    alignment_layer,
     links,
     spellings,
     word_texts,
@@ -112,14 +111,17 @@ class Coverage(NamedTuple):
     repeated: list[int]
 
 
-def cover(source: Words, target: Words, maps: AttentionMaps) -> Coverage:
+def cover(
+    source: Words, target: Words, maps: AttentionMaps, layer: int, head: int | None
+) -> Coverage:
     """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
 
     Args:
       maps: the attention weights of a model with attention to the source.
+      layer, head: of `alignment_heads`.
     """
-    layer = alignment_layer(len(maps.cross))
-    weights_ts = maps.cross[layer].mean(axis=0)
+    weights_hts = maps.cross[layer]
+    weights_ts = weights_hts.mean(axis=0) if head is None else weights_hts[head]
     weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)
     word_links = links(weights_ji, target.of_piece)
     coverage_i = weights_ji.sum(axis=0)

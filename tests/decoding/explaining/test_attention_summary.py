@@ -76,7 +76,10 @@ def covered(source, target, looks_at):
         weights[0, :, t] = keys_s / keys_s.sum()
     weights[0, :, -1, -1] = 1
     words = [words_of_tokens(ours, ids) for ids in pair]
-    return (*words, cover(*words, AttentionMaps((), (), None, None, weights)))
+    maps = AttentionMaps((), (), None, None, weights)
+    found = cover(*words, maps, 0, None)
+    assert found.links == cover(*words, maps, 0, 1).links  # both heads are alike
+    return (*words, found)
 
 
 def test_dropped_and_repeated_words():
