@@ -239,7 +239,7 @@ def _join_pieces(run: Sequence[Item]) -> list[Item]:
             )
             near = near if near and near[0].kind == "piece" else []
             parts = [*near, *run[n : end + 1]]
-            joined = joined[: len(joined) - len(near)]
+            del joined[len(joined) - len(near) :]
             is_break = any(part.kind == "text" or part.value == "br" for part in parts)
             span = parts[0].begin, parts[-1].end
             joined.append(Item("piece", *span, "br" if is_break else ""))
@@ -341,7 +341,6 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
             hidden = None
             if own:
                 continue
-        foreign = not _FOREIGN.isdisjoint(opened)
         if name in VOID or (name in _FOREIGN and match["tail"].endswith("/")):
             kind = "piece"
         elif kind == "start":
@@ -356,7 +355,7 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
         if not hidden:
             value = html.unescape(match[0]) if kind == "text" else name
             yield _boundary(name, kind, begin, at, value)
-        if kind == "start" and name in RAW and not foreign:
+        if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
             begin, at = at, _raw_end(text, name, at)
             if at > begin and not hidden:
                 yield Item("text", begin, at, html.unescape(text[begin:at]))

@@ -161,7 +161,7 @@ def _order(
     for n, mark in enumerate(parts):
         kind = "elements" if mark.close else "pieces"
         if n not in spans:
-            at = _near(mark, words, target, source)
+            at = _near(mark, words, target, source, covered.get(n))
             around = siblings[bisect.bisect_left(siblings, (at,)) - 1 :][:1]
             if around and around[0][0] < at < around[0][1]:
                 at = around[0][mark.kind == "end"]
@@ -203,17 +203,20 @@ def _spans(
     return spans
 
 
-def _near(mark: Mark, words: _Words, target: Span, source: Span) -> int:
-    """Finds the place of what has no linked unit, by the units next to it."""
-    after = bisect.bisect_left(words.begins, mark.at)  # the next unit
-    within = after > 0 and words.ends[after - 1] > mark.at
-    for distance in range(max(source[1] - after, after - source[0])):
-        pair = after + distance, after - 1 - distance
+def _near(
+    mark: Mark, words: _Words, target: Span, source: Span, own: Span | None
+) -> int:
+    """Finds the place of what has no linked unit, by the units next to its own."""
+    at = bisect.bisect_left(words.begins, mark.at)
+    low, high = own or (at, at)
+    within = at > 0 and words.ends[at - 1] > mark.at
+    for distance in range(max(source[1] - high, low - source[0])):
+        pair = high + distance, low - 1 - distance
         for unit in pair if mark.is_left and not within else pair[::-1]:
             if source[0] <= unit < source[1]:
                 units = [t for t in words.linked[unit] if target[0] <= t < target[1]]
                 if units:
-                    return min(units) if unit >= after else max(units) + 1
+                    return min(units) if unit >= high else max(units) + 1
     return target[1]
 
 
