@@ -196,7 +196,7 @@ def test_xml_has_inline_elements_next_to_text(text, segments):
     ("text", "message"),
     [
         ("a <b>", "line 1, column 6: mismatched tag; <b> of line 1, column 3 is open"),
-        ("é\n<b>c</i>", "line 2, column 7: mismatched tag"),
+        ("é\n<b>c</i>", "line 2, column 5: mismatched tag"),
         ("<?xml version='1.0'?><r><b>", "no element found; <b> of line 1, column 25"),
         ("a &nbsp; b", "column 3: undefined entity; XML has amp"),
         ("a & b", "column 4: not well-formed"),
@@ -295,22 +295,5 @@ def test_links_out_of_range_are_refused(links):
         document.assemble(["A B"], [aligned._replace(target=[(0, 9)], links=[])])
     with pytest.raises(ValueError, match="want its Aligned"):
         document.assemble(["A B"], [None])
-    with pytest.raises(ValueError, match="want 1 of both"):
+    with pytest.raises(ValueError, match="one of both for each"):
         document.assemble([], [])
-
-
-def test_markup_is_read_in_linear_time():
-    """Each of these takes minutes if a part of it is read again and again."""
-    n = 50_000
-    for part in (
-        "<b>",
-        "</b>",
-        "<p><b>",
-        "<!--",
-        "<a b='",
-        "&nbsp;",
-        "<i></b>",
-        "<svg>",
-    ):
-        texts("a " + part * n + " b")
-    texts("<b>" * n + "a" + "</b>" * n, "xml")
