@@ -1,45 +1,48 @@
 """Measures where tags land in a translation, against places made from gold links.
 
-    python -m benchmarks.markup --links=FILE
+    python -m benchmarks.markup --workdir=DIR --test=grammar:test
+    python -m benchmarks.markup --workdir=DIR --test=test_2016_flickr \\
+        --gold=benchmarks/links_multi30k.json
 
-Each line of the file is JSON: {"source": text, "target": its translation, "links":
-[[s, t], ...]}, numbers of `text.units.units`. Without a file, sentences are made up.
-Random elements of one to four source units are put into each source, the target is
-given as its translation, and the tags are placed by links of: the gold file (the most
-that one span can reach); IBM Model 1, learnt from these sentences; nothing, which puts
-all tags at the end; and the proportion of lengths. A model's links go through `score`.
+Random elements of one to four source units are put into each source of a test set, its
+reference is given as the translation, and tags are placed by links: sure gold links
+(the most that one span can reach), those of the model, those of an `Aligner` that has
+read these pairs alone, none (all tags go to the end), and those of units at the same
+share of the length. The right place encloses the units that gold links lead to, from
+the first to the last. With 95% intervals: bootstrap samples of the pairs.
 """
 
-import json
+import html
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 
-from benchmarks import made_up, measuring, run
-from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.measures import Measure, interval, measured, percent
+from benchmarks import alignment, measuring, run
+from t2t_jax.commands.flags import (
+    ENSEMBLE,
+    define_test_flag,
+    define_workdir_flags,
+    test_sets,
+    workdirs_of,
+)
+from t2t_jax.data.corpus import Pair
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.messages import say
+from t2t_jax.metrics.measures import (
+    Measure,
+    bounds,
+    measured,
+    percent,
+    sampled_sums,
+)
 from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
-from t2t_jax.text.word_alignment import align_words
 
-LONGEST = 4  # source units of an element
 Links = Sequence[tuple[int, int]]
-
-
-class Linked(NamedTuple):
-    """A sentence, its translation, and the numbers of units that are linked."""
-
-    source: str
-    target: str
-    links: Links
-
-    @property
-    def aligned(self) -> Aligned:
-        return Aligned(units(self.source), units(self.target), self.links)
+LONGEST = 4  # source units of an element
 
 
 class Tagged(NamedTuple):
@@ -59,14 +62,10 @@ def tagged(source: str, rng: np.random.Generator) -> Tagged:
     text, at = "", 0
     for n, (low, high) in enumerate(spans):
         begin, end = words[low][0], words[high - 1][1]
-        text += escaped(source[at:begin])
-        text += f'<b id="{n}">{escaped(source[begin:end])}</b>'
+        text += html.escape(source[at:begin])
+        text += f'<b id="{n}">{html.escape(source[begin:end])}</b>'
         at = end
-    return Tagged(text + escaped(source[at:]), spans)
-
-
-def escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return Tagged(text + html.escape(source[at:]), spans)
 
 
 def found_spans(text: str) -> dict[int, tuple[int, int]]:
@@ -83,59 +82,59 @@ def found_spans(text: str) -> dict[int, tuple[int, int]]:
     return spans
 
 
-def statistics(pair: Linked, source: Tagged, links: Links) -> np.ndarray:
-    """[exact, elements, words in both spans, words of the two spans in all]."""
-    document = parse(source.text, "html")
-    if document.segments != [pair.source]:
-        raise UserError(f"{pair.source!r} has other white space than single spaces")
-    output = document.assemble([pair.target], [pair.aligned._replace(links=links)])
-    spans, counts = found_spans(output), np.zeros(4)
-    for n, (low, high) in enumerate(source.spans):
-        gold = {t for s, t in pair.links if low <= s < high}
-        if not gold:
+def statistics(pair: Pair, tags: Tagged, gold: Links, aligned: Aligned) -> np.ndarray:
+    """[exact, elements, units in both spans, half of those in each]."""
+    document = parse(tags.text, "html")
+    changed = [text != pair[0] for text in document.segments]
+    if len(changed) != 1 or changed[0] or pair[0] == pair[1]:
+        return np.zeros(4)  # no words, odd white space, or nothing to translate
+    spans = found_spans(document.assemble(pair[1:], [aligned]))
+    counts = np.zeros(4)
+    for n, (low, high) in enumerate(tags.spans):
+        right = {t for s, t in gold if low <= s < high}
+        if not right:
             continue
-        target = pair.aligned.target
-        # An element around the whole text has its tags outside of the segment.
         begin, end = spans[n]
-        inside = {t for t, span in enumerate(target) if begin <= span[0] < end}
-        whole = target[min(gold)][0], target[max(gold)][1]
-        both = len(inside & gold)
-        counts += spans[n] == whole, 1, both, (len(inside) + len(gold)) / 2
+        found = {t for t, (a, _) in enumerate(aligned.target) if begin <= a < end}
+        place = aligned.target[min(right)][0], aligned.target[max(right)][1]
+        sizes = (len(found) + len(right)) / 2
+        counts += spans[n] == place, 1, len(found & right), sizes
     return counts
 
 
 MEASURES = {
     "exact": Measure("exact places", None, lambda sums: percent(sums[..., :2])),
-    "F1": Measure("F1 of covered words", None, lambda sums: percent(sums[..., 2:])),
+    "F1": Measure("F1 of covered units", None, lambda sums: percent(sums[..., 2:])),
 }
 
 
-def score(
-    pairs: Sequence[Linked], links: Sequence[Links], seed: int = 0
-) -> dict[str, tuple[float, float]]:
-    """Scores places of tags by the given links of each pair.
+def row(
+    name: str, pairs: Sequence[Pair], gold: Sequence[Links], links: Sequence[Links]
+) -> dict:
+    """The row of a way to place tags.
 
-    Returns:
-      For each of `MEASURES`, (percent, half of the 95% interval over sentences).
+    Args:
+      name: of the way.
+      pairs: of the test set.
+      gold, links: gold links of each pair, and those that the tags are placed by.
     """
-    rows = []
-    for n, (pair, of_pair) in enumerate(zip(pairs, links, strict=True)):
-        source = tagged(pair.source, np.random.default_rng([seed, n]))
-        rows.append(statistics(pair, source, of_pair))
-    table = np.array(rows)
-    scores = {}
-    for name, measure in MEASURES.items():
-        half = (interval(measure, table) or {"half_width": float("nan")})["half_width"]
-        scores[name] = measured(measure, table), half
-    return scores
+    table = []
+    for n, (pair, right, found) in enumerate(zip(pairs, gold, links, strict=True)):
+        tags = tagged(pair[0], np.random.default_rng(n))
+        aligned = Aligned(units(pair[0]), units(pair[1]), [*found])
+        table.append(statistics(pair, tags, right, aligned))
+    counts_nk = np.array(table)
+    cells = {"links": name}
+    for score, measure in MEASURES.items():
+        low, high = bounds(measure.of(sampled_sums(counts_nk)))
+        cells[score] = measured(measure, counts_nk)
+        cells[f"{score} interval"] = f"[{low:.1f}, {high:.1f}]"
+    return cells | {"elements": int(counts_nk[:, 1].sum())}
 
 
-# ------------------------------------------------------------------------------ links
-
-
-def by_proportion(pair: Linked) -> Links:
+def by_proportion(pair: Pair) -> Links:
     """Links each source unit to the target units at the same share of the length."""
-    source, target = (len(side) for side in pair.aligned[:2])
+    source, target = (len(units(side)) for side in pair)
     return [
         (s, t)
         for s in range(source)
@@ -144,64 +143,34 @@ def by_proportion(pair: Linked) -> Links:
     ]
 
 
-def by_model_1(pairs: Sequence[Linked]) -> list[Links]:
-    """Links each target unit to a source unit, by IBM Model 1 learnt from the pairs."""
-    words = [
-        tuple([text[a:b].lower() for a, b in units(text)] for text in pair[:2])
-        for pair in pairs
-    ]
-    linked = align_words(words, len(words))
-    return [[(s, t) for t, s in enumerate(each) if s >= 0] for each in linked]
-
-
-SYSTEMS: Mapping[str, Callable[[Sequence[Linked]], list[Links]]] = {
-    "gold links": lambda pairs: [pair.links for pair in pairs],
-    "IBM Model 1": by_model_1,
-    "all at the end": lambda pairs: [() for _ in pairs],
-    "by proportion": lambda pairs: list(map(by_proportion, pairs)),
-}
-
-
-def made_up_pairs(count: int) -> list[Linked]:
-    """Sentences whose words have one translation each, some of them moved."""
-    pairs = []
-    for n, (source, _) in enumerate(made_up.made_up(count, 12).pairs()):
-        rng = np.random.default_rng(n)
-        words = source.removesuffix(".").split()
-        order = np.argsort(np.arange(len(words)) + rng.normal(0, 1.5, len(words)))
-        target = " ".join(words[s][::-1] for s in order) + "."
-        links = [(int(s), t) for t, s in enumerate(order)]
-        pairs.append(Linked(source, target, [*links, (len(words), len(words))]))
-    return pairs
-
-
-def read_pairs(file: str) -> list[Linked]:
-    lines = map(json.loads, Path(file).read_text("utf-8").splitlines())
-    return [
-        Linked(line["source"], line["target"], list(map(tuple, line["links"])))
-        for line in lines
-    ]
-
-
 def define_flags():
-    flags.DEFINE_string("links", None, "File of pairs with gold links; made up.")
-    flags.DEFINE_integer("pairs", 1_000, "Sentences that are made up.")
+    define_workdir_flags(ENSEMBLE)
+    define_test_flag()
     measuring.define_flags(rounds=None)
+    flags.DEFINE_integer("lines", 0, "Use only the first N pairs; 0 means all.")
+    flags.DEFINE_string("gold", "", "File of gold links; grammar: sets have their own.")
 
 
 def main(_):
     args = flags.FLAGS
     measuring.begin(args)
-    pairs = read_pairs(args.links) if args.links else made_up_pairs(args.pairs)
-    table = []
-    for name, system in SYSTEMS.items():
-        scores = score(pairs, system(pairs))
-        cells = {
-            key: f"{mean:.1f} ± {half:.1f}" for key, (mean, half) in scores.items()
-        }
-        table.append({"links": name, **cells})
-    measuring.publish(table, args.output)
+    translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
+    say(repr(translator))
+    corpus = test_sets(args, translator.config)[0]
+    pairs, gold = alignment.with_gold(corpus, args.gold)
+    pairs, gold = pairs[: args.lines or None], gold[: args.lines or None]
+    sure = [each.sure for each in gold]
+    text = [tuple(map(alignment.words, pair)) for pair in pairs]
+    links = {
+        "gold": sure,
+        "attention": [each.links for each in translator.align_units(pairs)],
+        "Aligner": alignment.ibm(text, len(text)),
+        "all at the end": [()] * len(pairs),
+        "by proportion": list(map(by_proportion, pairs)),
+    }
+    rows = [row(name, pairs, sure, found) for name, found in links.items()]
+    measuring.publish(rows, args.output, test=corpus.spec, gold=args.gold)
 
 
 if __name__ == "__main__":
-    run(define_flags, main)
+    run(main, define_flags)

@@ -372,6 +372,7 @@ RUNS = {
         *(*MODEL, *ONCE, "--diversity", "--searches=2,2:2:0.5"),
     ),
     "alignment": (*MODEL[:1], "--test=grammar:test", "--lines=3"),
+    "markup": (*MODEL[:1], "--test=grammar:test", "--lines=3"),
     "confidence": (*MODEL, "--measures=log_prob"),
     "reranking": (*MODEL, "--dev={text}/dev", "--samples=2", "--nbest=2"),
     "robustness": (*MODEL[:2], "--damage=capitals"),

@@ -46,9 +46,8 @@ class Damage:
       changes_target: True if it may also change the target, which must be text then.
       symbols: what it writes that must be one token (`config.data.symbols`). It then
         also changes lines that have symbols of others of its kind.
-      learn: None, or a function of pairs of the training text, to what JSON holds.
-        `change` takes what it returns before its other arguments. It is called once
-        for a text, so it must be a pure function of the pairs.
+      learn: None, or a pure function of pairs of the training text, to what JSON
+        holds: the first argument of `change` then. It is called once for a text.
     """
 
     change: Callable[..., Pair]

@@ -134,8 +134,8 @@ class Document:
         sizes = len(translations), len(aligned)
         if sizes != (len(self.segments),) * 2:
             raise ValueError(
-                "got {} translations and {} alignments; want {} of both, one for each "
-                "segment".format(*sizes, len(self.segments))
+                f"got {sizes} translations and alignments; want one of both for each "
+                f"of {len(self.segments)} segments"
             )
         self.report = collections.Counter()
         output, at = [], 0
@@ -146,8 +146,7 @@ class Document:
             elif parts:
                 if (links := aligned[n]) is None:
                     raise ValueError(
-                        f"segment {n} has tags within, {self._text[begin:end]!r}; want "
-                        "its Aligned, got None"
+                        f"segment {n} has tags; want its Aligned, got None"
                     )
                 written, counts = place(self.segments[n], parts, translations[n], links)
                 self.report += counts
@@ -234,12 +233,11 @@ def _join_pieces(run: Sequence[Item]) -> list[Item]:
         if end < n or bisect.bisect(filled, n) < bisect.bisect(filled, end):
             end = n
         if end > n or run[n].kind == "piece":
-            near = (
-                joined[-2:] if joined and not joined[-1].value.strip() else joined[-1:]
-            )
+            text = [item for item in joined[-1:] if item.kind == "text"]
+            near = joined[-1 - bool(text and not _has_text(text[0])) :]
             near = near if near and near[0].kind == "piece" else []
             parts = [*near, *run[n : end + 1]]
-            joined = joined[: len(joined) - len(near)]
+            del joined[len(joined) - len(near) :]
             is_break = any(part.kind == "text" or part.value == "br" for part in parts)
             span = parts[0].begin, parts[-1].end
             joined.append(Item("piece", *span, "br" if is_break else ""))
@@ -341,7 +339,6 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
             hidden = None
             if own:
                 continue
-        foreign = not _FOREIGN.isdisjoint(opened)
         if name in VOID or (name in _FOREIGN and match["tail"].endswith("/")):
             kind = "piece"
         elif kind == "start":
@@ -356,7 +353,7 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
         if not hidden:
             value = html.unescape(match[0]) if kind == "text" else name
             yield _boundary(name, kind, begin, at, value)
-        if kind == "start" and name in RAW and not foreign:
+        if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
             begin, at = at, _raw_end(text, name, at)
             if at > begin and not hidden:
                 yield Item("text", begin, at, html.unescape(text[begin:at]))
@@ -398,14 +395,19 @@ _KINDS = (
     *("StartElement", "EndElement", "CharacterData", "StartCdataSection"),
     *("EndCdataSection", "Comment", "ProcessingInstruction", "Default"),
 )
-Event = tuple[int, str, list]  # at which byte it begins, its kind, its arguments
+Event = tuple[int, str, list]  # the byte where it begins, its kind, its arguments
 
 
-def _events(data: bytes, wrapped: bool) -> list[Event]:
-    """Reads XML with expat, which opens no file by itself."""
+def _events(data: bytes, wrapped: bool) -> tuple[list[Event], set[int]]:
+    """Reads XML with expat, which opens no file by itself.
+
+    Returns:
+      (events; the numbers of those that begin an element with text among its children).
+    """
     parser = expat.ParserCreate("utf-8")  # whatever its declaration says
     events: list[Event] = []
-    opened: list[tuple[str, str]] = []
+    mixed: set[int] = set()
+    opened: list[tuple[str, str, int]] = []
 
     def position(line: int, column: int) -> str:
         return f"line {line}, column {column + 1 - len(ROOT) * (wrapped and line == 1)}"
@@ -413,9 +415,11 @@ def _events(data: bytes, wrapped: bool) -> list[Event]:
     def note(kind: str, *values) -> None:
         if kind == "StartElement":
             here = position(parser.CurrentLineNumber, parser.CurrentColumnNumber)
-            opened.append((values[0], here))
+            opened.append((values[0], here, len(events)))
         elif kind == "EndElement":
             opened.pop()
+        elif kind in ("CharacterData", "Default") and opened and values[0].strip():
+            mixed.add(opened[-1][2])
         events.append((parser.CurrentByteIndex, kind, [*values, "", ""]))
 
     for kind in _KINDS:
@@ -423,7 +427,9 @@ def _events(data: bytes, wrapped: bool) -> list[Event]:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as e:
-        message = f"{position(e.lineno, e.offset)}: {expat.ErrorString(e.code)}"
+        message = expat.ErrorString(e.code)
+        column = e.offset - 2 * message.startswith("mismatched")  # where "</" begins
+        message = f"{position(e.lineno, column)}: {message}"
         if opened[wrapped:] and re.search("tag|no element", message):
             message += "; <{}> of {} is open".format(*opened[-1])
         elif "undefined entity" in message:
@@ -432,7 +438,7 @@ def _events(data: bytes, wrapped: bool) -> list[Event]:
             f"the text is not well-formed XML, {message}. Correct it, or read it as "
             "browsers do, with --markup=html"
         ) from None
-    return [*events, (len(data), "", [""])]
+    return [*events, (len(data), "", [""])], mixed
 
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
@@ -443,15 +449,7 @@ def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     if wrapped:
         text, at = f"{ROOT}{text}</{ROOT[1:]}", at - len(ROOT)
     data = text.encode("utf-8", "surrogatepass")
-    events = _events(data, wrapped)
-    mixed, opened = set(), []
-    for n, (_, kind, values) in enumerate(events):  # which elements have text?
-        if kind in ("CharacterData", "Default") and values[0].strip() and opened:
-            mixed.add(opened[-1])
-        elif kind == "StartElement":
-            opened.append(n)
-        elif kind == "EndElement":
-            opened.pop()
+    events, mixed = _events(data, wrapped)
     inline = [False]  # of each open element: is its content inline?
     hidden: tuple[int, int] | None = None  # begin, elements around it
     for n, ((byte, event, values), after) in enumerate(itertools.pairwise(events)):
@@ -471,9 +469,10 @@ def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
                 begin, hidden, kind = hidden[0], None, "piece"
         elif event == "CharacterData":
             kind = "text"
-        is_tag = event.startswith(("Start", "End"))
+        if event.startswith(("Start", "End")) and not around:
+            kind = "block"
         if not hidden:
-            yield Item("block" if is_tag and not around else kind, begin, at, values[0])
+            yield Item(kind, begin, at, "" if event == "Comment" else values[0])
 
 
 KINDS = {"html": _html, "xml": _xml}

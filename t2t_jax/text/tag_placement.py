@@ -80,10 +80,15 @@ def place(
     for link in aligned.links:
         if not (0 <= link[0] < sizes[0] and 0 <= link[1] < sizes[1]):
             raise ValueError(f"link {link} is out of range; there are {sizes} units")
-    words, targets = _split_words(source, parts, target, aligned)
+    split = _split_words(source, parts, target, aligned)
+    linked = [set() for _ in split.source]
+    for s, t in split.links:
+        linked[s].add(t)
     counts: collections.Counter[str] = collections.Counter()
-    whole = (0, len(targets)), (0, len(words.begins))
-    return _join(_order(parts, words, *whole, counts), target, targets), counts
+    words = _Words([a for a, _ in split.source], [b for _, b in split.source], linked)
+    whole = (0, len(split.target)), (0, len(split.source))
+    order = _order(parts, words, *whole, counts)
+    return _join(order, target, split.target), counts
 
 
 class _Words(NamedTuple):
@@ -91,42 +96,36 @@ class _Words(NamedTuple):
 
     begins: list[int]
     ends: list[int]
-    linked: list[list[int]]
+    linked: list[set[int]]
 
 
 def _split_words(
     source: str, parts: Sequence[Mark], target: str, aligned: Aligned
-) -> tuple[_Words, list[Span]]:
-    """Splits words at tags within, if they are translated as themselves.
-
-    Returns:
-      (source units, target units).
-    """
-    cuts = sorted({mark.at for mark in _all(parts)})
-    linked, back = collections.defaultdict(set), collections.defaultdict(set)
-    for s, t in aligned.links:
-        linked[s].add(t)
-        back[t].add(s)
-    offsets: dict[int, list[int]] = {}  # of the parts of a target unit
-    split = {}
-    for s, (begin, end) in enumerate(aligned.source):
-        inner = cuts[bisect.bisect(cuts, begin) : bisect.bisect_left(cuts, end)]
-        for t in linked[s] if inner and len(linked[s]) == 1 else ():
-            same = target[slice(*aligned.target[t])] == source[begin:end]
-            if same and len(back[t]) == 1:
-                split[s] = offsets[t] = [cut - begin for cut in (begin, *inner, end)]
-    targets, first = [], []
-    for t, (begin, end) in enumerate(aligned.target):
-        first.append(len(targets))
-        borders = offsets.get(t, (0, end - begin))
-        targets += [(begin + a, begin + b) for a, b in itertools.pairwise(borders)]
-    words = _Words([], [], [])
-    for s, (begin, end) in enumerate(aligned.source):
-        for n, (a, b) in enumerate(itertools.pairwise(split.get(s, (0, end - begin)))):
-            words.begins.append(begin + a)
-            words.ends.append(begin + b)
-            words.linked.append([first[t] + n for t in linked[s]])
-    return words, targets
+) -> Aligned:
+    """Splits words at the tags within, if they are translated as themselves."""
+    cuts, links = sorted({mark.at for mark in _all(parts)}), set(aligned.links)
+    uses = collections.Counter(side for s, t in links for side in ((0, s), (1, t)))
+    offsets: list[dict[int, list[int]]] = [{}, {}]  # of the parts of units
+    for s, t in links:
+        begin, end = aligned.source[s]
+        within = cuts[bisect.bisect(cuts, begin) : bisect.bisect_left(cuts, end)]
+        same = within and target[slice(*aligned.target[t])] == source[begin:end]
+        if same and uses[0, s] == uses[1, t] == 1:
+            offsets[0][s] = offsets[1][t] = [
+                cut - begin for cut in (begin, *within, end)
+            ]
+    sides, first = [], []
+    for spans, of_side in zip(aligned[:2], offsets, strict=True):
+        borders = [of_side.get(n, (0, b - a)) for n, (a, b) in enumerate(spans)]
+        first.append([0, *itertools.accumulate(len(each) - 1 for each in borders)])
+        pairs = zip(spans, map(itertools.pairwise, borders), strict=True)
+        sides.append([(at + a, at + b) for (at, _), each in pairs for a, b in each])
+    moved = [
+        (first[0][s] + n, first[1][t] + n)
+        for s, t in links
+        for n in range(len(offsets[0].get(s, (0, 0))) - 1)
+    ]
+    return Aligned(*sides, moved)
 
 
 def _all(parts: Sequence[Mark]):
@@ -161,7 +160,7 @@ def _order(
     for n, mark in enumerate(parts):
         kind = "elements" if mark.close else "pieces"
         if n not in spans:
-            at = _near(mark, words, target, source)
+            at = _near(mark, words, target, source, covered.get(n))
             around = siblings[bisect.bisect_left(siblings, (at,)) - 1 :][:1]
             if around and around[0][0] < at < around[0][1]:
                 at = around[0][mark.kind == "end"]
@@ -184,7 +183,7 @@ def _order(
 
 
 def _spans(
-    covered: Mapping[int, Span], linked: Sequence[list[int]], target: Span, counts
+    covered: Mapping[int, Span], linked: Sequence[set[int]], target: Span, counts
 ) -> dict[int, Span]:
     """Finds the target units of siblings, by their source units, without overlaps."""
     own, owner = {}, {}
@@ -203,17 +202,20 @@ def _spans(
     return spans
 
 
-def _near(mark: Mark, words: _Words, target: Span, source: Span) -> int:
-    """Finds the place of what has no linked unit, by the units next to it."""
-    after = bisect.bisect_left(words.begins, mark.at)  # the next unit
-    within = after > 0 and words.ends[after - 1] > mark.at
-    for distance in range(max(source[1] - after, after - source[0])):
-        pair = after + distance, after - 1 - distance
+def _near(
+    mark: Mark, words: _Words, target: Span, source: Span, own: Span | None
+) -> int:
+    """Finds the place of what has no linked unit, by the units next to its own."""
+    at = bisect.bisect_left(words.begins, mark.at)
+    low, high = own or (at, at)
+    within = at > 0 and words.ends[at - 1] > mark.at
+    for distance in range(max(source[1] - high, low - source[0])):
+        pair = high + distance, low - 1 - distance
         for unit in pair if mark.is_left and not within else pair[::-1]:
             if source[0] <= unit < source[1]:
                 units = [t for t in words.linked[unit] if target[0] <= t < target[1]]
                 if units:
-                    return min(units) if unit >= after else max(units) + 1
+                    return min(units) if unit >= high else max(units) + 1
     return target[1]
 
 

@@ -120,7 +120,8 @@ def content_words(
     for n in (0, 1):
         count = collections.Counter()
         for pair in pairs:
-            count.update({*pair[n]})
+            # In the order of the text, which decides among equally frequent words.
+            count.update([*dict.fromkeys(pair[n])])
         common = {w for w, c in count.most_common(frequent) if 50 * c > len(pairs)}
         counts.append(count)
         # In alphabetical order: the order within a set differs from run to run.

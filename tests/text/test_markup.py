@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
 
@@ -81,7 +82,8 @@ def check_document(parts, data, kind):
     n = len(document.segments)
     assert document.assemble(document.segments, [None] * n) == text
     for segment in document.segments:
-        assert segment == segment.strip() and "\n" not in segment
+        assert segment == segment.strip()
+        assert "\n" not in segment
     made = [translated(data, segment) for segment in document.segments]
     output = document.assemble(*map(list, zip(*made, strict=True)))
     assert output == document.assemble(*map(list, zip(*made, strict=True)))
@@ -126,3 +128,172 @@ def test_damaged_html_keeps_its_tags(text, data):
     output = document.assemble([t for t, _ in made], [a for _, a in made])
     signs = collections.Counter
     assert signs(re.findall("<[^<>]*>", output)) == signs(re.findall("<[^<>]*>", text))
+
+
+# ------------------------------------------------------------------------------- HTML
+
+
+def texts(text, kind="html", **options):
+    document = parse(text, kind, **options)
+    n = len(document.segments)
+    assert document.assemble(document.segments, [None] * n) == text
+    return document.segments
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ("<!DOCTYPE html><title>a &lt;b></title><p>c<p>d</p>", ["a <b>", "c", "d"]),
+        ("<ul><li>a<li translate=no>b <i>c</i><li>d</ul>", ["a", "d"]),
+        ("<p translate='no'>a<b>b<div>c</div>d", ["c", "d"]),
+        ("<table><tr><td class='x notranslate'>a<td>b<tr><th>c</table>", ["b", "c"]),
+        ("<dl><dt>a<dd translate=no>b<dt>c</dl><select><option>d<option>e", [*"acde"]),
+        ("<pre>a</pre>b<textarea>c</textarea><svg><p>d</p></svg>e<br>f", ["b", "e f"]),
+        ("<script>if (a</b>c) '</scripts>'</script>x", ["x"]),
+        ("<script><!-- '<script>a</script>' --></script>x", ["x"]),
+        ("<style>p > a {}</STYLE >x<plaintext>y</plaintext>z", ["x"]),
+        ("a <!-- b --> c<!-->d<!--->e<!-- > -- ->f--!>g<? h>i", ["a cdegi"]),
+        ("1 < 2 & &amp;lt; &nbsp;&copy &#8217;s\n\t b", ["1 < 2 & &lt; \xa0© ’s b"]),
+        ("&nbsp; &#32;a b&nbsp;<p>&nbsp;</p><p>»</p> <p> | </p>", ["a b"]),
+        ("<a title='x > y' b=c/>d</a e='>'>f", ["df"]),
+        ("a <b", ["a"]),
+        ("a <p b='", ["a"]),
+        ("a </", ["a </"]),
+        ("\ufeffa<hr/>b<button>c</button><h1>d", ["a", "b", "c", "d"]),
+        ("Use <code>f(<code>g</code>)</code> or <kbd>q</kbd>.", ["Use or ."]),
+    ],
+)
+def test_html_is_read_as_browsers_do(text, segments):
+    assert texts(text) == segments
+
+
+def test_ignored_elements_are_hidden():
+    assert texts("a <M>b</M> <p>c", ignored=["m", "p"]) == ["a"]
+    assert texts("<r><m>b</m><p>c</p></r>", "xml", ignored=["m"]) == ["c"]
+
+
+# -------------------------------------------------------------------------------- XML
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ("<r><a>x</a> <a>y <b><i>z</i></b></a></r>", ["x", "y z"]),
+        ('Hello <x id="1"/> world', ["Hello world"]),
+        ("<b>a</b>\n<b>c</b>", ["a", "c"]),
+        ("<r>a<![CDATA[<b>]]><!-- c --><?d e?> f</r>", ["a f"]),
+        ("<?xml version='1.0' encoding='latin-1'?>\n<r>é &#x2014;</r>", ["é —"]),
+        ("<!DOCTYPE r [<!ENTITY e '<b>x</b>'>]><r>a &e; b<s>c</s></r>", ["a bc"]),
+        ("<!DOCTYPE r [<!ENTITY e SYSTEM '/etc/passwd'>]><r>a &e;</r>", ["a"]),
+        ("<r xmlns:its='i'><p its:translate='no'>a</p><p xml:lang='en'>b</p></r>", "b"),
+    ],
+)
+def test_xml_has_inline_elements_next_to_text(text, segments):
+    assert texts(text, "xml") == [*segments]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a <b>", "line 1, column 6: mismatched tag; <b> of line 1, column 3 is open"),
+        ("é\n<b>c</i>", "line 2, column 5: mismatched tag"),
+        ("<?xml version='1.0'?><r><b>", "no element found; <b> of line 1, column 25"),
+        ("a &nbsp; b", "column 3: undefined entity; XML has amp"),
+        ("a & b", "column 4: not well-formed"),
+        ("a</_><_>", "junk after document element"),
+    ],
+)
+def test_xml_that_is_not_well_formed_is_refused(text, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        parse(text, "xml")
+
+
+def test_entities_of_a_document_do_not_grow():
+    laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
+    head = f'<!DOCTYPE a [<!ENTITY l0 "lol">{laughs}]>'
+    assert texts(f"{head}<a>b &l9;</a>", "xml") == ["b"]
+    with pytest.raises(UserError, match="amplification"):
+        parse(f"{head}<a b='&l9;'/>", "xml")
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(UserError, match="'htm' is unknown; did you mean 'html'"):
+        parse("a", "htm")
+
+
+# --------------------------------------------------------------------------- placement
+
+
+def placed(text, target, links, kind="html"):
+    document = parse(text, kind)
+    (source,) = document.segments
+    links = [tuple(map(int, link.split("-"))) for link in links.split()]
+    aligned = Aligned(units(source), units(target), links)
+    return document.assemble([target], [aligned]), document.report
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "links", "expected"),
+    [
+        # The smallest span of all linked words; around all is around all.
+        ("a <b>b c</b> d", "C x B A", "0-3 1-2 2-0", "<b>C x B</b> A"),
+        ("<i> <b>a</b> b </i>", "B A", "0-1 1-0", "<i> B <b>A</b> </i>"),
+        ("<i>a <b>b</b></i> c", "C B A", "0-2 1-1 2-0", "C <i><b>B</b> A</i>"),
+        # Siblings stay apart: the larger part; whose are fewer.
+        (
+            "<b>a c d</b> <i>b</i>",
+            "A B C D",
+            "0-0 1-2 2-3 3-1",
+            "A <i>B</i> <b>C D</b>",
+        ),
+        ("<b>a b</b> <i>c</i>", "A C", "0-0 1-1 2-1", "<b>A</b> <i>C</i>"),
+        # Nothing is linked: before the next, after the previous, or at the end.
+        ("a <b>b</b> c", "C A", "0-1 2-0", "<b></b>C A"),
+        ("a <b>b</b> c", "A", "0-0", "A<b></b>"),
+        ("a <b>b</b> c", "x y", "", "x y<b></b>"),
+        ("a <br> b c", "C B A", "0-2 1-1 2-0", "C <br> B A"),
+        ("a<br>b", "B A", "0-1 1-0", "<br>B A"),
+        ("a<img> b", "B A", "0-1 1-0", "B A<img>"),
+        ("a <br>\n<img> b", "A B", "0-0 1-1", "A <br>\n<img> B"),
+        ("a <x></x>, b", "A, B", "0-0 1-1 2-2", "A <x></x>, B"),
+        ("a <code>f</code> b.", "A B.", "0-0 1-1", "A <code>f</code> B."),
+        ("a <code>f</code> b.", "B, A.", "0-2 1-0 2-3", "<code>f</code> B, A."),
+        # Crossing tags, and those without a partner, keep their order.
+        (
+            "a <b>b <i>c</b> d</i>",
+            "D A B C",
+            "0-1 1-2 2-3 3-0",
+            "D A <b>B <i>C</b></i>",
+        ),
+        ("a <b>b c", "C B A", "0-2 1-1 2-0", "C <b>B A"),
+        # Within words, only those that stay.
+        ("H<sub>2</sub>O a", "A H2O", "0-1 1-0", "A H<sub>2</sub>O"),
+        ("re<b>do</b>", "do<ne", "0-0", "<b>do</b>&lt;ne"),
+        # White space is on the same side as before.
+        ("a<b> b </b>c", "A B C", "0-0 1-1 2-2", "A<b> B </b>C"),
+        ("a&nbsp;<b>b</b>&nbsp;", "A\xa0& B", "0-0 1-2", "A\xa0&amp; <b>B</b>&nbsp;"),
+    ],
+)
+def test_tags_go_where_links_say(text, target, links, expected):
+    assert placed(text, target, links)[0] == expected
+
+
+def test_the_report_counts_what_was_done():
+    text = "<b>a c d</b> <i>b</i> <u>e</u> <br> f</s> g"
+    _, report = placed(text, "A B C D F G", "0-0 1-2 2-3 3-1 5-4 6-5")
+    expected = {"elements": 3, "split": 1, "emptied": 1, "pieces": 1, "unpaired": 1}
+    assert {name: n for name, n in report.items() if n} == expected
+
+
+@pytest.mark.parametrize("links", [[(0, 2)], [(2, 0)], [(-1, 0)], [(0, -1)]])
+def test_links_out_of_range_are_refused(links):
+    document = parse("a <b>b</b>", "html")
+    aligned = Aligned(units("a b"), units("A B"), links)
+    with pytest.raises(ValueError, match="out of range; there are"):
+        document.assemble(["A B"], [aligned])
+    with pytest.raises(ValueError, match="not in order"):
+        document.assemble(["A B"], [aligned._replace(target=[(0, 9)], links=[])])
+    with pytest.raises(ValueError, match="want its Aligned"):
+        document.assemble(["A B"], [None])
+    with pytest.raises(ValueError, match="one of both for each"):
+        document.assemble([], [])
