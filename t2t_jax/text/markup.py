@@ -355,7 +355,8 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
             yield _boundary(name, kind, begin, at, value)
         if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
             begin, at = at, _raw_end(text, name, at)
-            if at > begin and not hidden:
+            # A title without an end would be the rest of the page: it is copied.
+            if begin < at < len(text) and not hidden:
                 yield Item("text", begin, at, html.unescape(text[begin:at]))
     if hidden:
         yield _boundary(hidden[2], "piece", hidden[0], len(text))

@@ -156,6 +156,7 @@ def texts(text, kind="html", **options):
         ("1 < 2 & &amp;lt; &nbsp;&copy &#8217;s\n\t b", ["1 < 2 & &lt; \xa0© ’s b"]),
         ("&nbsp; &#32;a b&nbsp;<p>&nbsp;</p><p>»</p> <p> | </p>", ["a b"]),
         ("<a title='x > y' b=c/>d</a e='>'>f", ["df"]),
+        ("<title>a</tit>b<p>c", []),
         ("a <b", ["a"]),
         ("a <p b='", ["a"]),
         ("a </", ["a </"]),
