@@ -330,7 +330,7 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
             kind = "end"
             of_table = name == "table" or name in _CELLS | _GROUPS | {"tr"}
             stops = _TABLE if of_table else _SCOPES if name in BLOCKS else BLOCKS
-            _close(opened, {name}, stops - {name})
+            _close(opened, {name}, stops)
         else:
             _close(opened, *_CLOSES.get(name, ((), ())))
         if hidden and len(opened) <= hidden[1]:

@@ -247,6 +247,7 @@ def placed(text, target, links, kind="html"):
             "0-0 1-2 2-3 3-1",
             "A <i>B</i> <b>C D</b>",
         ),
+        ("<b>a c</b> <i>b</i>", "A B C", "0-0 1-2 2-1", "<b>A</b> <i>B</i> C"),
         ("<b>a b</b> <i>c</i>", "A C", "0-0 1-1 2-1", "<b>A</b> <i>C</i>"),
         # Nothing is linked: before the next, after the previous, or at the end.
         ("a <b>b</b> c", "C A", "0-1 2-0", "<b></b>C A"),
@@ -254,6 +255,7 @@ def placed(text, target, links, kind="html"):
         ("a <b>b</b> c", "x y", "", "x y<b></b>"),
         ("a <br> b c", "C B A", "0-2 1-1 2-0", "C <br> B A"),
         ("a<br>b", "B A", "0-1 1-0", "<br>B A"),
+        ("a<br>b", "A B", "0-0 1-1", "A<br>B"),
         ("a<img> b", "B A", "0-1 1-0", "B A<img>"),
         ("a <br>\n<img> b", "A B", "0-0 1-1", "A <br>\n<img> B"),
         ("a <x></x>, b", "A, B", "0-0 1-1 2-2", "A <x></x>, B"),
@@ -266,6 +268,7 @@ def placed(text, target, links, kind="html"):
             "0-1 1-2 2-3 3-0",
             "D A <b>B <i>C</b></i>",
         ),
+        ("a <b>b <i>c</b> d</i>", "C B D", "1-1 2-0 3-2", "C <b><i></b>B D</i>"),
         ("a <b>b c", "C B A", "0-2 1-1 2-0", "C <b>B A"),
         # Within words, only those that stay.
         ("H<sub>2</sub>O a", "A H2O", "0-1 1-0", "A H<sub>2</sub>O"),
