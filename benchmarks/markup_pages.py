@@ -23,6 +23,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import write_file
 
+PLACED = "elements", "pieces", "split", "emptied", "unpaired"  # of `Document.report`
 FRAME = '<iframe sandbox="" style="width:49%;height:40em" srcdoc="{}"></iframe>'
 
 
@@ -54,7 +55,8 @@ def main(_):
         translated = translator.translate([page], warn=False, **options)[0].text
         lost = tags(page) - tags(translated)
         added = tags(translated) - tags(page)
-        counts = {"lost": lost.total(), "added": added.total(), **report.markup}
+        placed = {name: report.markup[name] for name in PLACED}
+        counts = {"lost": lost.total(), "added": added.total(), **placed}
         told = ", ".join(f"{n} {what}" for what, n in counts.items())
         seconds = time.monotonic() - began
         all_tags = tags(page).total()
