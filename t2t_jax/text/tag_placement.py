@@ -239,20 +239,24 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
     if any(m.separates and not m.before and not m.after for m in marks):
         white = white.strip()
     slot = next((n for n, mark in enumerate(marks) if mark.is_left), len(marks))
-    # A piece with white space on both sides gets a second space, but not next to signs.
+    # A piece with white space on both sides gets a second space, but not next to signs;
+    # one with white space on one side, and a sign on the other, only next to a word.
     first, last = begin == 0, end == len(target)
-    left = not first and (white or last or target[begin - 1].isalnum())
-    right = not last and (white or first or target[end].isalnum())
+    after_word = not first and target[begin - 1].isalnum()
+    before_word = not last and target[end].isalnum()
+    left = not first and (white or last or after_word)
+    right = not last and (white or first or before_word)
     output, spaced = [], first
     for n, mark in enumerate(marks):
         piece = mark.kind == "piece"
         if n == slot and white:
             output.append(white)
-        elif piece and mark.before and left and not spaced:
-            output.append(" ")
+        elif piece and left and not spaced:
+            output += [" "] * (mark.before or (mark.after and after_word))
         output.append(mark.text)
         spaced = (spaced or n == slot) and not piece
-        if piece and mark.after and right and (slot <= n or not white):
+        wanted = mark.after or (mark.before and before_word)
+        if piece and wanted and right and (slot <= n or not white):
             output.append(" ")
             spaced = True
     return output if slot < len(marks) else [*output, white]
