@@ -51,7 +51,8 @@ def main(_):
     shown = ["<!DOCTYPE html><meta charset=utf-8><title>Translated pages</title>"]
     for file in files:
         page, report, began = read_text(file), Report(), time.monotonic()
-        options = {"markup": "html", "split": "sentences", "report": report}
+        options = {"markup": "html", "split": "sentences", "placeholders": True}
+        options["report"] = report
         translated = translator.translate([page], warn=False, **options)[0].text
         lost = tags(page) - tags(translated)
         added = tags(translated) - tags(page)

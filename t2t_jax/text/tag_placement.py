@@ -18,6 +18,7 @@ import collections
 import dataclasses
 import html
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -240,7 +241,8 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
         white = white.strip()
     slot = next((n for n, mark in enumerate(marks) if mark.is_left), len(marks))
     # A piece with white space on both sides gets a second space, but not next to signs;
-    # one with white space on one side, and a sign on the other, only next to a word.
+    # one of words, with white space on one side, and a sign on the other, only next to
+    # a word.
     first, last = begin == 0, end == len(target)
     after_word = not first and target[begin - 1].isalnum()
     before_word = not last and target[end].isalnum()
@@ -249,13 +251,15 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
     output, spaced = [], first
     for n, mark in enumerate(marks):
         piece = mark.kind == "piece"
+        has_words = re.search(r">[^<]*\w", mark.text) is not None
         if n == slot and white:
             output.append(white)
         elif piece and left and not spaced:
-            output += [" "] * (mark.before or (mark.after and after_word))
+            wanted = mark.before or (mark.after and after_word and has_words)
+            output += [" "] * wanted
         output.append(mark.text)
         spaced = (spaced or n == slot) and not piece
-        wanted = mark.after or (mark.before and before_word)
+        wanted = mark.after or (mark.before and before_word and has_words)
         if piece and wanted and right and (slot <= n or not white):
             output.append(" ")
             spaced = True

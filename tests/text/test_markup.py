@@ -260,6 +260,7 @@ def placed(text, target, links, kind="html"):
         ("a <br>\n<img> b", "A B", "0-0 1-1", "A <br>\n<img> B"),
         ("a <x></x>, b", "A, B", "0-0 1-1 2-2", "A <x></x>, B"),
         ("a <code>f</code> b.", "A B.", "0-0 1-1", "A <code>f</code> B."),
+        ("a <code>f</code>. b", "A B", "0-0 2-1", "A <code>f</code> B"),
         ("a <code>f</code> b.", "B, A.", "0-2 1-0 2-3", "<code>f</code> B, A."),
         # Crossing tags, and those without a partner, keep their order.
         (
