@@ -153,8 +153,8 @@ def test_a_page_is_translated_as_one_text(trained, commands, tmp_path):
     assert re.search(r"placeholders: .*1 asked", told)
     for more, said in (
         (["--format=srt"], "line 1"),
-        (["--format=whole", "--nbest=2"], "--nbest is about lines"),
-        (["--alignments"], "--alignments is about lines"),
+        (["--format=whole", "--nbest=2"], "--nbest does not work with --format"),
+        (["--alignments"], "--alignments does not work with --markup"),
         (["--sample"], "an option of beam search"),
         (["--markup=htm"], "did you mean 'html'"),
         (["--term_mode=hart"], "did you mean 'hard'"),

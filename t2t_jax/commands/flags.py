@@ -205,10 +205,7 @@ def define_preserving_flags() -> None:
 
 def preserving_flags(args: flags.FlagValues) -> dict[str, Any]:
     """The options of `translate` by these flags; empty if none is given."""
-    given = {name: args[name].value for name in PRESERVING if args[name].present}
-    if given.get("format") == "whole":
-        given["format"] = ""
-    return given
+    return {name: args[name].value for name in PRESERVING if args[name].present}
 
 
 def define_task_flag() -> None:

@@ -190,7 +190,11 @@ def main(_):
     made_from = {
         **translator.provenance(),
         **options,
-        **({"terms_sha256": file_hash(Path(args.terms))} if args.terms else {}),
+        **(
+            {"terms_sha256": file_hash(Path(args.terms).expanduser())}
+            if args.terms
+            else {}
+        ),
         "sample": args.sample,
         "shard": "/".join(map(str, shard)),
         "fields": [args.nbest > 1, args.scores, args.alignments],
@@ -264,7 +268,12 @@ def search_of(args: flags.FlagValues, report: "Report") -> tuple[Callable, dict]
     options = {"nbest": args.nbest, **search, "must": args.must or (), **constraints}
     options |= (preserving := preserving_flags(args))
     more = {"report": report} if preserving else {}
-    return lambda t, lines, **of: t.translate(lines, **options, **more, **of), options
+    if args.terms:
+        from t2t_jax.text.terms import Terms
+
+        more["terms"] = Terms(args.terms)  # read once
+    given = options | more
+    return lambda t, lines, **of: t.translate(lines, **given, **of), options
 
 
 # Options about lines, or their tokens, that a whole text has not: by the flag that
@@ -287,8 +296,8 @@ def check_preserving_flags(args: flags.FlagValues) -> None:
         for other in excluded if args[name].value else ():
             if args[other].present and args[other].value is not False:
                 raise UserError(
-                    f"--{other} is about lines as they are searched, and does not go "
-                    f"with --{name}; leave one of them out"
+                    f"--{other} does not work with --{name}, which does not write "
+                    "lines as they are searched; leave one out"
                 )
     if args.format and not args.input:
         raise UserError(f"--format={args.format} needs --input=FILE, a whole text")

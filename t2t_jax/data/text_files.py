@@ -101,6 +101,9 @@ def read_text(file: Path) -> str:
     Raises UserError as `decode_lines` does.
     """
     content = file.read_bytes()
+    if file.name.endswith(".gz"):
+        list(read_lines(file))  # raises an error if it is damaged
+        content = gzip.decompress(content)
     for _ in decode_lines(content.split(b"\n"), str(file)):
         pass
     return content.decode()

@@ -135,10 +135,10 @@ class InputReader:
         )
         return sources
 
-    def fits(self, line: str) -> bool:
-        """True if a line is read to its end."""
+    def fits(self, line: str, longest: int | None = None) -> bool:
+        """True if a line is read to its end, or has at most so many tokens with EOS."""
         ids = self._vocabulary.source.encode([f"{self._before}{line}"])[0]
-        return len(ids) < self._longest
+        return len(ids) < min(self._longest, longest or self._longest)
 
     def prompts(self, lines: Sequence[str]) -> list[Source]:
         """Encodes each line as the beginning of a text, for a model without a source.

@@ -9,12 +9,12 @@ anything to preserve is searched as it is, so its translation has the same bits.
 """
 
 import dataclasses
+import html
 import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
@@ -38,7 +38,7 @@ from t2t_jax.text.units import Aligned, Span, moved, units
 # Units in which a line and its translation are linked, besides words and signs.
 EVERY = *SYMBOLS, *MARKS
 # The values of the fields of `Preserved`; "" is off.
-FORMATS = "", "srt", "po"
+FORMATS = "", "whole", "srt", "po"
 SPLITS = "", "sentences"
 TERM_MODES = "", "soft", "hard", "check"
 
@@ -48,7 +48,7 @@ class Report:
     """What happened to the markup, placeholders and terms of some texts.
 
     Attributes:
-      markup: how often inline tags were widened, split, ...
+      markup: counts of `markup.Document.report`.
       placeholders: `asked`, those of all texts; `searched again`, parts of texts in
         which a first search had lost some; `lost` and `repeated` after that.
       lost: the numbers of the texts, from 1, in which one is lost or repeated.
@@ -105,17 +105,26 @@ class Document(Protocol):
 
 
 class Lines:
-    """A document whose segments are its lines, with their white space."""
+    """A document whose segments are its lines, with their white space.
 
-    def __init__(self, text: str):
-        self._parts = re.split(r"(\r?\n|\r)", text)
-        self.segments = self._parts[::2]
+    Attributes:
+      escapes: translations are written as text of HTML or XML.
+    """
+
+    def __init__(self, text: str, escapes: bool = False):
+        self._parts = re.split(r"(^\ufeff|\r?\n|\r)", text)
+        self.segments, self.escapes = self._parts[::2], escapes
         self.inline = [False] * len(self.segments)
 
     def assemble(
         self, translations: Sequence[str], aligned: Sequence[Aligned | None]
     ) -> str:
         """Joins lines with the line ends that are between the segments."""
+        if self.escapes:
+            translations = [
+                new if new == old else html.escape(new, quote=False)
+                for old, new in zip(self.segments, translations, strict=True)
+            ]
         ends = [*self._parts[1::2], ""]
         return "".join(itertools.chain(*zip(translations, ends, strict=True)))
 
@@ -125,8 +134,8 @@ class Preserved:
     """What to preserve; by default nothing.
 
     Attributes:
-      format: "srt" for SubRip's subtitles, "po" for gettext's messages; "" if a text
-        is no file.
+      format: "srt" for SubRip's subtitles, "po" for gettext's messages, "whole" for
+        other texts of several lines; "" if each is a line, or has markup.
       markup: a key of `KINDS`; "" if texts are plain.
       ignored: names of elements that stay as they are.
       split: "sentences" to search for each sentence by itself, and for parts of those
@@ -159,21 +168,39 @@ class Preserved:
             if (value := getattr(self, name)) not in known:
                 raise UserError(f"{name}={value!r}{did_you_mean(value, known[1:])}")
         if self.term_mode and self.terms is None:
-            raise UserError(f"term_mode={self.term_mode!r}, but there are no terms")
+            raise UserError(f"term_mode={self.term_mode!r} needs terms, a file")
         if self.ignored and not self.markup:
-            raise UserError(f"ignored={[*self.ignored]}: of markup; name its kind")
+            raise UserError(f"ignored={[*self.ignored]} needs markup=html or xml")
 
     def __bool__(self) -> bool:
         return self != Preserved()
 
+    def check(self, prefix: Any, must: Any, must_not: Any) -> None:
+        """Raises UserError for constraints that cannot be divided among parts."""
+        if not (self.format or self.markup or self.split):
+            return
+        if prefix or must:
+            raise UserError(
+                "prefix and must are of single lines; with markup, split or format "
+                "leave them out, or translate the segments by themselves"
+            )
+        if any(not isinstance(each, str) for each in must_not or ()):
+            raise UserError(
+                "must_not: with markup, split or format want phrases for all lines"
+            )
+
     def document(self, text: str, target: str) -> Document:
         """Makes the document of a text that is translated into a language."""
-        inner = Lines
-        if self.markup and re.search("[<&]", text):
-            inner = partial(parse, kind=self.markup, ignored=self.ignored)
         if self.format == "po":
-            return Po(text, target, inner)
-        return SubRip(text, inner) if self.format == "srt" else inner(text)
+            return Po(text, target, self._inner)
+        return SubRip(text, self._inner) if self.format == "srt" else self._inner(text)
+
+    def _inner(self, text: str) -> Document:
+        """Makes the document of a text that is no file."""
+        # A line without markup is searched as it is: with all of its white space.
+        if not self.markup or not re.search("[<&\r\n]", text):
+            return Lines(text, escapes=bool(self.markup))
+        return parse(text, self.markup, self.ignored)
 
 
 class Model(NamedTuple):
@@ -223,13 +250,13 @@ class Part:
     found: Translation | None = None
 
     def take(self, found: Translation) -> None:
-        """Takes a translation, unless it lacks as many placeholders as an earlier."""
-        if self.found is None or self.lacks(found) < self.lacks(self.found):
+        """Takes a translation, unless an earlier one lacks no more placeholders."""
+        if self.found is None or len(self.lacks(found)) < len(self.lacks(self.found)):
             self.found = found
 
-    def lacks(self, found: Translation) -> int:
-        """How many placeholders the best translation lacks."""
-        return sum(found.text.count(each) == 0 for each in self.kept)
+    def lacks(self, found: Translation) -> list[str]:
+        """The placeholders that the best translation lacks."""
+        return [each for each in self.kept if each not in found.text]
 
 
 class Segment:
@@ -367,14 +394,14 @@ class Texts:
         """True if each text is searched as one line."""
         return all(len(of) == 1 == len(of[0].parts) for of in self.segments)
 
-    def lost(self) -> list[Part]:
-        """Searched parts that lack placeholders, and shall be searched again.
+    def lost(self) -> list[int]:
+        """The numbers of parts that lack placeholders, and shall be searched again.
 
         They then demand them as phrases.
         """
-        lost = [part for part in self.parts if part.lacks(part.found)]
-        for part in lost:
-            part.must = (*part.must, *part.kept)
+        lost = [n for n, part in enumerate(self.parts) if part.lacks(part.found)]
+        for part in (self.parts[n] for n in lost):
+            part.must = (*part.must, *part.lacks(part.found))
         self.report.placeholders["searched again"] += len(lost)
         return lost
 
@@ -442,6 +469,9 @@ class Texts:
                     all(each.ended for each in found),
                 )
             )
-        if len(parts) != 1:  # ranks of several parts may differ in none that changes
-            hypotheses = [*{h.text: h for h in reversed(hypotheses)}.values()][::-1]
+        if len(parts) != 1:  # ranks of several parts may be the same text
+            by_text: dict[str, Hypothesis] = {}
+            for each in hypotheses:
+                by_text.setdefault(each.text, each)
+            hypotheses = [*by_text.values()]
         return Translation(text, tuple(hypotheses), cut)

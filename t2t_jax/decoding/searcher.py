@@ -68,6 +68,17 @@ class Request:
     warn: bool = True
     seed: int = 0  # of samples
 
+    def of_lines(self, rows: Sequence[int]) -> "Request":
+        """The request for some of the lines, by their numbers from 0."""
+        each = {}
+        if not isinstance(self.prefix, str | None):
+            each["prefix"] = [self.prefix[row] for row in rows]
+        for name in ("must", "must_not"):
+            value = getattr(self, name)
+            if any(not isinstance(entry, str) for entry in value):
+                each[name] = [value[row] for row in rows]
+        return dataclasses.replace(self, **each)
+
 
 class Searcher:
     """A trained model, or an ensemble of several, that searches for translations.

@@ -5,7 +5,9 @@ chooses among what a search finds as `config.decode.choose` says
 (`decoding/choosing.py`).
 """
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
 from t2t_jax.decoding.constraints import Constraints, phrases_for_each
 from t2t_jax.decoding.inputs import Source, check_lines
+from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.predictions import Filled
 from t2t_jax.decoding.results import (
     Alignment,
@@ -29,6 +32,9 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import checked_options
 from t2t_jax.text.terms import Terms
 from t2t_jax.text.units import Aligned
+
+# Lines whose placeholders are demanded together: each has a table of its own.
+AGAIN = 64
 
 
 class Translator(Searcher):
@@ -89,7 +95,7 @@ class Translator(Searcher):
         ignored: Sequence[str] = (),
         split: str = "",
         placeholders: bool = False,
-        terms: Terms | str | None = None,
+        terms: Terms | str | os.PathLike | None = None,
         term_mode: str = "",
         report: preserving.Report | None = None,
         **search: Any,
@@ -139,8 +145,10 @@ class Translator(Searcher):
             first_line=first_line,
             warn=warn,
         )
-        if isinstance(terms, str):
-            terms = Terms(terms)
+        if isinstance(terms, str | os.PathLike):
+            terms = Terms(str(terms))
+        if isinstance(ignored, str):
+            ignored = ignored.split(",")
         preserved = preserving.Preserved(
             format, markup, tuple(ignored), split, placeholders, terms, term_mode
         )
@@ -158,33 +166,37 @@ class Translator(Searcher):
     ) -> list[Translation]:
         """Translates texts, of which something is to be preserved."""
         check_lines(texts)
-        first = request.first_line
+        preserved.check(request.prefix, request.must, request.must_not)
+        if preserved.markup:  # before anything is searched
+            for member in self.members:
+                alignment.checked_cross_layers(member)
+        first, lost_before = request.first_line, len(report.lost)
         way = preserving.Texts(texts, preserved, self.preserving_model, report, first)
         if one_each := way.one_each:
             wanted = phrases_for_each(request.must, len(texts), "must")
             for part, must in zip(way.parts, wanted, strict=True):
                 part.must = (*must, *part.must)
-        elif request.prefix or request.must:
-            raise UserError(
-                "prefix and must are of single lines; with markup, split or format "
-                "leave them out, or translate the segments by themselves"
-            )
-        elif any(not isinstance(each, str) for each in request.must_not or ()):
-            raise UserError(
-                "must_not: with markup, split or format want phrases for all lines"
-            )
 
-        def search(parts: Sequence[preserving.Part]) -> None:
-            must, warn = [part.must for part in parts], request.warn and one_each
-            of = dataclasses.replace(request, must=must, warn=warn)
+        def search(rows: Sequence[int], warn: bool) -> None:
+            parts = [way.parts[row] for row in rows]
+            must = [part.must for part in parts]
+            of = request.of_lines(rows) if one_each else request
+            of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
             lines = [part.line for part in parts]
             translations = self.choice.translate(self, lines, of)
             for part, found in zip(parts, translations, strict=True):
                 part.take(found)
 
-        search(way.parts)
-        search(way.lost())
-        aligned = self.align_units(way.to_align(), preserving.EVERY)
+        search(range(len(way.parts)), request.warn and one_each)
+        for rows in chunks(way.lost(), AGAIN):
+            try:
+                search(rows, warn=False)
+            except UserError:  # one of them cannot be demanded, so each by itself
+                for row in rows:
+                    with contextlib.suppress(UserError):
+                        search([row], warn=False)
+        pairs = way.to_align()
+        aligned = self.align_units(pairs, preserving.EVERY) if pairs else []
         translations = way.finished(aligned)
         reader = self.reader(first, request.warn)
         if not one_each:
@@ -196,8 +208,8 @@ class Translator(Searcher):
                 "texts have parts that are too long for the model, and whose ends are "
                 "not translated; add split=sentences",
             )
-        rows = [number - first for number in dict.fromkeys(report.lost)]
-        rows = [row for row in rows if row >= 0]  # not of earlier lines
+        lost = dict.fromkeys(report.lost[lost_before:])
+        rows = [number - first for number in lost]
         wrong = " a placeholder is lost or comes twice"
         reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
         return translations

@@ -41,7 +41,8 @@ OF_SEARCH = (
     *option_names(SearchOptions),
     *("prefix", "must", "must_not", "choose", "alignments", "sample"),
     *option_names(SamplingOptions),
-    *("confidence", "min_confidence"),
+    *("confidence", "min_confidence", "format", "markup", "ignored", "split"),
+    *("placeholders", "terms", "term_mode"),
 )
 
 

@@ -100,13 +100,16 @@ class Po(Composed):
             raise UserError(f"{message}: msginit makes one from the template")
         rule = read.metadata.get("Plural-Forms", "")
         rule = re.match(r"nplurals *= *[2-9] *; *plural *= *([^;]+)", rule)
-        one = c2py(rule[1])(1) if rule else -1
+        try:
+            one = c2py(rule[1])(1) if rule else -1
+        except ValueError:  # the template's EXPRESSION
+            one = -1
         text = _ENTRY.sub(self._prepared, text)
         spans, sources = [], []
         for entry in _ENTRY.finditer(text):
             for form in _FORM.finditer(text, *entry.span(5)):
                 if self._value(entry[3]) and not self._value(form[2]):
-                    single = not entry[4] or int(form[1]) == one
+                    single = not entry[4] or int(form[1] or 0) == one
                     spans.append(form.span())
                     sources.append(self._value(entry[3 if single else 4]))
         super().__init__(text, spans, sources, inner)

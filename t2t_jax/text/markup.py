@@ -101,6 +101,8 @@ class Document:
         linked words, as a neighbour's are between) or `emptied` (no word is linked).
     """
 
+    escapes = True  # translations are written as text of HTML or XML
+
     def __init__(self, text: str, items: Iterable[Item]):
         self._text = text
         self._segments: list[tuple[int, int, list[Mark]]] = []  # begin, end, tags

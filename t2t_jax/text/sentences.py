@@ -12,6 +12,7 @@ import regex  # a dependency of sacrebleu and of sacremoses
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.units import Span
 
+_ENTITY = r"&#?\w+;"
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
@@ -67,7 +68,8 @@ class Composed:
             m = n + len(part.segments)
             new = part.assemble(translations[n:m], aligned[n:m])
             # A parser of HTML escapes signs that these formats write as they are.
-            new = new if regex.search(r"&#?\w+;", source) else html.unescape(new)
+            if getattr(part, "escapes", False) and not regex.search(_ENTITY, source):
+                new = html.unescape(new)
             old = self.text[slice(*span)]
             kept += self.text[at : span[0]], self.written(old, source, new)
             at, n = span[1], m

@@ -1,17 +1,26 @@
-"""Words and signs of a text, and which of them a translation has them from."""
+"""Words and signs of a text, and links between those of two texts."""
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import regex as re  # it knows scripts, and marks such as vowels
+
 Span = tuple[int, int]  # begin and end, in characters
+
+
+# Scripts without spaces between words: a character with its marks is a unit.
+_DENSE = "".join(
+    rf"\p{{{script}}}"
+    for script in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
+)
+_UNIT = rf"[{_DENSE}]\p{{M}}*|(?:(?![{_DENSE}])[\w\p{{M}}])+|[^\w\s\p{{M}}]"
 
 
 def units(text: str, symbols: Sequence[str] = ()) -> list[Span]:
     """The words and the signs, such as a comma, of a text; a symbol is one unit."""
     # The longest first: one symbol may begin another.
     named = sorted(map(re.escape, symbols), key=len, reverse=True)
-    pattern = "|".join([*named, r"\w+", r"[^\w\s]"])
+    pattern = "|".join([*named, _UNIT])
     return [match.span() for match in re.finditer(pattern, text)]
 
 

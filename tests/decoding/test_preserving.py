@@ -1,5 +1,6 @@
 """What must survive a translation: markup, placeholders, terms, sentences."""
 
+import dataclasses
 import html
 import random
 import re
@@ -115,9 +116,66 @@ def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
 
     monkeypatch.setattr(type(one.choice), "translate", recording)
     (found,) = one.translate(["the %s dog {x}"], placeholders=True)
-    assert searched[0] == (["the <ph1> dog <ph2>"], [()])
+    assert searched[0] == (["the <ph1> dog <ph2>"], ())
     assert searched[1][1] == [("<ph1>", "<ph2>")]
     assert "<ph" not in found.text
+
+
+def test_options_of_each_line_stay_those_of_their_lines():
+    one, lines = translator(1), ["a dog", "the %s cat", "{x} a dog"]
+    prefix, must = ["ein", "die", None], [["Hund"], [], ["Katze"]]
+    options = {"prefix": prefix, "must": must, "must_not": [[], ["ein"], []]}
+    found = one.translate(lines, placeholders=True, beam=4, warn=False, **options)
+    for each, begin, wanted in zip(found, prefix, must, strict=True):
+        assert each.text.startswith(begin or "")
+        assert all(phrase in each.text for phrase in wanted)
+    assert found[0] == one.translate(lines, beam=4, warn=False, **options)[0]
+
+
+def test_a_placeholder_that_cannot_be_demanded_is_reported_and_the_others_are_kept():
+    one, report = translator(1), preserving.Report()
+    lines = ["a %s dog", "a {foo} cat"]
+    options = {"must_not": "{foo}", "report": report, "warn": False}
+    found = one.translate(lines, placeholders=True, **options)
+    assert ("%s" in found[0].text, "{foo}" in found[1].text) == (True, False)
+    assert report.lost == [2]
+
+
+def test_ranks_of_a_text_of_several_lines_keep_their_order():
+    one = translator(1)
+    (found,) = one.translate(["the cat\na dog"], format="whole", nbest=3)
+    each = [one.translate([line], nbest=3)[0] for line in ("the cat", "a dog")]
+    texts = [
+        "\n".join(map(str, rank))
+        for rank in zip(each[0].hypotheses, each[1].hypotheses, strict=True)
+    ]
+    assert [h.text for h in found.hypotheses] == [*dict.fromkeys(texts)]
+    ranked = preserving.Texts(
+        ["a"], preserving.Preserved(), one.preserving_model, preserving.Report()
+    )
+    part = ranked.parts[0]
+    part.found = dataclasses.replace(
+        each[0], hypotheses=tuple(h for h in each[0].hypotheses for _ in (0, 1))
+    )
+    assert ranked.finished([])[0].hypotheses == part.found.hypotheses
+
+
+def test_a_text_without_tags_is_written_as_markup_all_the_same():
+    document = preserving.Preserved(markup="xml").document("Tom", "de")
+    assert document.assemble(["A & B < C"], [None]) == "A &amp; B &lt; C"
+    assert document.assemble(["Tom"], [None]) == "Tom"
+    whole = preserving.Preserved(format="whole").document("\ufeffa\r\nb", "de")
+    assert whole.segments == ["", "a", "b"]
+    assert whole.assemble(["", "A", "B"], [None] * 3) == "\ufeffA\r\nB"
+
+
+@pytest.mark.parametrize("kind", ["bytenet", "decoder_only"])
+def test_a_model_without_attention_keeps_placeholders_and_refuses_markup(kind):
+    options = {"bytenet": {"positions": "sinusoid"}, "decoder_only": {}}[kind]
+    one = translator(1, kind=kind, **options)
+    assert len(one.translate(["the cat", "a dog"], placeholders=True, warn=False)) == 2
+    with pytest.raises(UserError, match="no attention to the source"):
+        one.translate(["<b>a</b> dog"], markup="html")
 
 
 def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
@@ -171,8 +229,8 @@ def test_files_keep_all_but_their_texts():
     [
         ({"markup": "htm"}, "html"),
         ({"split": "words"}, "sentences"),
-        ({"term_mode": "soft"}, "there are no terms"),
-        ({"ignored": ["x"]}, "name its kind"),
+        ({"term_mode": "soft"}, "needs terms"),
+        ({"ignored": ["x"]}, "needs markup=html or xml"),
         ({"markup": "html", "must": "x"}, "leave them out"),
         ({"markup": "html", "must_not": [["x"], []]}, "phrases for all lines"),
         ({"terms": "missing.tsv"}, "missing.tsv"),

@@ -24,7 +24,7 @@ class Vocabulary:
 TRANSLATOR = types.SimpleNamespace(
     vocabulary=Vocabulary(),
     provenance=lambda: {"checkpoints": [[12]], "decode": {"beam": 5, "alpha": 0.6}},
-    preserving_model=Model.of(DataConfig(), lambda line: True),
+    preserving_model=Model.of(DataConfig(), lambda line, longest=0: True),
 )
 
 

@@ -192,7 +192,11 @@ def test_an_error_has_the_form_of_its_interface(path, client):
         ("/language/translate/v2", {"format": "x"}, "want text or html"),
         ("/v2/translate", {"tag_handling": "md"}, "markup='md'"),
         ("/v2/translate", {"splitting_tags": "p"}, "splitting_tags is not supported"),
-        ("/v1/translate", {"markup": "html", "details": True}, "details: of lines"),
+        (
+            "/v1/translate",
+            {"markup": "html", "details": True},
+            "details: not available with",
+        ),
         ("/v2/translate", {"formality": "more"}, "formality='more' is not supported"),
         ("/v1/chat/completions", {"messages": []}, "no text of a user"),
         ("/kiss", {"texts": ["b"]}, "either text or texts"),

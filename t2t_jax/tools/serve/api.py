@@ -73,8 +73,7 @@ async def _preserved(call: Call, pair: tuple) -> dict:
     """Translates texts with what must survive it; their tokens are not told."""
     f = call.fields
     if unused := [name for name in OF_LINES if f[name] not in (None, False, 0)]:
-        together = f"{', '.join(unused)}: of lines as they are searched, which does not"
-        raise bad(f"{together} go with {', '.join(PRESERVING)}")
+        raise bad(f"{', '.join(unused)}: not available with {', '.join(PRESERVING)}")
     texts = [f["text"]] if f["lines"] is None else f["lines"]
     kept = {name: f[name] or "" for name in PRESERVING} | {
         "placeholders": f["placeholders"],
@@ -86,7 +85,9 @@ async def _preserved(call: Call, pair: tuple) -> dict:
         for text, answer in zip(texts, answers, strict=True)
     ]
     only = {"text": answers[0].texts[0]} if f["text"] is not None else {}
-    return {"direction": call.label, "translations": rows} | only
+    directions = call.service.engine.directions
+    direction = call.label if call.label in directions else None
+    return {"direction": direction, "translations": rows} | only
 
 
 def _set_options(call: Call, lines: list[Line]) -> None:

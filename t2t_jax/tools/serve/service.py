@@ -10,6 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -335,8 +336,18 @@ class Call:
           terms: the name of terms to use.
           preserved: fields of `Preserved`, such as `markup="html"`.
         """
-        service, kept = self.service, Preserved(**preserved)
-        lines = [service.choose(text, source, target, name) for text in texts]
+        service, mode = self.service, preserved.pop("term_mode", "")
+        if mode and not terms:
+            raise bad("term_mode needs terms, the name of a glossary")
+        kept = Preserved(**preserved)
+        if (count := sum(map(len, texts))) > service.settings.characters:
+            raise _too_large(count, "characters", service.settings.characters)
+        lines = []
+        for text in texts:
+            # A language is guessed without tags.
+            plain = re.sub("<[^>]*>", " ", text) if kept.markup else text
+            chosen = service.choose(plain, source, target, name)
+            lines.append(dataclasses.replace(chosen, text=text))
         of: dict[str, list[Line]] = {}
         for line in lines:
             if line.direction:
@@ -345,11 +356,15 @@ class Call:
         for direction, same in of.items():
             model = service.engine.directions[direction].translator.preserving_model
             of_direction = service.terms(terms, direction)
-            keeps = dataclasses.replace(kept, terms=of_direction)
+            keeps = dataclasses.replace(kept, terms=of_direction, term_mode=mode)
+            longest = service.engine.limits.longest
+            model = model._replace(fits=partial(model.fits, longest=longest))
             found = [line.text for line in same]
-            ways.append((direction, same, Texts(found, keeps, model, Report())))
+            way = await asyncio.to_thread(Texts, found, keeps, model, Report())
+            ways.append((direction, same, way))
         await self._search_parts([(d, way.parts) for d, _, way in ways], nbest)
-        await self._search_parts([(d, way.lost()) for d, _, way in ways], nbest)
+        lost = [(d, [way.parts[n] for n in way.lost()]) for d, _, way in ways]
+        await self._search_parts(lost, nbest, again=True)
         for direction, same, way in ways:
             pairs, align = way.to_align(), service.engine.align_units
             units = await align(direction, pairs, EVERY, self.deadline)
@@ -366,9 +381,12 @@ class Call:
         ]
 
     async def _search_parts(
-        self, of: Sequence[tuple[str, Sequence[Part]]], nbest: int
+        self, of: Sequence[tuple[str, Sequence[Part]]], nbest: int, again: bool = False
     ) -> None:
-        """Searches for parts of texts, by the name of their direction."""
+        """Searches for parts of texts, by the name of their direction.
+
+        What is refused is an error, unless it has been searched before.
+        """
         if not (parts := [part for _, each in of for part in each]):
             return
         lines = []
@@ -380,15 +398,17 @@ class Call:
                 lines.append(line)
         await self.search(lines)
         for number, (part, line) in enumerate(zip(parts, lines, strict=True), 1):
-            if isinstance(line.found, UserError):
+            if not isinstance(line.found, UserError):
+                part.take(line.found)
+            elif not again:
                 place = f"line {number}: " if len(lines) > 1 else ""
                 raise bad(f"{place}{line.found}")
-            part.take(line.found)
 
     async def search(self, lines: Sequence[Line]) -> None:
         """Finds the translations of lines that have a direction and are not blank."""
         self._check(lines)
         names = {line.direction.name for line in lines if line.direction}
+        names |= {self.label} - {""}
         self.label = "several" if len(names) > 1 else next(iter(names), "")
         searched, metrics = [], self.service.metrics
         for line in lines:
@@ -444,5 +464,8 @@ class Call:
         counts = {"characters": sum(map(len, [*texts, *phrases])), "lines": len(lines)}
         for name, count in counts.items():
             if count > (most := getattr(settings, name)):
-                message = f"{count:,} {name}; want at most {most:,}"
-                raise Refusal(413, "too_large", message)
+                raise _too_large(count, name, most)
+
+
+def _too_large(count: int, what: str, most: int) -> Refusal:
+    return Refusal(413, "too_large", f"{count:,} {what}; want at most {most:,}")
