@@ -4,6 +4,7 @@ import functools
 import html
 import importlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from itertools import groupby, pairwise
 
@@ -74,6 +75,11 @@ class Composed:
             kept += self.text[at : span[0]], self.written(old, source, new)
             at, n = span[1], m
         return "".join([*kept, self.text[at:]])
+
+    @property
+    def report(self) -> Counter[str]:
+        """The sum of the reports of the documents, if they have one."""
+        return sum((getattr(p, "report", Counter()) for p in self.parts), Counter())
 
     def written(self, old: str, source: str, new: str) -> str:
         """Returns what replaces the text `old` of a span."""

@@ -216,7 +216,8 @@ def test_a_stop_answers_all_requests_that_have_arrived():
         idle = 0.3  # of clients that keep a connection and use it now and then
         tasks = [client(port, idle * (n % 2)) for n in range(16)]
         tasks = [asyncio.create_task(each) for each in tasks]
-        await asyncio.sleep(0.2)
+        while seen[200] < 16:
+            await asyncio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.gather(*tasks)
 
