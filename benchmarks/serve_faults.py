@@ -186,10 +186,11 @@ class Faulty(Server):
 
     def __init__(self, args, folder: Path):
         self.workdir = shutil.copytree(args.workdir, folder / "workdir")
-        words = ["benchmarks.serve_faults", "serve", f"--workdir={self.workdir}"]
+        words = [sys.executable, "-m", "benchmarks.serve_faults", "serve"]
+        words += [f"--workdir={self.workdir}", "--port=PORT"]
         limits = [f"--beams={args.beam}", f"--longest={args.longest}"]
         limits.append(f"--max_seconds={args.seconds}")
-        super().__init__([*words, "PORT", *limits], "--port=", None)
+        super().__init__([*words, *limits])
 
     def files(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
