@@ -53,12 +53,17 @@ Links = set[tuple[int, int]]
 Words = list[str]
 
 
-def define_flags():
+def define_gold_flags():
+    """Defines a workdir, a test set, and its gold links."""
     define_workdir_flags(ENSEMBLE)
     define_test_flag()
     measuring.define_flags(rounds=None)
     flags.DEFINE_integer("lines", 0, "Use only the first N pairs; 0 means all.")
     flags.DEFINE_string("gold", "", "File of gold links; grammar: sets have their own.")
+
+
+def define_flags():
+    define_gold_flags()
     flags.DEFINE_string("eflomal", "", "The program eflomal-align; empty skips it.")
 
 

@@ -22,9 +22,6 @@ from absl import flags
 
 from benchmarks import alignment, measuring, run
 from t2t_jax.commands.flags import (
-    ENSEMBLE,
-    define_test_flag,
-    define_workdir_flags,
     test_sets,
     workdirs_of,
 )
@@ -143,14 +140,6 @@ def by_proportion(pair: Pair) -> Links:
     ]
 
 
-def define_flags():
-    define_workdir_flags(ENSEMBLE)
-    define_test_flag()
-    measuring.define_flags(rounds=None)
-    flags.DEFINE_integer("lines", 0, "Use only the first N pairs; 0 means all.")
-    flags.DEFINE_string("gold", "", "File of gold links; grammar: sets have their own.")
-
-
 def main(_):
     args = flags.FLAGS
     measuring.begin(args)
@@ -173,4 +162,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    run(main, define_flags)
+    run(main, alignment.define_gold_flags)

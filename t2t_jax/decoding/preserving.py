@@ -377,7 +377,7 @@ class Texts:
         report: Report,
         first: int = 1,
     ):
-        self.texts, self.report, self.preserved = texts, report, preserved
+        self.texts, self.report = texts, report
         self.documents = [preserved.document(text, model.target) for text in texts]
         self.segments = [
             [
