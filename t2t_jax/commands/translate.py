@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from t2t_jax.decoding.scoring import ConfidenceOptions
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.tasks.task import Task
+    from t2t_jax.text.terms import Terms
 
 DISTRIBUTED = True
 PENALTY = "alpha", "penalty"  # of the scores: samples have them, too
@@ -130,11 +131,11 @@ def main(_):
             raise UserError(f"--{name} goes with --{needed}; name a file")
     noises = parse_noise(args.noise)
     changes = PairOptions(noises, args.noise_seed, args.tag)
-    check_preserving_flags(args)
+    terms = check_preserving_flags(args)
     from t2t_jax.decoding.preserving import Report
 
     report = Report()
-    search, options = search_of(args, report)
+    search, options = search_of(args, report, terms)
     if args.choose is not None:
         from t2t_jax.decoding.choosing import parse_choice
 
@@ -237,11 +238,14 @@ def _prompt(
     Prompt(translator, {**options, "warn": True}, task).run()
 
 
-def search_of(args: flags.FlagValues, report: "Report") -> tuple[Callable, dict]:
+def search_of(
+    args: flags.FlagValues, report: "Report", terms: "Terms | None"
+) -> tuple[Callable, dict]:
     """Chooses beam search or sampling by the flags.
 
     Args:
       report: counts what happened to markup, placeholders and terms.
+      terms: those of --terms, if it is given.
 
     Returns:
       A function (translator, lines, **more) -> translations, and its options.
@@ -267,12 +271,7 @@ def search_of(args: flags.FlagValues, report: "Report") -> tuple[Callable, dict]
     search = {name: search.get(name) for name in SEARCH}
     options = {"nbest": args.nbest, **search, "must": args.must or (), **constraints}
     options |= (preserving := preserving_flags(args))
-    more = {"report": report} if preserving else {}
-    if args.terms:
-        from t2t_jax.text.terms import Terms
-
-        more["terms"] = Terms(args.terms)  # read once
-    given = options | more
+    given = options | ({"report": report, "terms": terms} if preserving else {})
     return lambda t, lines, **of: t.translate(lines, **given, **of), options
 
 
@@ -287,8 +286,12 @@ EXCLUDED = {
 }
 
 
-def check_preserving_flags(args: flags.FlagValues) -> None:
-    """Checks the flags of what is preserved, without loading a model."""
+def check_preserving_flags(args: flags.FlagValues) -> "Terms | None":
+    """Checks the flags of what is preserved, without loading a model.
+
+    Returns:
+      The terms of --terms, if it is given.
+    """
     from t2t_jax.decoding.preserving import Preserved
     from t2t_jax.text.terms import Terms
 
@@ -304,9 +307,9 @@ def check_preserving_flags(args: flags.FlagValues) -> None:
     if args.format and processes.distributed():
         raise UserError("--format: want one process; several share lines, not a text")
     given = preserving_flags(args)
-    if "terms" in given:
-        given["terms"] = Terms(given["terms"])
-    Preserved(**given | {"ignored": tuple(args.ignored)})
+    terms = Terms(given["terms"]) if "terms" in given else None
+    Preserved(**given | {"ignored": tuple(args.ignored), "terms": terms})
+    return terms
 
 
 # ------------------------------------------------------------------------- confidence
