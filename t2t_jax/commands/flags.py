@@ -13,7 +13,11 @@ from t2t_jax import config as fields
 from t2t_jax.commands.config_files import shipped_names
 from t2t_jax.config import WEIGHTS, Config, SearchOptions
 from t2t_jax.data.corpus import Corpus, check_files, open_specs
-from t2t_jax.decoding.search_options import SamplingOptions, option_names
+from t2t_jax.decoding.search_options import (
+    PreservingOptions,
+    SamplingOptions,
+    option_names,
+)
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.sections import checked_options
@@ -46,6 +50,7 @@ def define_ideas_flag() -> None:
 
 
 SEARCH, SAMPLING = option_names(SearchOptions), option_names(SamplingOptions)
+PRESERVING = option_names(PreservingOptions)
 # What defines a flag, by the type of its default.
 DEFINE = {
     bool: flags.DEFINE_boolean,
@@ -166,46 +171,10 @@ def define_constraint_flags() -> None:
     )
 
 
-# What `define_preserving_flags` defines: options of `Translator.translate`.
-PRESERVING = ("format", "markup", "ignored", "split", "placeholders", "terms")
-PRESERVING += ("term_mode",)
-
-
 def define_preserving_flags() -> None:
-    """Defines what must survive a translation: `decoding/preserving.py`."""
-    string = flags.DEFINE_string
-    string(
-        "format",
-        "",
-        "The input is one text, and not one in each line: whole, a page or a text with "
-        "paragraphs; srt, subtitles of SubRip; po, messages of gettext.",
-    )
-    string("markup", "", "Keep the markup of texts: html or xml.")
-    flags.DEFINE_list(
-        "ignored", [], "With --markup: names of elements that stay as they are."
-    )
-    string(
-        "split",
-        "",
-        "sentences: translate each sentence of a line by itself, and parts of those "
-        "that are too long for the model.",
-    )
-    flags.DEFINE_boolean(
-        "placeholders", False, "Keep placeholders such as %1$s, {name} and URLs."
-    )
-    string("terms", None, "File of terms, SOURCE<TAB>TARGET in each line.")
-    string(
-        "term_mode",
-        "",
-        "soft: show the terms to the model, which inflects them; hard: demand them as "
-        "they are; check: only count them. Default: soft if the model has learned it "
-        "(config.data.augment=terms), else hard.",
-    )
-
-
-def preserving_flags(args: flags.FlagValues) -> dict[str, Any]:
-    """The options of `translate` by these flags; empty if none is given."""
-    return {name: args[name].value for name in PRESERVING if args[name].present}
+    """Defines a flag for each of `PreservingOptions`."""
+    for field in dataclasses.fields(PreservingOptions):
+        _define(field, field.default)
 
 
 def define_task_flag() -> None:

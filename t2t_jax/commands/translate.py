@@ -33,12 +33,11 @@ from t2t_jax.commands.flags import (
     define_weights_flag,
     define_workdir_flags,
     load_translator,
-    preserving_flags,
     read_config,
     refuse_unused,
     search_flags,
 )
-from t2t_jax.data.text_files import file_hash, read_text
+from t2t_jax.data.text_files import read_text
 from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.atomic import write_atomically
@@ -53,9 +52,9 @@ from t2t_jax.text.word_noise import parse_noise
 if TYPE_CHECKING:
     from t2t_jax.decoding.preserving import Report
     from t2t_jax.decoding.scoring import ConfidenceOptions
+    from t2t_jax.decoding.search_options import PreservingOptions
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.tasks.task import Task
-    from t2t_jax.text.terms import Terms
 
 DISTRIBUTED = True
 PENALTY = "alpha", "penalty"  # of the scores: samples have them, too
@@ -131,11 +130,11 @@ def main(_):
             raise UserError(f"--{name} goes with --{needed}; name a file")
     noises = parse_noise(args.noise)
     changes = PairOptions(noises, args.noise_seed, args.tag)
-    terms = check_preserving_flags(args)
+    preserved = preserving_flags(args)
     from t2t_jax.decoding.preserving import Report
 
     report = Report()
-    search, options = search_of(args, report, terms)
+    search, options = search_of(args, preserved, report)
     if args.choose is not None:
         from t2t_jax.decoding.choosing import parse_choice
 
@@ -191,11 +190,7 @@ def main(_):
     made_from = {
         **translator.provenance(),
         **options,
-        **(
-            {"terms_sha256": file_hash(Path(args.terms).expanduser())}
-            if args.terms
-            else {}
-        ),
+        **({"terms_sha256": preserved.terms.sha256} if args.terms else {}),
         "sample": args.sample,
         "shard": "/".join(map(str, shard)),
         "fields": [args.nbest > 1, args.scores, args.alignments],
@@ -239,13 +234,13 @@ def _prompt(
 
 
 def search_of(
-    args: flags.FlagValues, report: "Report", terms: "Terms | None"
+    args: flags.FlagValues, preserved: "PreservingOptions", report: "Report"
 ) -> tuple[Callable, dict]:
     """Chooses beam search or sampling by the flags.
 
     Args:
+      preserved: by the flags.
       report: counts what happened to markup, placeholders and terms.
-      terms: those of --terms, if it is given.
 
     Returns:
       A function (translator, lines, **more) -> translations, and its options.
@@ -270,8 +265,8 @@ def search_of(
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
     search = {name: search.get(name) for name in SEARCH}
     options = {"nbest": args.nbest, **search, "must": args.must or (), **constraints}
-    options |= (preserving := preserving_flags(args))
-    given = options | ({"report": report, "terms": terms} if preserving else {})
+    options |= {name: args[name].value for name in PRESERVING if args[name].present}
+    given = options | {"report": report, "terms": preserved.terms}
     return lambda t, lines, **of: t.translate(lines, **given, **of), options
 
 
@@ -286,14 +281,9 @@ EXCLUDED = {
 }
 
 
-def check_preserving_flags(args: flags.FlagValues) -> "Terms | None":
-    """Checks the flags of what is preserved, without loading a model.
-
-    Returns:
-      The terms of --terms, if it is given.
-    """
-    from t2t_jax.decoding.preserving import Preserved
-    from t2t_jax.text.terms import Terms
+def preserving_flags(args: flags.FlagValues) -> "PreservingOptions":
+    """Reads and checks the flags of what is preserved, without loading a model."""
+    from t2t_jax.decoding.preserving import preserving_options
 
     for name, excluded in EXCLUDED.items():
         for other in excluded if args[name].value else ():
@@ -306,10 +296,7 @@ def check_preserving_flags(args: flags.FlagValues) -> "Terms | None":
         raise UserError(f"--format={args.format} needs --input=FILE, a whole text")
     if args.format and processes.distributed():
         raise UserError("--format: want one process; several share lines, not a text")
-    given = preserving_flags(args)
-    terms = Terms(given["terms"]) if "terms" in given else None
-    Preserved(**given | {"ignored": tuple(args.ignored), "terms": terms})
-    return terms
+    return preserving_options({name: args[name].value for name in PRESERVING}, "--")
 
 
 # ------------------------------------------------------------------------- confidence

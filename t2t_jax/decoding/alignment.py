@@ -93,14 +93,12 @@ def align_units(
     members: Sequence[Member],
     pairs: Pairs,
     texts: Sequence[tuple[str, str]],
-    symbols: Sequence[str] = (),
 ) -> list[Aligned]:
     """Links each unit of a target, a word or a sign, to a source unit, as `align` does.
 
     Args:
       texts: of the pairs. Tokens may spell another text, if the tokenizer normalizes
         it or a tag begins it; the links of units that differ are left out.
-      symbols: strings that are one unit.
     """
 
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
@@ -110,11 +108,11 @@ def align_units(
         sides = (vocabulary.source, source[:-1]), (vocabulary, target)
         for (side, ids), text in zip(sides, texts[row], strict=True):
             spelled, spans = token_spans(side, ids)
-            found = units(spelled, symbols)
+            found = units(spelled)
             # A space belongs to the unit after it, at the end to the last.
             ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
             unit_of.append(_overlaps([*itertools.pairwise([0, *ends])], spans))
-            numbers.append(_matched(spelled, found, text, units(text, symbols)))
+            numbers.append(_matched(spelled, found, text, units(text)))
         source_is, target_jt = unit_of
         # A token of several units divides its weight among them.
         source_is = source_is / np.maximum(source_is.sum(0), 1)
@@ -128,7 +126,7 @@ def align_units(
 
     found = _links(vocabulary, members, pairs, None, linked)
     return [
-        Aligned(units(source, symbols), units(target, symbols), of_pair)
+        Aligned(units(source), units(target), of_pair)
         for (source, target), of_pair in zip(texts, found, strict=True)
     ]
 

@@ -1,8 +1,8 @@
 """Builds search algorithms from options, and gives functions their signature.
 
-The options of beam search are `SearchOptions` of config.py, those of sampling are
-`SamplingOptions` below. Flags, checks, help and keyword arguments follow from their
-fields.
+The options of beam search are `SearchOptions` of config.py; those of sampling, and of
+what a translation preserves, are below. Flags, checks, help and keyword arguments
+follow from their fields.
 """
 
 import dataclasses
@@ -51,13 +51,58 @@ class SamplingOptions:
             raise UserError(str(e)) from None
 
 
+@dataclasses.dataclass(frozen=True)
+class PreservingOptions:
+    """What a translation preserves, by default nothing: `decoding/preserving.py`."""
+
+    format: str = field(
+        "",
+        choices=("", "whole", "srt", "po"),
+        help="The input is one text, and not one in each line: whole, a page or a text "
+        "with paragraphs; srt, subtitles of SubRip; po, messages of gettext.",
+    )
+    markup: str = field(
+        "", choices=("", "html", "xml"), help="Keep the markup of texts: html or xml."
+    )
+    ignored: str = field(
+        "", help="With markup: elements that stay as they are, separated by commas."
+    )
+    split: str = field(
+        "",
+        choices=("", "sentences"),
+        help="sentences: translate each sentence of a line by itself, and parts of "
+        "those that are too long for the model.",
+    )
+    placeholders: bool = field(
+        False, help="Keep placeholders such as %1$s, {name} and URLs."
+    )
+    # A file, or `text.terms.Terms`.
+    terms: str = field("", help="File of terms, SOURCE<TAB>TARGET in each line.")
+    term_mode: str = field(
+        "",
+        choices=("", "soft", "hard", "check"),
+        help="soft: show the terms to the model, which inflects them; hard: demand "
+        "them as they are; check: only count them. Default: soft if the model has "
+        "learned it (config.data.augment=terms), else hard.",
+    )
+
+    def __post_init__(self):
+        if self.term_mode and not self.terms:
+            raise UserError(f"term_mode={self.term_mode!r} needs terms, a file")
+        if self.ignored and not self.markup:
+            raise UserError(f"ignored={self.ignored!r} needs markup=html or xml")
+
+    def __bool__(self) -> bool:
+        return self != PreservingOptions()
+
+
 def option_names(kind: type) -> tuple[str, ...]:
     """Returns the names of the fields of a dataclass of options."""
     return tuple(option.name for option in dataclasses.fields(kind))
 
 
-def takes(kind: type) -> Callable[[Callable], Callable]:
-    """Returns a decorator for a function whose `**options` are fields of a dataclass.
+def takes(*kinds: type) -> Callable[[Callable], Callable]:
+    """Returns a decorator for a function whose `**options` are fields of dataclasses.
 
     The function's signature, as `help` and notebooks show it, names each of them; None
     stands for the default.
@@ -73,6 +118,7 @@ def takes(kind: type) -> Callable[[Callable], Callable]:
                 default=None,
                 annotation=type(option.default) | None,
             )
+            for kind in kinds
             for option in dataclasses.fields(kind)
         ]
         function.__signature__ = signature.replace(parameters=named)

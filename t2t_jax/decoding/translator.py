@@ -7,7 +7,6 @@ chooses among what a search finds as `config.decode.choose` says
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,11 +25,10 @@ from t2t_jax.decoding.results import (
     Prediction,
     Translation,
 )
-from t2t_jax.decoding.search_options import takes
+from t2t_jax.decoding.search_options import PreservingOptions, option_names, takes
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import checked_options
-from t2t_jax.text.terms import Terms
 from t2t_jax.text.units import Aligned
 
 # Lines whose placeholders are demanded together: each has a table of its own.
@@ -78,7 +76,7 @@ class Translator(Searcher):
         """The fields of `config.decode` that change translations, and the choice."""
         return super().decode_options() | self.choice.recorded()
 
-    @takes(SearchOptions)
+    @takes(SearchOptions, PreservingOptions)
     def translate(
         self,
         lines: Sequence[str],
@@ -90,15 +88,8 @@ class Translator(Searcher):
         batch_size: int | None = None,
         first_line: int = 1,
         warn: bool = True,
-        format: str = "",
-        markup: str = "",
-        ignored: Sequence[str] = (),
-        split: str = "",
-        placeholders: bool = False,
-        terms: Terms | str | os.PathLike | None = None,
-        term_mode: str = "",
         report: preserving.Report | None = None,
-        **search: Any,
+        **options: Any,
     ) -> list[Translation]:
         """Translates each line by beam search (section 6.1); results are in order.
 
@@ -122,35 +113,29 @@ class Translator(Searcher):
           first_line: the number of the first line in warnings and errors.
           warn: log one warning about lines that are cut because they are too long, and
             one about translations that reached their length limit, to `t2t_jax`.
-          format, markup, ignored, split, placeholders, terms, term_mode: what is to be
-            preserved, as in `preserving.Preserved`; terms may be the name of a file.
-            An entry of `lines` may then be a text of several lines.
-          report: counts what happened to them.
-          search: fields of `SearchOptions` (config.py), such as `beam=8` and
+          report: counts what happened to markup, placeholders and terms.
+          options: fields of `SearchOptions` (config.py), such as `beam=8` and
             `alpha=1.0`; those of the config by default. With `groups` above 1, a
             diverse beam search (`search/beam.py`); its scores are those without the
-            cost of `diversity`.
+            cost of `diversity`. And those of `PreservingOptions`
+            (`decoding/search_options.py`), such as `markup="html"`; an entry of `lines`
+            may then be a text of several lines.
 
         Raises:
           UserError: an option is out of its range, or constraints contradict each
             other.
         """
+        names = {*option_names(PreservingOptions)} & options.keys()
+        preserved = preserving.preserving_options({n: options.pop(n) for n in names})
         request = Request(
             nbest=nbest,
-            search={name: x for name, x in search.items() if x is not None},
+            search={name: x for name, x in options.items() if x is not None},
             prefix=prefix,
             must=must,
             must_not=must_not,
             batch_size=batch_size,
             first_line=first_line,
             warn=warn,
-        )
-        if isinstance(terms, str | os.PathLike):
-            terms = Terms(str(terms))
-        if isinstance(ignored, str):
-            ignored = ignored.split(",")
-        preserved = preserving.Preserved(
-            format, markup, tuple(ignored), split, placeholders, terms, term_mode
         )
         if not preserved:
             return self.choice.translate(self, lines, request)
@@ -161,43 +146,52 @@ class Translator(Searcher):
         self,
         texts: Sequence[str],
         request: Request,
-        preserved: preserving.Preserved,
+        options: PreservingOptions,
         report: preserving.Report,
     ) -> list[Translation]:
         """Translates texts, of which something is to be preserved."""
         check_lines(texts)
-        preserved.check(request.prefix, request.must, request.must_not)
-        if preserved.markup:  # before anything is searched
+        constraints = request.prefix, request.must, request.must_not
+        preserving.check_constraints(options, *constraints)
+        if options.markup:  # before anything is searched
             for member in self.members:
                 alignment.checked_cross_layers(member)
-        first, lost_before = request.first_line, len(report.lost)
-        way = preserving.Texts(texts, preserved, self.preserving_model, report, first)
-        if one_each := way.one_each:
+        first, support = request.first_line, self.preserving_support
+        prepared = [
+            preserving.PreparedText(text, number, options, support)
+            for number, text in enumerate(texts, first)
+        ]
+        parts = [part for text in prepared for part in text.parts]
+        if one_each := all(len(text.parts) == 1 for text in prepared):
             wanted = phrases_for_each(request.must, len(texts), "must")
-            for part, must in zip(way.parts, wanted, strict=True):
+            for part, must in zip(parts, wanted, strict=True):
                 part.must = (*must, *part.must)
 
-        def search(rows: Sequence[int], warn: bool) -> None:
-            parts = [way.parts[row] for row in rows]
-            must = [part.must for part in parts]
+        def search(some: Sequence[preserving.Part], warn: bool) -> None:
+            must = [part.must for part in some]
+            rows = [row_of[id(part)] for part in some]
             of = request.of_lines(rows) if one_each else request
             of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
-            lines = [part.line for part in parts]
+            lines = [part.line for part in some]
             translations = self.choice.translate(self, lines, of)
-            for part, found in zip(parts, translations, strict=True):
-                part.take(found)
+            for part, translation in zip(some, translations, strict=True):
+                part.take(translation)
 
-        search(range(len(way.parts)), request.warn and one_each)
-        for rows in chunks(way.lost(), AGAIN):
+        row_of = {id(part): row for row, part in enumerate(parts)}
+        search(parts, request.warn and one_each)
+        again = [part for part in parts if part.demand_lost()]
+        report.placeholders["searched again"] += len(again)
+        for some in chunks(again, AGAIN):
             try:
-                search(rows, warn=False)
+                search(some, warn=False)
             except UserError:  # one of them cannot be demanded, so each by itself
-                for row in rows:
+                for part in some:
                     with contextlib.suppress(UserError):
-                        search([row], warn=False)
-        pairs = way.to_align()
-        aligned = self.align_units(pairs, preserving.EVERY) if pairs else []
-        translations = way.finished(aligned)
+                        search([part], warn=False)
+        pairs = [pair for text in prepared for pair in text.to_align()]
+        aligned = iter(self.align_units(pairs) if pairs else ())
+        lost_before = len(report.lost)
+        translations = [text.finished(aligned, report) for text in prepared]
         reader = self.reader(first, request.warn)
         if not one_each:
             reader.warn(
@@ -208,17 +202,16 @@ class Translator(Searcher):
                 "texts have parts that are too long for the model, and whose ends are "
                 "not translated; add split=sentences",
             )
-        lost = dict.fromkeys(report.lost[lost_before:])
-        rows = [number - first for number in lost]
+        rows = [number - first for number in report.lost[lost_before:]]
         wrong = " a placeholder is lost or comes twice"
         reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
         return translations
 
     @property
-    def preserving_model(self) -> preserving.Model:
+    def preserving_support(self) -> preserving.ModelSupport:
         """What the model can take of what is to be preserved."""
         fits = self.reader(1, warn=False).fits
-        return preserving.Model.of(self.config.data, fits)
+        return preserving.ModelSupport.of(self.config.data, fits)
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], *, beam: int | None = None
@@ -364,19 +357,15 @@ class Translator(Searcher):
         alignments = alignment.align(self.vocabulary, self.members, pairs, layer)
         return [each.without_first() for each in alignments] if self.tag else alignments
 
-    def align_units(
-        self, pairs: Sequence[tuple], symbols: Sequence[str] = ()
-    ) -> list[Aligned]:
+    def align_units(self, pairs: Sequence[tuple]) -> list[Aligned]:
         """Links words and signs, the units of `text/units.py`, as `align` links words.
 
         Args:
           pairs: as for `score`.
-          symbols: strings that are one unit.
         """
         texts = [(str(source), str(target)) for source, target in pairs]
         encoded = self.reader(1, warn=False).pairs(pairs)
-        of_pairs = self.vocabulary, self.members, encoded, texts
-        return alignment.align_units(*of_pairs, symbols)
+        return alignment.align_units(self.vocabulary, self.members, encoded, texts)
 
 
 def _is_empty(target: str | Hypothesis | Translation) -> bool:

@@ -1,12 +1,21 @@
-"""Files of subtitles (SubRip) and messages (PO); all but the text stays as it is."""
+"""Texts of several lines, subtitles (SubRip) and messages (PO).
 
+All but the segments stays as it is.
+"""
+
+import html
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from gettext import c2py
-from itertools import pairwise
+from itertools import islice, pairwise
+from typing import Any
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.sentences import HAN, Composed, Plain, library, packed
+from t2t_jax.text.sentences import HAN, cut, library, packed
+from t2t_jax.text.units import Aligned, Span, splice
 
+_BREAK_IN_HAN = rf"(?<=[{HAN}])\s*[\r\n]\s*(?=[{HAN}])"
 LINE = 42  # characters of a line, the most that guides to subtitling allow
 _SIGN = r"\s|♪|[-–—](?!\d)|\{\\[^}]*\}"  # such as {\an8}
 _SPEAKER = re.compile(rf"(?m)^(?:<[^>]*>|{_SIGN})*?[-–—](?!\d)")
@@ -23,14 +32,85 @@ _ENTRY = re.compile(
 _OTHER_LINE_ENDS = dict.fromkeys(map(ord, "\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
-class SubRip(Composed):
+class Lines:
+    """A document whose segments are spans of a text, by default its lines.
+
+    These are without the white space around them; but one line is a segment as it is.
+
+    Args:
+      spans: of the text, in order.
+      sources: what stands for each; by default its text in one line.
+      inner: makes a document of a source, such as a parser of tags.
+
+    Attributes:
+      segments, inline, escapes, report: as in `decoding.preserving.Document`.
+    """
+
+    escapes = False
+
+    def __init__(
+        self,
+        text: str,
+        spans: Sequence[Span] | None = None,
+        sources: Sequence[str] | None = None,
+        inner: Callable[[str], Any] | None = None,
+    ):
+        if spans is None:
+            whole = int(text.startswith("\ufeff")), len(text)
+            several = re.search(r"[\r\n]", text)
+            spans = cut(text, whole, r"[\r\n]+") if several else [whole]
+            sources = [text[begin:end] for begin, end in spans]
+        elif sources is None:
+            joined = (re.sub(_BREAK_IN_HAN, "", text[b:e]) for b, e in spans)
+            sources = [" ".join(source.split()) for source in joined]
+        self.text, self.spans, self.sources = text, spans, sources
+        self.segments, self.inline = sources, [False] * len(sources)
+        self._documents = [*map(inner, sources)] if inner else []
+        if inner:
+            self.segments = [s for each in self._documents for s in each.segments]
+            self.inline = [i for each in self._documents for i in each.inline]
+
+    def assemble(
+        self, translations: Sequence[str], aligned: Sequence[Aligned | None] = ()
+    ) -> str:
+        """Returns the text with translations in place of the segments."""
+        if len(translations) != len(self.segments):
+            raise ValueError(f"got {len(translations)}; want {len(self.segments)}")
+        left, links, assembled = iter(translations), iter(aligned), []
+        for n, document in enumerate(self._documents):
+            size = len(document.segments)
+            new = document.assemble([*islice(left, size)], [*islice(links, size)])
+            # These formats write signs as they are, unless there are entities.
+            if document.escapes and not re.search(r"&#?\w+;", self.sources[n]):
+                new = html.unescape(new)
+            assembled.append(new)
+        written = []
+        translations = assembled if self._documents else translations
+        rows = zip(self.spans, self.sources, translations, strict=True)
+        for (begin, end), source, new in rows:
+            old = self.text[begin:end]
+            written.append(old if new == source else self.written(old, new))
+        return splice(self.text, self.spans, written)[0]
+
+    @property
+    def report(self) -> Counter[str]:
+        """The sum of the reports of the inner documents."""
+        return sum((document.report for document in self._documents), Counter())
+
+    def written(self, old: str, new: str) -> str:
+        """Returns what replaces the text `old` of a span for a translation."""
+        del old
+        return new
+
+
+class SubRip(Lines):
     """A document of the cues of a SubRip file; of a dialogue, of what each one says.
 
     A translation has as many lines as its cue or fewer. `inner` makes the document of a
     cue's text, such as a parser of its tags. Raises UserError at a broken cue.
     """
 
-    def __init__(self, text: str, inner=Plain):
+    def __init__(self, text: str, inner: Callable[[str], Any] | None = None):
         srt = library("srt", "--format=srt")
         spans, wrong = [], []
         try:
@@ -57,8 +137,8 @@ class SubRip(Composed):
             raise UserError(f"SubRip, line {line}: {rest[:50]!r}; wanted {wanted}")
         super().__init__(text, spans, inner=inner)
 
-    def written(self, old: str, source: str, new: str) -> str:
-        def fit(span) -> bool:
+    def written(self, old: str, new: str) -> str:
+        def fit(span: Span) -> bool:
             return len(re.sub("<[^>]*>", "", new[slice(*span)])) <= most
 
         lines = words = [match.span() for match in _WORD.finditer(new)]
@@ -66,21 +146,26 @@ class SubRip(Composed):
         while words and (most == LINE or len(lines) > len(old.splitlines())):
             lines, most = packed(words, fit), most + 1
         line_end = "\r\n" if "\r\n" in self.text else "\n"
-        return old if new == source else line_end.join(new[b:e] for b, e in lines)
+        return line_end.join(new[begin:end] for begin, end in lines)
 
 
-class Po(Composed):
+class Po(Lines):
     """A document of the messages of a PO file that have no translation.
 
-    A plural form is a translation of the message's plural, that for one thing (by the
-    header's rule) of its singular; of more than two forms it is a guess, always marked
-    fuzzy. `fuzzy` marks all for review; until then, gettext does not use them. The
-    header stays as it is: gettext's `msginit` makes one. `target_language`, such as
-    `de`, has to be that of the header.
+    All are marked fuzzy, for review; until then, gettext does not use them. A plural
+    form is a translation of the message's plural, that for one thing (by the header's
+    rule) of its singular; of more than two forms it is a guess. The header stays as it
+    is: gettext's `msginit` makes one. `target_language`, such as `de`, has to be that
+    of the header.
     """
 
-    def __init__(self, text, target_language="", inner=Composed, fuzzy=True):
-        self.polib, self.fuzzy = library("polib", "--format=po"), fuzzy
+    def __init__(
+        self,
+        text: str,
+        target_language: str = "",
+        inner: Callable[[str], Any] = Lines,
+    ):
+        self.polib = library("polib", "--format=po")
         self.line_end = "\r\n" if "\r\n" in text else "\n"
         wrong = None
         try:
@@ -122,8 +207,8 @@ class Po(Composed):
         """Returns an entry, marked fuzzy if one of its forms is to be filled in."""
         comments, keys, msgid, _, forms = entry.groups()[:5]
         values = [self._value(form[2]) for form in _FORM.finditer(forms)]
-        wanted = (self.fuzzy or len(values) > 2) and self._value(msgid)
-        if wanted and not all(values) and not re.search("(?m)^#,.*fuzzy", comments):
+        fills = self._value(msgid) and not all(values)
+        if fills and not re.search("(?m)^#,.*fuzzy", comments):
             flags = re.search("(?m)^#,", comments)
             was = re.search(r"(?m)^#\||\Z", comments)  # the message before
             at = flags.end() if flags else was.start()
@@ -131,7 +216,7 @@ class Po(Composed):
             comments = comments[:at] + flag + comments[at:]
         return comments + keys + forms
 
-    def written(self, old: str, source: str, new: str) -> str:
+    def written(self, old: str, new: str) -> str:
         entry = str(self.polib.POEntry(msgid="", msgstr=new)).strip()
         form = entry.replace('msgid ""\nmsgstr', old.split('"')[0].strip(), 1)
         return form.replace("\n", self.line_end) + self.line_end

@@ -210,7 +210,11 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
     """
     if kind not in KINDS:
         raise UserError(f"markup {kind!r} is unknown{did_you_mean(kind, KINDS)}")
-    return Document(text, KINDS[kind](text, frozenset(ignored)))
+    document = Document(text, KINDS[kind](text, frozenset(ignored)))
+    if not re.search("[<&\r\n]", text):  # a line as it is, with all its white space
+        document.segments, document.inline = [text], [False]
+        document._segments = [(0, len(text), [])]
+    return document
 
 
 # --------------------------------------------------------------------------- segments

@@ -20,12 +20,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.units import Edits, Span
+from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Span, splice
 
 Pair = tuple[str, str]
-SYMBOLS = tuple(f"<ph{number}>" for number in range(1, 9))
-# They enclose a term and its translation in a source (`text/terms.py`).
-MARKS = "<term>", "<is>", "</term>"
 MOST_WORDS = 3  # that `replaced` replaces in a pair without placeholders
 
 
@@ -83,45 +80,34 @@ class Protected(NamedTuple):
     """A text whose placeholders are symbols.
 
     Attributes:
-      symbols, originals, spans: those in the text, in order; the placeholder of each,
-        and where it was in the text before.
+      edits: where each placeholder was, and where its symbol is.
+      symbols, originals: those in the text, in order, and the placeholder of each.
       beyond: the placeholders that the text still has, in order.
       kinds: the number of placeholders of each kind in the text before.
     """
 
     text: str
+    edits: Edits
     symbols: tuple[str, ...]
     originals: tuple[str, ...]
-    spans: tuple[Span, ...]
     beyond: tuple[str, ...]
     kinds: Counter[str]
-
-    @property
-    def edits(self) -> Edits:
-        """Where each symbol is, and where its placeholder was."""
-        edits, shift = [], 0
-        for symbol, (begin, end) in zip(self.symbols, self.spans, strict=True):
-            edits.append(((begin + shift, begin + shift + len(symbol)), (begin, end)))
-            shift += len(symbol) - (end - begin)
-        return edits
 
 
 class Restored(NamedTuple):
     """A translation with its placeholders.
 
     Attributes:
-      spans: where each of `Protected.originals` is in it; None: nowhere.
+      edits: where each symbol was, and what is there now.
       missing: the placeholders of the source that it has not, or too seldom.
       repeated: those that it has too often, or that the source has not. They were
         taken out if they were symbols, and are in the text if they are spelled out.
-      edits: where each symbol was, and what is there now.
     """
 
     text: str
-    spans: tuple[Span | None, ...]
+    edits: Edits
     missing: tuple[str, ...]
     repeated: tuple[str, ...]
-    edits: Edits
 
 
 def find(text: str) -> list[Placeholder]:
@@ -142,21 +128,11 @@ def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
         found = [p for p in found if p.end <= last.begin or p.begin >= last.end]
         found = sorted([*found, last])
     chosen = sorted([*urgent, *(p for p in found if p not in urgent)][:most])
-    spans = tuple((p.begin, p.end) for p in chosen)
-    originals = tuple(text[begin:end] for begin, end in spans)
     beyond = tuple(text[p.begin : p.end] for p in found if p not in chosen)
-    used = tuple(symbols[: len(spans)])
-    hidden = _with_symbols(text, spans, used)
-    return Protected(hidden, used, originals, spans, beyond, kinds)
-
-
-def _with_symbols(text: str, spans: Sequence[Span], symbols: Sequence[str]) -> str:
-    """Replaces spans, which rise, by symbols."""
-    parts, end = [], 0
-    for (begin, after), symbol in zip(spans, symbols, strict=False):
-        parts += text[end:begin], symbol
-        end = after
-    return "".join([*parts, text[end:]])
+    used = tuple(symbols[: len(chosen)])
+    spans = [(p.begin, p.end) for p in chosen]
+    originals = tuple(text[begin:end] for begin, end in spans)
+    return Protected(*splice(text, spans, used), used, originals, beyond, kinds)
 
 
 def restore(translation: str, protected: Protected) -> Restored:
@@ -165,37 +141,34 @@ def restore(translation: str, protected: Protected) -> Restored:
     A symbol that comes again, or that the source has not, is taken out; of equal
     placeholders each may stand for another. The text between is not changed.
     """
-    originals = protected.originals
-    original_of = dict(zip(protected.symbols, originals, strict=True))
-    spans: list[Span | None] = [None] * len(originals)
-    text, end, repeated, edits = "", 0, [], []
+    original_of = dict(zip(protected.symbols, protected.originals, strict=True))
+    left, repeated = Counter(protected.originals), []
+    spans, replacements = [], []
     # They are the text's own if there were none to hide them.
     own = any(map(_SYMBOL.search, protected.beyond))
     for match in () if own else _SYMBOL.finditer(translation):
-        text += translation[end : match.start()]
-        begin = len(text)
-        end, original = match.end(), original_of.get(match[0])
-        free = (k for k, o in enumerate(originals) if o == original and not spans[k])
-        if (k := next(free, None)) is not None:
-            spans[k] = len(text), len(text) + len(original)
-            text += original
+        begin, end = match.span()
+        original = original_of.get(match[0], "")
+        if left[original]:
+            left[original] -= 1
         else:
             repeated.append(original or match[0])
-            if text[-1:].isspace() and translation[end : end + 1].isspace():
-                end += 1
-        edits.append(((match.start(), end), (begin, len(text))))
-    text += translation[end:]
-    placed = [span for span in spans if span]
+            # Of the spaces around it, one goes with it.
+            around = translation[begin - 1 : begin], translation[end : end + 1]
+            original, end = "", end + all(map(str.isspace, around))
+        spans.append((begin, end))
+        replacements.append(original)
+    text, edits = splice(translation, spans, replacements)
+    placed = [after for _, after in edits if after[0] < after[1]]
     spelled = Counter(
         text[p.begin : p.end]
         for p in find(text)
-        if not any(begin < p.end and p.begin < after for begin, after in placed)
+        if not any(begin < p.end and p.begin < end for begin, end in placed)
     )
     beyond = Counter(protected.beyond)
-    lost = (o for o, span in zip(originals, spans, strict=True) if not span)
-    missing = (*lost, *(beyond - spelled).elements())
+    missing = *left.elements(), *(beyond - spelled).elements()
     repeated += (spelled - beyond).elements()
-    return Restored(text, tuple(spans), missing, tuple(repeated), edits)
+    return Restored(text, edits, missing, tuple(repeated))
 
 
 def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
@@ -229,10 +202,10 @@ def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
         link for k in source for link in zip(source[k], target[k], strict=True)
     )[: len(SYMBOLS)]
     symbols = SYMBOLS[draws.below(len(SYMBOLS) - len(links) + 1) :]
-    of_target = sorted(zip((t for _, t in links), symbols, strict=False))
+    by_place = sorted(zip((t for _, t in links), symbols, strict=False))
     return (
-        _with_symbols(pair[0], [s for s, _ in links], symbols),
-        _with_symbols(pair[1], *zip(*of_target, strict=True)),
+        splice(pair[0], [s for s, _ in links], symbols[: len(links)])[0],
+        splice(pair[1], *zip(*by_place, strict=True))[0],
     )
 
 

@@ -13,12 +13,13 @@ Two ways to ask a model for them:
             with symbols instead of source factors)
 """
 
+import hashlib
 import itertools
 import operator
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +28,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import read_flag_file
 from t2t_jax.io.tables import text_table
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.placeholders import MARKS, SYMBOLS
-from t2t_jax.text.units import Span, units
+from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Span, splice, units
 from t2t_jax.text.word_alignment import content_words, learn_both_ways
 
 Pair = tuple[str, str]
@@ -48,7 +48,7 @@ class _Words:
     """The units of a line, and which of them begin a sentence."""
 
     def __init__(self, line: str):
-        self.spans = units(line, (*SYMBOLS, *MARKS))
+        self.spans = units(line)
         self.words = [line[begin:end] for begin, end in self.spans]
         self._begins, begins = [], True
         for word in self.words:
@@ -65,7 +65,11 @@ class _Words:
 
 
 class Terms:
-    """Terms of one direction, from the file that a flag names; `count` is their number.
+    """Terms of one direction, from the file that a flag names.
+
+    Attributes:
+      count: of the terms.
+      sha256: of the file.
 
     Raises UserError, with the numbers of lines: no file, no term, a line of another
     form, or two lines that give one source two targets.
@@ -74,7 +78,9 @@ class Terms:
     def __init__(self, file: str, flag: str = "terms"):
         # By the words of the source; with the number of the line.
         self._terms: dict[tuple[str, ...], tuple[str, str, int]] = {}
-        for number, line in enumerate(read_flag_file(flag, file).split("\n"), 1):
+        content = read_flag_file(flag, file)
+        self.sha256 = hashlib.sha256(content.encode()).hexdigest()
+        for number, line in enumerate(content.split("\n"), 1):
             if not line.strip():
                 continue
             place = f"--{flag}: {file}, line {number}"
@@ -159,55 +165,28 @@ def _inflected(word: str, other: str) -> bool:
     return one == two or (shared >= 4 and 3 * shared >= 2 * longest)
 
 
-class Report:
-    """Counts what became of each term in a text."""
-
-    def __init__(self):
-        self.outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-
-    def add(self, checked: Iterable[Checked]) -> None:
-        """Adds the terms of a line."""
-        for each in checked:
-            self.outcomes[each.match.source, each.match.target][each.outcome] += 1
-
-    def lines(self) -> list[str]:
-        """A table: each term and its target, how often it was asked for, `OUTCOMES`."""
-        total = sum(self.outcomes.values(), Counter())
-        rows = [("term", "target", "asked", *OUTCOMES)]
-        for term, counts in [*sorted(self.outcomes.items()), (("all", ""), total)]:
-            numbers = counts.total(), *(counts[outcome] for outcome in OUTCOMES)
-            rows.append((*term, *(f"{number:,}" for number in numbers)))
-        return text_table(rows, left=(0, 1))
+def report_lines(outcomes: Mapping[Pair, Counter[str]]) -> list[str]:
+    """A table: each term and its target, how often it was asked for, `OUTCOMES`."""
+    total = sum(outcomes.values(), Counter())
+    rows = [("term", "target", "asked", *OUTCOMES)]
+    for term, counts in [*sorted(outcomes.items()), (("all", ""), total)]:
+        numbers = counts.total(), *(counts[outcome] for outcome in OUTCOMES)
+        rows.append((*term, *(f"{number:,}" for number in numbers)))
+    return text_table(rows, left=(0, 1))
 
 
-class Annotated(NamedTuple):
-    """A source with the targets of its terms.
+def annotate(line: str, matches: Sequence[Match]) -> tuple[str, Edits]:
+    """Writes the targets of terms, in order, into a line.
 
-    Attributes:
-      text: `A<term> dog<is> Hund</term> barks.`: a mark takes the place of a space, so
-        that all words are the tokens that they are without it.
-      origins: of each unit of the text, the number of the unit that it was in the line;
-        that of the term's first unit in a target, -1 for a mark.
+    `A<term> dog<is> Hund</term> barks.`: a mark takes the place of a space, so that all
+    words are the tokens that they are without it.
     """
-
-    text: str
-    origins: list[int]
-
-
-def annotate(line: str, matches: Sequence[Match]) -> Annotated:
-    """Writes the targets of terms, in order, into a line."""
-    spans = _Words(line).spans
-    begins, ends = zip(*spans, strict=True) if spans else ((), ())
-    parts, origins, end, n = [], [], 0, 0
     opening, between, closing = MARKS
-    for match in matches:
-        first, after = begins.index(match.begin), ends.index(match.end) + 1
-        parts += line[end : match.begin].removesuffix(" "), opening, " "
-        parts += line[match.begin : match.end], between, " ", match.target, closing
-        of_target = [first] * len(_Words(match.target).spans)
-        origins += [*range(n, first), -1, *range(first, after), -1, *of_target, -1]
-        end, n = match.end, after
-    return Annotated("".join([*parts, line[end:]]), [*origins, *range(n, len(spans))])
+    spans, texts = [], []
+    for begin, end, *_, target in matches:
+        texts.append(f"{opening} {line[begin:end]}{between} {target}{closing}")
+        spans.append((begin - (line[begin - 1 : begin] == " "), end))
+    return splice(line, spans, texts)
 
 
 FREQUENT = 40  # words of each side that are left out: they are not terms
@@ -253,4 +232,4 @@ def annotated(lexicon: Lexicon, pair: Pair, draws: Stream, _: Sequence[Pair]) ->
         return pair
     chosen = sorted(terms.values(), key=lambda _: draws.uniform())
     chosen = sorted(chosen[: 1 + draws.below(MOST_TERMS)])
-    return annotate(pair[0], chosen).text, pair[1]
+    return annotate(pair[0], chosen)[0], pair[1]

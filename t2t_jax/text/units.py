@@ -1,27 +1,31 @@
-"""Words and signs of a text, and links between those of two texts."""
+"""Words and signs of a text, links between those of two, and replaced parts."""
 
+import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import regex as re  # it knows scripts, and marks such as vowels
 
 Span = tuple[int, int]  # begin and end, in characters
-
+# Stand for placeholders (`text/placeholders.py`); enclose a term and its translation
+# (`text/terms.py`). No symbol begins another.
+SYMBOLS = tuple(f"<ph{number}>" for number in range(1, 9))
+MARKS = "<term>", "<is>", "</term>"
 
 # Scripts without spaces between words: a character with its marks is a unit.
 _DENSE = "".join(
     rf"\p{{{script}}}"
     for script in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
 )
-_UNIT = rf"[{_DENSE}]\p{{M}}*|(?:(?![{_DENSE}])[\w\p{{M}}])+|[^\w\s\p{{M}}]"
+_UNIT = re.compile(
+    rf"{'|'.join((*SYMBOLS, *MARKS))}"
+    rf"|[{_DENSE}]\p{{M}}*|(?:(?![{_DENSE}])[\w\p{{M}}])+|[^\w\s\p{{M}}]"
+)
 
 
-def units(text: str, symbols: Sequence[str] = ()) -> list[Span]:
-    """The words and the signs, such as a comma, of a text; a symbol is one unit."""
-    # The longest first: one symbol may begin another.
-    named = sorted(map(re.escape, symbols), key=len, reverse=True)
-    pattern = "|".join([*named, _UNIT])
-    return [match.span() for match in re.finditer(pattern, text)]
+def units(text: str) -> list[Span]:
+    """Finds the words and the signs, such as a comma, of a text; a symbol is one."""
+    return [match.span() for match in _UNIT.finditer(text)]
 
 
 class GoldLinks(NamedTuple):
@@ -44,26 +48,39 @@ class Aligned(NamedTuple):
     links: Sequence[tuple[int, int]]
 
 
-# Parts of a text that were replaced: (span in the new text, span in the old one), in
-# order. What is between them is the same in both.
+# Replaced parts of a text, in order: (span before, span after). The rest is the same.
 Edits = Sequence[tuple[Span, Span]]
 
 
-def moved(span: Span, edits: Edits) -> Span:
-    """The place in the old text that a span of the new one is from.
+def splice(
+    text: str, spans: Sequence[Span], replacements: Sequence[str]
+) -> tuple[str, Edits]:
+    """Replaces spans of a text, which are in order and do not overlap."""
+    parts, edits, end, length = [], [], 0, 0
+    for span, new in zip(spans, replacements, strict=True):
+        parts += text[end : span[0]], new
+        begin = length + span[0] - end
+        end, length = span[1], begin + len(new)
+        edits.append((span, (begin, length)))
+    return "".join([*parts, text[end:]]), edits
 
-    All of what was replaced, for a span with a part of its replacement.
-    """
 
-    def moved_to(place: int, side: int) -> int:
-        shift = 0
-        for new, old in edits:
-            if place <= new[0]:
-                break
-            # A begin within a replacement goes to its begin, an end to its end.
-            if place < new[1] + side:
-                return old[side]
-            shift = old[1] - new[1]
-        return place + shift
+def inverse(edits: Edits) -> Edits:
+    """Returns the edits that restore the text."""
+    return [(after, before) for before, after in edits]
 
-    return moved_to(span[0], 0), moved_to(span[1], 1)
+
+def map_span(span: Span, edits: Edits) -> Span:
+    """Finds a span of a text after edits; with a part of a replaced span, all of it."""
+
+    def mapped(place: int, side: int) -> int:
+        n = bisect.bisect_left(edits, place, key=lambda edit: edit[0][0])
+        if not n:  # before all edits
+            return place
+        before, after = edits[n - 1]
+        # A begin within a replaced span goes to its begin, an end to its end.
+        if place < before[1] + side:
+            return after[side]
+        return place + after[1] - before[1]
+
+    return mapped(span[0], 0), mapped(span[1], 1)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import random
 import re
 
 import pytest
@@ -10,8 +9,9 @@ import pytest
 from t2t_jax.decoding import preserving
 from t2t_jax.io.errors import UserError
 from t2t_jax.text import placeholders
+from t2t_jax.text.formats import Lines
+from t2t_jax.text.markup import parse
 from t2t_jax.text.terms import Terms
-from t2t_jax.text.units import moved
 from tests.decoding.small_translator import translator
 
 PLAIN = ["the cat", "", "  a dog  sees\tthe cat ", " ", "the dog, the cat!"]
@@ -33,32 +33,6 @@ def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(options, tmp_path)
     found = translator(1).translate(lines, nbest=3, beam=4, **options)
     wanted = translator(1).translate(lines, nbest=3, beam=4)
     assert found == wanted
-
-
-def test_what_was_replaced_is_found_again():
-    rng = random.Random(1)
-    for _ in range(500):
-        old = "".join(rng.choice("abc") for _ in range(12))
-        new, edits, place = "", [], 0
-        while place < len(old):
-            kept, gone = rng.randrange(3), rng.randrange(1, 3)
-            new += old[place : place + kept]
-            place += kept
-            if place + gone <= len(old):
-                other = "X" * rng.randrange(1, 4)
-                replaced = len(new), len(new) + len(other)
-                edits.append((replaced, (place, place + gone)))
-                new += other
-                place += gone
-        new += old[place:]
-        kept = [n for n, letter in enumerate(new) if letter != "X"]
-        for n in kept:
-            begin, end = moved((n, n + 1), edits)
-            assert (end - begin, old[begin:end]) == (1, new[n])
-        for replaced, before in edits:
-            assert moved(replaced, edits) == before
-            assert moved((replaced[0], replaced[0] + 1), edits) == before
-        assert moved((0, len(new)), edits) == (0, len(old))
 
 
 def tags(text):
@@ -103,10 +77,10 @@ def test_placeholders_come_back_once_or_their_line_is_named(caplog):
 
 def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
     one = translator(1)
-    model = one.preserving_model
+    model = one.preserving_support
     assert (model.symbols, model.shows_terms) == ((), False)
     known = model._replace(symbols=placeholders.SYMBOLS, shows_terms=True)
-    monkeypatch.setattr(type(one), "preserving_model", known)
+    monkeypatch.setattr(type(one), "preserving_support", known)
     searched = []
     original = type(one.choice).translate
 
@@ -150,23 +124,29 @@ def test_ranks_of_a_text_of_several_lines_keep_their_order():
         for rank in zip(each[0].hypotheses, each[1].hypotheses, strict=True)
     ]
     assert [h.text for h in found.hypotheses] == [*dict.fromkeys(texts)]
-    ranked = preserving.Texts(
-        ["a"], preserving.Preserved(), one.preserving_model, preserving.Report()
+    ranked = preserving.PreparedText(
+        "a", 1, preserving.PreservingOptions(), one.preserving_support
     )
-    part = ranked.parts[0]
-    part.found = dataclasses.replace(
+    (part,) = ranked.parts
+    part.translation = dataclasses.replace(
         each[0], hypotheses=tuple(h for h in each[0].hypotheses for _ in (0, 1))
     )
-    assert ranked.finished([])[0].hypotheses == part.found.hypotheses
+    again = ranked.finished(iter(()), preserving.Report())
+    assert again.hypotheses == part.translation.hypotheses
 
 
 def test_a_text_without_tags_is_written_as_markup_all_the_same():
-    document = preserving.Preserved(markup="xml").document("Tom", "de")
+    document = parse(" Tom  Cat", "xml")
+    assert document.segments == [" Tom  Cat"]
     assert document.assemble(["A & B < C"], [None]) == "A &amp; B &lt; C"
-    assert document.assemble(["Tom"], [None]) == "Tom"
-    whole = preserving.Preserved(format="whole").document("\ufeffa\r\nb", "de")
-    assert whole.segments == ["", "a", "b"]
-    assert whole.assemble(["", "A", "B"], [None] * 3) == "\ufeffA\r\nB"
+    assert document.assemble(document.segments, [None]) == " Tom  Cat"
+
+
+def test_white_space_between_the_lines_of_a_text_stays():
+    whole = Lines("\ufeffa\r\n\r\n\tb c ")
+    assert whole.segments == ["a", "b c"]
+    assert whole.assemble(["A", "B"]) == "\ufeffA\r\n\r\n\tB "
+    assert Lines(" a  b ").segments == [" a  b "]
 
 
 @pytest.mark.parametrize("kind", ["bytenet", "decoder_only"])
@@ -184,20 +164,13 @@ def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
     ask = {"terms": given, "report": report}
     (hard,) = one.translate(["the cat sees"], term_mode="hard", **ask)
     assert "die Katze" in hard.text
-    assert report.terms.outcomes["the cat", "die Katze"]["exact"] == 1
+    assert report.terms["the cat", "die Katze"]["exact"] == 1
     (checked,) = one.translate(["the cat sees"], term_mode="check", **ask)
     assert checked == one.translate(["the cat sees"])[0]
     assert hard == one.translate(["the cat sees"], **ask)[0]  # has no marks
-    part = preserving.Segment(
-        "a dog",
-        1,
-        True,
-        preserving.Preserved(terms=given, term_mode="soft"),
-        one.preserving_model,
-    ).parts[0]
-    assert part.line == "a<term> dog<is> Hund</term>"
-    # Both words of the term stand for the source's one.
-    assert part.origins == [0, -1, 1, -1, 1, -1]
+    options = preserving.PreservingOptions(terms=given, term_mode="soft")
+    text = preserving.PreparedText("a dog", 1, options, one.preserving_support)
+    assert [part.line for part in text.parts] == ["a<term> dog<is> Hund</term>"]
 
 
 def test_sentences_are_searched_by_themselves_and_joined_as_they_were():

@@ -206,4 +206,4 @@ def test_units_of_a_normalized_text_are_matched_with_those_of_the_line():
     matched = alignment._matched(*sides)
     assert matched == {3: 0, 4: 1, 5: 2, 7: 5}
     assert alignment._matched(*sides[2:] * 2) == {n: n for n in range(6)}
-    assert units("a <x>!", ["<x>"]) == [(0, 1), (2, 5), (5, 6)]
+    assert units("a <is>!") == [(0, 1), (2, 6), (6, 7)]

@@ -5,7 +5,7 @@ import time
 import types
 
 from t2t_jax.config import DataConfig
-from t2t_jax.decoding.preserving import Model
+from t2t_jax.decoding.preserving import ModelSupport
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.units import Aligned, units
@@ -24,7 +24,7 @@ class Vocabulary:
 TRANSLATOR = types.SimpleNamespace(
     vocabulary=Vocabulary(),
     provenance=lambda: {"checkpoints": [[12]], "decode": {"beam": 5, "alpha": 0.6}},
-    preserving_model=Model.of(DataConfig(), lambda line, longest=0: True),
+    preserving_support=ModelSupport.of(DataConfig(), lambda line, longest=0: True),
 )
 
 
@@ -103,13 +103,13 @@ class FakeEngine:
         )
         return [Details(score, Alignment(((0, 0), (1, 2)))) for _ in pairs]
 
-    async def align_units(self, direction, pairs, symbols, deadline):
+    async def align_units(self, direction, pairs, client, deadline):
         aligned = []
         for line, found in pairs:
             tag, _, _ = found.text.partition("> ")
-            before, of_line = len(units(f"{tag}>")), units(line, symbols)
+            before, of_line = len(units(f"{tag}>")), units(line)
             links = [(n, n + before) for n in range(len(of_line))]
-            aligned.append(Aligned(of_line, units(found.text, symbols), links))
+            aligned.append(Aligned(of_line, units(found.text), links))
         return aligned
 
     async def close(self):

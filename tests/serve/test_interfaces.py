@@ -207,9 +207,9 @@ def test_what_would_be_lost_is_refused(path, fields, told, client):
     assert (answer.status_code, told in answer.text) == (400, True)
 
 
-def test_a_bad_line_is_numbered_through_all_texts(client):
+def test_an_error_names_the_text_by_its_number(client):
     answer = client().post("/translate", json={"q": ["a\nb", "bad"], **PAIR})
-    assert answer.json()["error"] == "line 3: 'bad' is bad"
+    assert answer.json()["error"] == "text 2: 'bad' is bad"
     answer = client().post("/translate", json={"q": "bad", **PAIR})
     assert answer.json()["error"] == "'bad' is bad"
 

@@ -31,8 +31,8 @@ async def translate(call: Call) -> dict:
     if not 0 <= (f["min_precision"] or 0) <= 1:
         raise bad(f"min_precision={f['min_precision']}; want a share, 0 to 1")
     pair = f["source"], f["target"], f["direction"]
-    if any(f[name] for name in PRESERVING):
-        return await _preserved(call, pair)
+    if preserved := {name: f[name] for name in PRESERVING if f[name]}:
+        return await _preserved(call, pair, preserved)
     if f["lines"] is None:
         lines = service.lines(f["text"], *pair)
     else:
@@ -69,17 +69,14 @@ async def translate(call: Call) -> dict:
     return answer
 
 
-async def _preserved(call: Call, pair: tuple) -> dict:
+async def _preserved(call: Call, pair: tuple, preserved: dict) -> dict:
     """Translates texts with what must survive it; their tokens are not told."""
     f = call.fields
     if unused := [name for name in OF_LINES if f[name] not in (None, False, 0)]:
-        raise bad(f"{', '.join(unused)}: not available with {', '.join(PRESERVING)}")
+        raise bad(f"{', '.join(unused)}: not available with {', '.join(preserved)}")
     texts = [f["text"]] if f["lines"] is None else f["lines"]
-    kept = {name: f[name] or "" for name in PRESERVING} | {
-        "placeholders": f["placeholders"],
-        "ignored": tuple(f["ignored"] or ()),
-    }
-    answers = await call.translate(texts, *pair, f["nbest"], f["terms"], **kept)
+    given = f["nbest"], f["terms"]
+    answers = await call.translate(texts, *pair, *given, **preserved)
     rows = [
         {"source": text, "hypotheses": [{"text": each} for each in answer.texts]}
         for text, answer in zip(texts, answers, strict=True)
@@ -226,7 +223,7 @@ async def page(call: Call) -> Response:
 
 
 # Fields of what is preserved, and those that do not go with them.
-PRESERVING = "markup", "split", "placeholders", "term_mode"
+PRESERVING = "markup", "ignored", "split", "placeholders", "term_mode"
 OF_LINES = "beam", "prefix", "must", "must_not", "details", "min_confidence"
 OF_LINES += ("min_precision", "provenance", "samples", "seed")
 GET, POST = ("GET",), ("POST",)

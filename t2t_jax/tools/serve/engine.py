@@ -819,12 +819,14 @@ class Engine:
         self,
         direction: str,
         pairs: Sequence[tuple[str, Hypothesis]],
-        symbols: Sequence[str],
+        *,
+        client: str,
         deadline: float,
     ) -> list[Aligned]:
         """Links the units of translations, as `Translator.align_units`."""
+        del client
         align = self.directions[direction].translator.align_units
-        return await self._in_time(deadline, align, pairs, symbols) if pairs else []
+        return await self._in_time(deadline, align, pairs)
 
     async def _in_time(self, deadline: float, work: Callable, *arguments):
         """Calls a function in the thread of details; raises LateError if it is late."""

@@ -16,7 +16,11 @@ from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from t2t_jax.decoding.preserving import EVERY, Part, Preserved, Report, Texts
+from t2t_jax.decoding.preserving import (
+    PreparedText,
+    Report,
+    preserving_options,
+)
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -334,42 +338,49 @@ class Call:
           name: of the direction, in place of the languages.
           nbest: at most as many translations of each text.
           terms: the name of terms to use.
-          preserved: fields of `Preserved`, such as `markup="html"`.
+          preserved: fields of `PreservingOptions`, such as `markup="html"`.
         """
         service, mode = self.service, preserved.pop("term_mode", "")
         if mode and not terms:
             raise bad("term_mode needs terms, the name of a glossary")
-        kept = Preserved(**preserved)
+        options = preserving_options(preserved)
         if (count := sum(map(len, texts))) > service.settings.characters:
             raise _too_large(count, "characters", service.settings.characters)
         lines = []
         for text in texts:
             # A language is guessed without tags.
-            plain = re.sub("<[^>]*>", " ", text) if kept.markup else text
+            plain = re.sub("<[^>]*>", " ", text) if options.markup else text
             chosen = service.choose(plain, source, target, name)
             lines.append(dataclasses.replace(chosen, text=text))
-        of: dict[str, list[Line]] = {}
-        for line in lines:
-            if line.direction:
-                of.setdefault(line.direction.name, []).append(line)
-        ways = []
-        for direction, same in of.items():
-            model = service.engine.directions[direction].translator.preserving_model
-            of_direction = service.terms(terms, direction)
-            keeps = dataclasses.replace(kept, terms=of_direction, term_mode=mode)
-            longest = service.engine.limits.longest
-            model = model._replace(fits=partial(model.fits, longest=longest))
-            found = [line.text for line in same]
-            way = await asyncio.to_thread(Texts, found, keeps, model, Report())
-            ways.append((direction, same, way))
-        await self._search_parts([(d, way.parts) for d, _, way in ways], nbest)
-        lost = [(d, [way.parts[n] for n in way.lost()]) for d, _, way in ways]
-        await self._search_parts(lost, nbest, again=True)
-        for direction, same, way in ways:
-            pairs, align = way.to_align(), service.engine.align_units
-            units = await align(direction, pairs, EVERY, self.deadline)
-            for line, found in zip(same, way.finished(units), strict=True):
-                line.found = found
+
+        def prepare(line: Line, number: int) -> PreparedText:
+            of_direction = service.terms(terms, line.direction.name)
+            support = line.direction.translator.preserving_support
+            fits = partial(support.fits, longest=service.engine.limits.longest)
+            return PreparedText(
+                line.text,
+                number,
+                dataclasses.replace(options, terms=of_direction or "", term_mode=mode),
+                support._replace(fits=fits),
+            )
+
+        work = [
+            (line, await asyncio.to_thread(prepare, line, number))
+            for number, line in enumerate(lines, 1)
+            if line.direction
+        ]
+        await self._search_parts(work, nbest)
+        await self._search_parts(work, nbest, again=True)
+        to_align = []
+        for line, text in work:
+            for source, hypothesis in text.to_align():
+                to_align.append(row := dataclasses.replace(line, text=source))
+                row.found = hypothesis
+        align, pair = service.engine.align_units, attrgetter("text", "found")
+        await self._by_direction(to_align, align, "details", pair)
+        aligned = (row.details for row in to_align)
+        for line, text in work:
+            line.found = text.finished(aligned, Report())
         return [
             Answer(
                 [*dict.fromkeys(map(str, line.found.hypotheses))],
@@ -381,32 +392,39 @@ class Call:
         ]
 
     async def _search_parts(
-        self, of: Sequence[tuple[str, Sequence[Part]]], nbest: int, again: bool = False
+        self, work: Sequence[tuple[Line, PreparedText]], nbest: int, again: bool = False
     ) -> None:
-        """Searches for parts of texts, by the name of their direction.
+        """Searches for the parts of texts, or for those again that lack placeholders.
 
-        What is refused is an error, unless it has been searched before.
+        What is refused is an error, but not again.
         """
-        if not (parts := [part for _, each in of for part in each]):
-            return
-        lines = []
-        for name, each in of:
-            direction = self.service.engine.directions[name]
-            for part in each:
-                options = Options(nbest=nbest, must=part.must)
-                line = Line(part.line, direction, direction.source, options=options)
-                lines.append(line)
-        await self.search(lines)
-        for number, (part, line) in enumerate(zip(parts, lines, strict=True), 1):
-            if not isinstance(line.found, UserError):
-                part.take(line.found)
+        parts = [
+            (line, text, part)
+            for line, text in work
+            for part in text.parts
+            if not again or part.demand_lost()
+        ]
+        searched = [
+            dataclasses.replace(
+                line, text=part.line, options=Options(nbest=nbest, must=part.must)
+            )
+            for line, _, part in parts
+        ]
+        # What has been taken is answered, even if the server stops meanwhile.
+        await (self._search if again else self.search)(searched)
+        for each, (_, text, part) in zip(searched, parts, strict=True):
+            if not isinstance(each.found, UserError):
+                part.take(each.found)
             elif not again:
-                place = f"line {number}: " if len(lines) > 1 else ""
-                raise bad(f"{place}{line.found}")
+                place = f"text {text.number}: " if len(work) > 1 else ""
+                raise bad(f"{place}{each.found}")
 
     async def search(self, lines: Sequence[Line]) -> None:
         """Finds the translations of lines that have a direction and are not blank."""
         self._check(lines)
+        await self._search(lines)
+
+    async def _search(self, lines: Sequence[Line]) -> None:
         names = {line.direction.name for line in lines if line.direction}
         names |= {self.label} - {""}
         self.label = "several" if len(names) > 1 else next(iter(names), "")
