@@ -148,7 +148,8 @@ def document_of(text: str, options: PreservingOptions, target: str) -> Document:
     if options.format == "srt":
         return SubRip(text, inner)
     if options.format == "po":
-        return Po(text, target, inner or Lines)
+        # A message may have several lines.
+        return Po(text, target, partial(Lines, inner=inner))
     return (inner or Lines)(text)
 
 
@@ -284,7 +285,7 @@ class Segment:
             text, after = restored.text, restored.edits
             before = inverse(self._protected.edits)
             lost = report.add_placeholders(self._protected, restored)
-        for term in check(self._terms.matches(self.text), text) if self._terms else ():
+        for term in check(self._terms.matches(self._replaced), text) if self._terms else ():
             report.terms[term.match.source, term.match.target][term.outcome] += 1
         if not self.inline:
             return text, None, lost
