@@ -21,6 +21,7 @@ Rounds are in turns, medians count. 95% intervals are by bootstrap over lines (o
 share: over those that count), and have no width if all lines agree.
 """
 
+import itertools
 import re
 import tempfile
 import time
@@ -159,13 +160,13 @@ def glossary(args, model, corpus):
 
 
 def of_terms(args, models, corpus, pairs):
-    sources, rows, sorts = [source for source, _ in pairs], [], defaultdict(list)
+    sources, rows = [source for source, _ in pairs], []
+    sorts = {"used": [], "other": [], "none": [], "all": [*range(len(pairs))]}
     terms = glossary(args, models["trained"], corpus)
     matches = [*map(terms.matches, sources)]
     for row, (of_line, (_, target)) in enumerate(zip(matches, pairs, strict=True)):
         used = all(each.outcome == "exact" for each in check(of_line, target))
         sorts["none" if not of_line else "used" if used else "other"].append(row)
-        sorts["all"].append(row)
     options = {mode: {"terms": terms, "term_mode": mode} for mode in ("soft", "hard")}
     arms = {
         (name, mode): partial(model.translate, sources, warn=False, **option)
@@ -175,8 +176,8 @@ def of_terms(args, models, corpus, pairs):
     }
     found, seconds = timed(arms, args.rounds)
     texts = {arm: [*map(str, translations)] for arm, translations in found.items()}
-    for (name, mode), chosen in ((arm, of) for arm in arms for of in sorts.items()):
-        sort, numbers = chosen
+    filled = [(sort, numbers) for sort, numbers in sorts.items() if numbers]
+    for (name, mode), (sort, numbers) in itertools.product(arms, filled):
         ours, none = ([texts[name, m][n] for n in numbers] for m in (mode, "none"))
         counts = [
             Counter(each.outcome for each in check(matches[n], text))
