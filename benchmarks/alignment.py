@@ -45,7 +45,6 @@ from t2t_jax.grammar import corpus as built_in
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.alignment_errors import ALIGNMENT_MEASURES
-from t2t_jax.metrics.measures import bounds, measured, sampled_sums
 from t2t_jax.text.units import GoldLinks, units
 from t2t_jax.text.word_alignment import Aligner, align_words
 
@@ -215,9 +214,7 @@ def row(name: str, links: Sequence[Links], gold: Sequence[GoldLinks]) -> dict:
     cells = {"aligner": name}
     for score, measure in ALIGNMENT_MEASURES.items():
         counts_nk = measure.statistics(links, gold)
-        low, high = bounds(measure.of(sampled_sums(counts_nk)))
-        cells[score] = measured(measure, counts_nk)
-        cells[f"{score} interval"] = f"[{low:.2f}, {high:.2f}]"
+        cells |= measuring.with_interval(score, measure, counts_nk)
     return cells | {"links": sum(map(len, links))}
 
 

@@ -28,13 +28,7 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Pair
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.messages import say
-from t2t_jax.metrics.measures import (
-    Measure,
-    bounds,
-    measured,
-    percent,
-    sampled_sums,
-)
+from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
 
@@ -100,8 +94,12 @@ def statistics(pair: Pair, tags: Tagged, gold: Links, aligned: Aligned) -> np.nd
 
 
 MEASURES = {
-    "exact": Measure("exact places", None, lambda sums: percent(sums[..., :2])),
-    "F1": Measure("F1 of covered units", None, lambda sums: percent(sums[..., 2:])),
+    "exact": Measure(
+        "exact places", None, lambda sums: percent(sums[..., :2]), digits=1
+    ),
+    "F1": Measure(
+        "F1 of covered units", None, lambda sums: percent(sums[..., 2:]), digits=1
+    ),
 }
 
 
@@ -123,9 +121,7 @@ def row(
     counts_nk = np.array(table)
     cells = {"links": name}
     for score, measure in MEASURES.items():
-        low, high = bounds(measure.of(sampled_sums(counts_nk)))
-        cells[score] = measured(measure, counts_nk)
-        cells[f"{score} interval"] = f"[{low:.1f}, {high:.1f}]"
+        cells |= measuring.with_interval(score, measure, counts_nk)
     return cells | {"elements": int(counts_nk[:, 1].sum())}
 
 

@@ -16,6 +16,7 @@ from statistics import median
 from typing import TypeVar
 
 import jax
+import numpy as np
 from absl import flags
 
 from benchmarks import results
@@ -30,6 +31,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.io.threads import core_count
+from t2t_jax.metrics.measures import Measure, bounds, measured, sampled_sums
 
 Result = TypeVar("Result")
 
@@ -133,6 +135,14 @@ def alternate_with_peak(
     medians = alternate(contenders, rounds)
     after = matrix_peaks(*products)
     return medians, {name: max(before[name], after[name]) for name in before}
+
+
+def with_interval(name: str, measure: Measure, statistics_nk: np.ndarray) -> dict:
+    """Cells of a row: a score, and its 95% interval by bootstrap over the examples."""
+    bound = bounds(measure.of(sampled_sums(statistics_nk)))
+    low, high = (f"{each:.{measure.digits}f}" for each in bound)
+    score = measured(measure, statistics_nk)
+    return {name: score, f"{name} interval": f"[{low}, {high}]"}
 
 
 def training_text(data: DataConfig) -> tuple[Vocabulary, Pairs]:

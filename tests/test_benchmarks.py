@@ -373,6 +373,14 @@ RUNS = {
     ),
     "alignment": (*MODEL[:1], "--test=grammar:test", "--lines=3"),
     "markup": (*MODEL[:1], "--test=grammar:test", "--lines=3"),
+    "preserving": (*MODEL[:1], "--test={data}/placed", "--part=placeholders"),
+    "preserving of terms": (
+        *(MODEL[0], "--test={text}/train", *MODEL[2:], *ONCE, "--plain={work}"),
+        "--part=terms",
+    ),
+    "preserving of speed": (
+        *(MODEL[0], "--test={text}/train", *MODEL[2:], *ONCE, "--part=speed"),
+    ),
     "confidence": (*MODEL, "--measures=log_prob"),
     "reranking": (*MODEL, "--dev={text}/dev", "--samples=2", "--nbest=2"),
     "robustness": (*MODEL[:2], "--damage=capitals"),
@@ -407,6 +415,8 @@ def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
     line = "Ein Hund läuft."
     (tmp_path / "test_2016_flickr.de").write_text(f"{line}\n")
     (tmp_path / "page.html").write_text("<p>A <b>dog</b><script>a</script>")
+    (tmp_path / "placed.en").write_text("Open %s.\n")
+    (tmp_path / "placed.de").write_text("Öffne %s.\n")
     (papers,) = lower_tokenized([line], "de")
     (tmp_path / "test_2016_flickr.lc.norm.tok.de").write_text(f"{papers}\n")
     work = shutil.copytree(trained[0], tmp_path / "work")  # some store scores in it

@@ -1,0 +1,265 @@
+"""Measures what becomes of placeholders and terms, and what each option costs.
+
+    python -m benchmarks.preserving --part=terms --workdir=DIR --plain=DIR --test=PREFIX
+
+The model of --workdir was trained with placeholders or terms, that of --plain was not.
+
+placeholders: of lines that have some, the share whose translation has each exactly
+    once; lines that lack one (lost), or have one too often (repeated), by the text
+    alone. `reported` also counts lines where a repeated symbol was taken out. `first
+    search` demands nothing, `on` searches again for what is lost, `off` shows the
+    model placeholders as they are. Another table has the share kept of each kind.
+terms: words with several translations in the lexicon of `augment=terms`. The target is
+    the rarest in training text of those that at least two references have in a line
+    with the word: not what a model writes anyway. The reference of a `used` line has
+    all targets, that of an `other` one not; a line of `none` has no term. `changed`:
+    lines with another text than this model's without terms; 0 for `none`.
+speed: seconds for all lines, and relative to no option. Of the lines with nothing to
+    preserve, those whose text or score is not the same to the bit: 0.
+
+Rounds are in turns, medians count. 95% intervals are by bootstrap over lines (of a
+share: over those that count), and have no width if all lines agree.
+"""
+
+import itertools
+import re
+import tempfile
+import time
+from collections import Counter, defaultdict
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+from benchmarks import measuring, run
+from benchmarks.markup import tagged
+from t2t_jax.commands.flags import define_test_flag, define_workdir_flags
+from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.tokenizers.vocabulary import parse_symbols
+from t2t_jax.decoding.preserving import Report
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.io.errors import UserError
+from t2t_jax.metrics.measures import Measure, percent
+from t2t_jax.metrics.text_measures import text_measures
+from t2t_jax.text.placeholders import MARKS, SYMBOLS, find, protect, restore
+from t2t_jax.text.sentences import split
+from t2t_jax.text.terms import OUTCOMES, Terms, check, learn_lexicon
+
+words = re.compile(r"\w+").findall
+
+
+def share(name, counts):
+    """Cells of a share in percent, from what each line has, and of how many."""
+    some_nk = np.array([each for each in counts if each[1]], np.float64)
+    if not len(some_nk):
+        return {name: None, f"{name} interval": None}
+    return measuring.with_interval(name, Measure(name, None, percent), some_nk)
+
+
+def scores(texts, pairs, language):
+    """Cells of BLEU and chrF."""
+    cells, measures = {}, text_measures(language)
+    for name, title in (("bleu", "BLEU"), ("chrf", "chrF")):
+        statistics_nk = measures[name].statistics(texts, pairs)
+        cells |= measuring.with_interval(title, measures[name], statistics_nk)
+    return cells
+
+
+def timed(contenders, rounds):
+    """What each contender returns, and its seconds: medians of rounds after that."""
+
+    def seconds(work):
+        began = time.monotonic()
+        work()
+        return time.monotonic() - began
+
+    found = {name: work() for name, work in contenders.items()}  # it compiles
+    clocks = {name: partial(seconds, work) for name, work in contenders.items()}
+    return found, measuring.alternate(clocks, rounds)
+
+
+def knows(model, symbols):
+    return {*symbols} <= {*parse_symbols(model.config.data.symbols)}
+
+
+def of_placeholders(args, models, corpus, pairs):
+    pairs, rows, kinds = [pair for pair in pairs if find(pair[0])], [], []
+    if not pairs:
+        raise UserError(f"--test={args.test} has no placeholder; want lines with some")
+    sources, references = zip(*pairs, strict=True)
+
+    def add(name, way, texts, reported=None, again=None):
+        texts, row = [*map(str, texts)], {"model": name, "way": way}
+        cells, of_kinds = kept(texts, sources)
+        cells |= {"reported": reported, "searched again": again}
+        rows.append(row | cells | scores(texts, pairs, corpus.target))
+        kinds.extend(row | each for each in of_kinds)
+
+    for name, model in models.items():
+        symbols, report = SYMBOLS if knows(model, SYMBOLS) else (), Report()
+        protected = [protect(source, symbols) for source in sources]
+        first = model.translate([each.text for each in protected], warn=False)
+        restored = [*map(restore, map(str, first), protected)]
+        wrong = sum(bool(each.missing or each.repeated) for each in restored)
+        add(name, "first search", [each.text for each in restored], wrong)
+        on = model.translate(sources, placeholders=True, report=report, warn=False)
+        again = report.placeholders["searched again"]
+        add(name, "on", on, len({*report.lost}), again)
+        if symbols:  # without them the first search is the same
+            add(name, "off", model.translate(sources, warn=False))
+    add("reference", "", references)
+    print(*measuring.markdown(kinds), "", sep="\n")
+    return rows, {"kinds": kinds}
+
+
+def kept(texts, sources):
+    """Cells of what texts keep of the placeholders of their sources; rows of kinds."""
+    counts, wrong = defaultdict(list), []
+    for text, source in zip(texts, sources, strict=True):
+        kind_of = {source[p.begin : p.end]: p.kind for p in find(source)}
+        spelled = restore(text, protect(source, ()))
+        lost = Counter(kind_of[each] for each in spelled.missing)
+        for kind, asked in Counter(p.kind for p in find(source)).items():
+            counts[kind].append((asked - lost[kind], asked))
+        wrong.append((bool(spelled.missing), bool(spelled.repeated)))
+    asked = {kind: sum(n for _, n in of_kind) for kind, of_kind in counts.items()}
+    cells = {"lines": len(texts), "asked": sum(asked.values())}
+    cells |= share("exactly once, %", [(not any(each), 1) for each in wrong])
+    cells["lost"], cells["repeated"] = map(sum, zip(*wrong, strict=True))
+    return cells, [
+        {"kind": kind, "asked": asked[kind]} | share("kept, %", counts[kind])
+        for kind in sorted(asked, key=asked.get, reverse=True)
+    ]
+
+
+def glossary(args, model, corpus):
+    """The terms of --glossary; makes that file if it is not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, data = Path(args.glossary or Path(folder, "terms")), model.config.data
+        if not file.exists():
+            training = open_corpora(
+                data.train, data.source, data.target, data.dir, True
+            )
+            pairs = [pair for each in training for pair in each.pairs()]
+            often = Counter(word for _, target in pairs for word in words(target))
+            lexicon = learn_lexicon(pairs)
+            lexicon = {k: {*found} for k, found in lexicon.items() if len(found) > 1}
+            lines = Counter(
+                (word, translation)
+                for source, target in corpus.pairs()
+                for word in {*words(source)}
+                for translation in lexicon.get(word, set()).intersection(words(target))
+            )
+            used = [term for term in lines if lines[term] > 1]
+            # The last one of a word counts: the rarest.
+            rarest = dict(sorted(used, key=lambda term: (-often[term[1]], term)))
+            text = (f"{word}\t{target}\n" for word, target in sorted(rarest.items()))
+            file.write_text("".join(text), encoding="utf-8")
+        return Terms(str(file), "glossary")
+
+
+def of_terms(args, models, corpus, pairs):
+    sources, rows = [source for source, _ in pairs], []
+    sorts = {"used": [], "other": [], "none": [], "all": [*range(len(pairs))]}
+    terms = glossary(args, models["trained"], corpus)
+    matches = [*map(terms.matches, sources)]
+    for row, (of_line, (_, target)) in enumerate(zip(matches, pairs, strict=True)):
+        used = all(each.outcome == "exact" for each in check(of_line, target))
+        sorts["none" if not of_line else "used" if used else "other"].append(row)
+    options = {mode: {"terms": terms, "term_mode": mode} for mode in ("soft", "hard")}
+    arms = {
+        (name, mode): partial(model.translate, sources, warn=False, **option)
+        for name, model in models.items()
+        for mode, option in {**options, "none": {}}.items()
+        if (name, mode) != ("plain", "soft")
+    }
+    found, seconds = timed(arms, args.rounds)
+    texts = {arm: [*map(str, translations)] for arm, translations in found.items()}
+    filled = [(sort, numbers) for sort, numbers in sorts.items() if numbers]
+    for (name, mode), (sort, numbers) in itertools.product(arms, filled):
+        ours, none = ([texts[name, m][n] for n in numbers] for m in (mode, "none"))
+        counts = [
+            Counter(each.outcome for each in check(matches[n], text))
+            for n, text in zip(numbers, ours, strict=True)
+        ]
+        total = sum(counts, Counter())
+        cells = {"model": name, "mode": mode, "sort": sort, "lines": len(numbers)}
+        cells |= {"asked": total.total()} | {key: total[key] for key in OUTCOMES}
+        cells |= share("exact, %", [(each["exact"], each.total()) for each in counts])
+        cells["changed"] = sum(map(str.__ne__, ours, none))
+        cells |= scores(ours, [pairs[n] for n in numbers], corpus.target)
+        cells["lines/s"] = len(ours) / seconds[name, mode] if sort == "all" else None
+        rows.append(cells)
+    return rows, {"terms": terms.count}
+
+
+def of_speed(args, models, corpus, pairs):
+    model, sources = models["trained"], [source for source, _ in pairs]
+    tags = [tagged(s, np.random.default_rng(n)).text for n, s in enumerate(sources)]
+    terms, rows = glossary(args, model, corpus), []
+    modes = ["check", "hard", "soft"][: 2 + knows(model, MARKS)]
+    markup, sentences = {"markup": "html"}, {"split": "sentences"}
+    every = {"placeholders": True, "terms": terms, **markup, **sentences}
+    options = {
+        "nothing": (sources, {}),
+        "placeholders": (sources, {"placeholders": True}),
+        **{f"terms, {m}": (sources, {"terms": terms, "term_mode": m}) for m in modes},
+        "markup": (sources, markup),
+        "split": (sources, sentences),
+        "everything": (sources, every),
+        "markup, lines with tags": (tags, markup),
+        "everything, lines with tags": (tags, every),
+    }
+    works = {
+        name: partial(model.translate, lines, warn=False, **option)
+        for name, (lines, option) in options.items()
+    }
+    found, seconds = timed(works, args.rounds)
+    has = {
+        "placeholders": find,
+        "terms": terms.matches,
+        "markup": re.compile("[<&]").search,
+        "split": lambda line: len(split(line, corpus.source)) > 1,
+    }
+    for name, (lines, option) in options.items():
+        kinds = [has[key] for key in option if key in has]
+        free = [n for n, line in enumerate(lines) if not any(of(line) for of in kinds)]
+        both = [(found[name][n], found["nothing"][n]) for n in free]
+        cells = {"option": name, "seconds": seconds[name]}
+        cells |= {"relative": seconds[name] / seconds["nothing"], "compared": len(both)}
+        cells["other text"] = sum(a.text != b.text for a, b in both)
+        cells["other score"] = sum(a.score != b.score for a, b in both)
+        rows.append(cells)
+    return rows, {"terms": terms.count}
+
+
+PARTS = {"placeholders": of_placeholders, "terms": of_terms, "speed": of_speed}
+
+
+def define_flags():
+    define_workdir_flags()
+    define_test_flag()
+    measuring.define_flags(rounds=3)
+    flags.DEFINE_enum("part", None, [*PARTS], "What is measured.", required=True)
+    flags.DEFINE_string("plain", None, "Workdir of a model to compare with.")
+    flags.DEFINE_string("glossary", None, "File of terms; made if it is not there.")
+    flags.DEFINE_integer("lines", 0, "Use only the first N pairs; 0 means all.")
+
+
+def main(_):
+    args = flags.FLAGS
+    measuring.begin(args)
+    models = {
+        name: Translator.load(workdir, args.checkpoint, args.dtype)
+        for name, workdir in (("trained", args.workdir), ("plain", args.plain))
+        if workdir
+    }
+    corpus, pairs = measuring.test_pairs(args, models["trained"].config)
+    rows, measured = PARTS[args.part](args, models, corpus, pairs)
+    measured |= {"test": corpus.spec, "lines": len(pairs)}
+    measuring.publish(rows, args.output, **measured)
+
+
+if __name__ == "__main__":
+    run(main, define_flags)
