@@ -42,9 +42,10 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.metrics.text_measures import text_measures
-from t2t_jax.text.placeholders import MARKS, SYMBOLS, find, protect, restore
+from t2t_jax.text.placeholders import find, protect, restore
 from t2t_jax.text.sentences import split
 from t2t_jax.text.terms import OUTCOMES, Terms, check, learn_lexicon
+from t2t_jax.text.units import MARKS, SYMBOLS
 
 words = re.compile(r"\w+").findall
 

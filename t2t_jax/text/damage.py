@@ -28,7 +28,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from t2t_jax.text import placeholders, terms
+from t2t_jax.text import placeholders, terms, units
 from t2t_jax.text.counter_random import Stream
 
 Pair = tuple[str, str]
@@ -483,9 +483,9 @@ AUGMENTATIONS: dict[str, Damage] = {
     "punctuation": of_source(punctuation),
     "white_space": of_source(white_space),
     "copy": Damage(copy),
-    "placeholders": Damage(placeholders.replaced, symbols=placeholders.SYMBOLS),
+    "placeholders": Damage(placeholders.replaced, symbols=units.SYMBOLS),
     "terms": Damage(
-        terms.annotated, False, placeholders.MARKS, learn=terms.learn_lexicon
+        terms.annotated, False, units.MARKS, learn=terms.learn_lexicon
     ),
 }
 # What `--damage` measures: all lines of a test set are damaged.

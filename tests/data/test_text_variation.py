@@ -14,7 +14,7 @@ from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.variation import TextVariation, text_variation_of, variation_of
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.damage import AUGMENTATIONS
-from t2t_jax.text.placeholders import MARKS, SYMBOLS
+from t2t_jax.text.units import MARKS, SYMBOLS
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise, parse_noise
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)

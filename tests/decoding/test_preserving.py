@@ -12,6 +12,7 @@ from t2t_jax.text import placeholders
 from t2t_jax.text.formats import Lines
 from t2t_jax.text.markup import parse
 from t2t_jax.text.terms import Terms
+from t2t_jax.text.units import SYMBOLS
 from tests.decoding.small_translator import translator
 
 PLAIN = ["the cat", "", "  a dog  sees\tthe cat ", " ", "the dog, the cat!"]
@@ -79,7 +80,7 @@ def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
     one = translator(1)
     model = one.preserving_support
     assert (model.symbols, model.shows_terms) == ((), False)
-    known = model._replace(symbols=placeholders.SYMBOLS, shows_terms=True)
+    known = model._replace(symbols=SYMBOLS, shows_terms=True)
     monkeypatch.setattr(type(one), "preserving_support", known)
     searched = []
     original = type(one.choice).translate
