@@ -285,7 +285,8 @@ class Segment:
             text, after = restored.text, restored.edits
             before = inverse(self._protected.edits)
             lost = report.add_placeholders(self._protected, restored)
-        for term in check(self._terms.matches(self._replaced), text) if self._terms else ():
+        matches = self._terms.matches(self._replaced) if self._terms else ()
+        for term in check(matches, text):
             report.terms[term.match.source, term.match.target][term.outcome] += 1
         if not self.inline:
             return text, None, lost
