@@ -31,6 +31,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, run
+from benchmarks.gold_links import GoldLinks, gold_links
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
@@ -41,12 +42,16 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Corpus, Pair, open_corpora
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import hashed
-from t2t_jax.grammar import corpus as built_in
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.metrics.alignment_errors import ALIGNMENT_MEASURES
-from t2t_jax.metrics.measures import bounds, measured, sampled_sums
-from t2t_jax.text.units import GoldLinks, units
+from t2t_jax.metrics.measures import (
+    Measure,
+    bounds,
+    measured,
+    percent,
+    sampled_sums,
+)
+from t2t_jax.text.units import units
 from t2t_jax.text.word_alignment import Aligner, align_words
 
 Links = set[tuple[int, int]]
@@ -115,7 +120,7 @@ def with_gold(corpus: Corpus, path: str) -> tuple[list[Pair], list[GoldLinks]]:
                 f"--test={corpus.spec} has no gold links; want --gold=FILE, or a split "
                 "of the built-in corpus, such as --test=grammar:test"
             )
-        return pairs, directed(built_in.links(split), corpus.source == "en")
+        return pairs, directed(gold_links(split), corpus.source == "en")
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     forwards = (corpus.source, corpus.target) == (stored["source"], stored["target"])
     for side, language in enumerate((corpus.source, corpus.target)):
@@ -210,10 +215,31 @@ def grow_diagonal(one: Links, other: Links) -> Links:
     return linked
 
 
+def link_counts(links: Sequence[Links], gold: Sequence[GoldLinks]) -> np.ndarray:
+    """Counts of each sentence, float64 [n, 4].
+
+    The links, those of them that are possible, the sure links, those that are found.
+    """
+    counts = [
+        (len(found), len(found & {*possible}), len(sure), len(found & {*sure}))
+        for found, (sure, possible) in zip(links, gold, strict=True)
+    ]
+    return np.array(counts, float).reshape(-1, 4)
+
+
+# A score is 100 times the ratio of two sums of the counts (Och and Ney 2003).
+ERRORS = np.array([[1, 1], [-1, 0], [1, 1], [-1, 0]])
+MEASURES = {
+    "aer": Measure("AER", link_counts, lambda c: percent(c @ ERRORS), False),
+    "precision": Measure("precision", link_counts, lambda c: percent(c[..., [1, 0]])),
+    "recall": Measure("recall", link_counts, lambda c: percent(c[..., [3, 2]])),
+}
+
+
 def row(name: str, links: Sequence[Links], gold: Sequence[GoldLinks]) -> dict:
     """The row of an aligner."""
     cells = {"aligner": name}
-    for score, measure in ALIGNMENT_MEASURES.items():
+    for score, measure in MEASURES.items():
         counts_nk = measure.statistics(links, gold)
         low, high = bounds(measure.of(sampled_sums(counts_nk)))
         cells[score] = measured(measure, counts_nk)
