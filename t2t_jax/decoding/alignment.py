@@ -21,7 +21,6 @@ from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace, alignment_layer
 from t2t_jax.text.units import Aligned, Span, units
-from t2t_jax.training.losses import guided_head
 
 
 def attention(
@@ -56,13 +55,11 @@ def checked_cross_layers(member: Member) -> int:
 
 
 def alignment_heads(config: Config, layers: int) -> tuple[int, int | None]:
-    """Returns the decoder layer, of so many, and its head that align words; None: all.
+    """Returns the decoder layer, of so many, that aligns words, and by how many heads.
 
-    Those that were taught to by `config.train.loss="guided"`, if any.
+    By the first one if `config.train.loss="guided"` taught it to; None: by all of them.
     """
-    if config.train.loss == "guided":
-        return guided_head(config, layers)
-    return alignment_layer(layers), None
+    return alignment_layer(layers), 1 if config.train.loss == "guided" else None
 
 
 def align(
@@ -144,15 +141,13 @@ def _links(
     totals: dict[int, np.ndarray] = {}
     for member in members:
         layers = checked_cross_layers(member)
-        selected, head = alignment_heads(member.config, layers)
+        selected, heads = alignment_heads(member.config, layers)
         if layer is not None:
-            selected, head = layer, None
+            selected, heads = layer, None
         if not 0 <= selected < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
         for row, trace in traces(vocabulary, member, pairs):
-            weights_hts = trace.cross[selected]
-            weights_ts = weights_hts.mean(axis=0) if head is None else weights_hts[head]
-            weights_ts = weights_ts / len(members)
+            weights_ts = trace.cross[selected, :heads].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
     by_row = {row: linked(row, weights_ts) for row, weights_ts in totals.items()}
     by_row = gather_results("alignments", by_row)
