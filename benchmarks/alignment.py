@@ -10,15 +10,12 @@ percent (Och and Ney 2003). In brackets are 95% intervals: 1,000 bootstrap sampl
 the pairs.
 
 attention: `Translator.align_units`: the model reads both sides of a pair.
-align_words: IBM Model 1, from the model's training text and the test set, lower-cased;
-    a source word for each target word.
-Aligner: the same with an empty word; grow-diag joins both directions. Guided alignment
-    learns such links.
+Aligner: IBM Model 1, from the model's training text and the test set, lower-cased;
+    grow-diag joins both directions. Guided alignment learns such links.
 eflomal: the same text, by a program that is not part of this project; grow-diag joins
     both directions. It draws at random, so its links vary from run to run.
 """
 
-import collections
 import itertools
 import json
 import re
@@ -52,7 +49,7 @@ from t2t_jax.metrics.measures import (
     sampled_sums,
 )
 from t2t_jax.text.units import units
-from t2t_jax.text.word_alignment import Aligner, align_words
+from t2t_jax.text.word_alignment import align_words, grow_diagonal
 
 Links = set[tuple[int, int]]
 Words = list[str]
@@ -89,11 +86,7 @@ def main(_):
             text.append((words(source), words(target)))
     found = {
         "attention": [{*each.links} for each in translator.align_units(pairs)],
-        "align_words": [
-            {(source, target) for target, source in enumerate(line) if source >= 0}
-            for line in align_words(text, len(pairs))
-        ],
-        "Aligner": ibm(text, len(pairs)),
+        "Aligner": align_words(text, len(pairs)),
     }
     if args.eflomal:
         found["eflomal"] = eflomal(args.eflomal, text, len(pairs))
@@ -153,22 +146,6 @@ def words(line: str) -> Words:
     return [line[begin:end].lower() for begin, end in units(line)]
 
 
-def ibm(text: Sequence[tuple[Words, Words]], count: int) -> list[Links]:
-    """Aligns the first pairs of a text by an `Aligner` of all of it."""
-    numbers = collections.defaultdict(itertools.count().__next__)
-    pairs = [
-        tuple(np.array([numbers[word] for word in side], np.int64) for side in pair)
-        for pair in text
-    ]
-    links = Aligner(pairs, len(numbers)).links(pairs[:count])
-    places = [(n, t) for n in range(count) for t in range(len(pairs[n][1]))]
-    found = [set() for _ in range(count)]
-    for place, source in links.tolist():
-        number, target = places[place]
-        found[number].add((source, target))
-    return found
-
-
 def eflomal(
     program: str, text: Sequence[tuple[Words, Words]], count: int
 ) -> list[Links]:
@@ -189,30 +166,21 @@ def eflomal(
             ) from error
         except subprocess.CalledProcessError as error:
             raise UserError(f"--eflomal={program}: {error.stderr[-300:]}") from error
-        ways = [file.read_text().split("\n")[:count] for file in names[2:]]
-    return [grow_diagonal(*map(parsed, lines)) for lines in zip(*ways, strict=True)]
+        ways = [parsed(file.read_text().split("\n")[:count]) for file in names[2:]]
+    links = [set() for _ in range(count)]
+    for pair, target, source in grow_diagonal(*ways).tolist():
+        links[pair].add((source, target))
+    return links
 
 
-def parsed(line: str) -> Links:
-    """Reads links in Pharaoh's format: 0-0 1-2."""
-    return {tuple(map(int, link.split("-"))) for link in line.split()}
-
-
-def grow_diagonal(one: Links, other: Links) -> Links:
-    """Joins the links of two directions: grow-diag (Koehn et al. 2003).
-
-    Begins with those that both have. Again and again adds those of either that are next
-    to a link, diagonally too, if one of their two words has no link yet.
-    """
-    linked, before = one & other, None
-    while before != linked:
-        before = set(linked)
-        for i, j in sorted((one | other) - linked):
-            near = any(max(abs(i - x), abs(j - y)) == 1 for x, y in linked)
-            is_new = i not in {x for x, _ in linked} or j not in {y for _, y in linked}
-            if near and is_new:
-                linked.add((i, j))
-    return linked
+def parsed(lines: Sequence[str]) -> np.ndarray:
+    """Reads links in Pharaoh's format, 0-0 1-2, as `grow_diagonal` takes them."""
+    links = [
+        (pair, int(target), int(source))
+        for pair, line in enumerate(lines)
+        for source, target in (link.split("-") for link in line.split())
+    ]
+    return np.array(links, np.int64).reshape(-1, 3)
 
 
 def link_counts(links: Sequence[Links], gold: Sequence[GoldLinks]) -> np.ndarray:

@@ -161,7 +161,8 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
                 )
             links = np.unique(np.stack([before_p[pair_l] + t_l, s_l], 1), axis=0)
         else:
-            links = aligner.links(as_words)
+            pair_l, t_l, s_l = aligner.links(as_words).T
+            links = np.stack([before_p[pair_l] + t_l, s_l], 1)
         # The links of each word, after its first ones; the last row is of no word.
         rank_l = np.arange(len(links)) - np.searchsorted(links[:, 0], links[:, 0])
         link_w = np.zeros((sizes_p2[:, 1].sum() + 1, MOST), np.int64)
