@@ -63,24 +63,18 @@ def test_words_are_those_of_the_text(text):
     assert len({der, hund, sign}) == 3
 
 
-def test_learned_links_are_those_of_the_words(text, tmp_path, monkeypatch):
+def test_learned_links_are_those_of_the_words(text):
     pairs, corpora, vocabulary = text
     made = word_links(pairs, corpora, vocabulary, [])
     source, target = map(Words(vocabulary, True), (pairs.source, pairs.target))
     np.testing.assert_array_equal(made.source["source_word"], source[0])
-    right = 0
-    for i in range(120):  # word for word, and the full stop
-        part = slice(*pairs.target.offsets[i : i + 2])
-        linked = np.asarray(made.target["link"][part])
-        right += ((linked[:, 0] == target[0][part]) & (linked[:, 1:] == 0).all(1)).sum()
-    assert right > 0.97 * pairs.target.offsets[120]
-    assert "target words" in made.report
+    wanted = pairs.target.offsets[120]  # word for word, and the full stop
+    linked, word = np.asarray(made.target["link"][:wanted]), target[0][:wanted]
+    right = (linked[:, 0] == word) & (linked[:, 1:] == 0).all(1)
+    assert right.mean() > 0.97
     again = word_links(pairs, corpora, vocabulary, [])  # from the cache
     np.testing.assert_array_equal(again.target["link"], made.target["link"])
-    assert again.key == made.key
-    monkeypatch.setattr(links, "MOST", 2)
-    made = word_links(*text, [pharaoh(tmp_path, "0-0 1-0 2-0 2-1")])
-    assert made.report.endswith("; 1 beyond 2 of one are left out")
+    assert (again.key, again.report) == (made.key, made.report)
 
 
 def pharaoh(folder, last="0-0 1-1 2-4 0-2", count=122):
@@ -91,14 +85,16 @@ def pharaoh(folder, last="0-0 1-1 2-4 0-2", count=122):
 
 
 @pytest.mark.parametrize("batching", ["packed", "bucketed"])
-def test_links_of_a_file_reach_the_batches_of_both_feeders(text, tmp_path, batching):
+def test_links_of_a_file_reach_the_batches_of_both_feeders(
+    text, tmp_path, batching, monkeypatch
+):
+    monkeypatch.setattr(links, "MOST", 2)
     pairs, corpora, vocabulary = text
     file = pharaoh(tmp_path, "0-0 1-1 2-4 0-3 1-3 2-3 0-3")
     made = word_links(pairs, corpora, vocabulary, [file])
     last = made.target["link"][pairs.target.offsets[-2] :]
-    assert {*map(tuple, last.tolist())} == {
-        *((1, 0, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0), (3, 0, 0, 0), (1, 2, 3, 0))
-    }
+    wanted = {(1, 0), (2, 0), (0, 0), (1, 2), (3, 0)}  # the third of one is left out
+    assert {*map(tuple, last.tolist())} == wanted
     of_target = Words(vocabulary, signs=False)(pairs.target)[0]  # word for word
     before = slice(pairs.target.offsets[-2])
     np.testing.assert_array_equal(made.target["link"][before, 0], of_target[before])
@@ -126,11 +122,15 @@ def test_links_of_a_file_reach_the_batches_of_both_feeders(text, tmp_path, batch
 @pytest.mark.parametrize(
     ("last", "count", "wrong"),
     [
-        ("0-0 1-x", 122, r"x.align, line 122: '1-x' is not a link; want SOURCE-TARGET"),
-        ("0-5", 122, r"line 122 of .*: the link 0-5 goes beyond the 3 source and 5 t"),
-        ("3-0", 122, r"line 122 of .*: the link 3-0 goes beyond the 3 source"),
-        ("", 100, r"x.align has 100 lines.*has 122 pairs"),
-        ("0-0\n0-0", 122, r"x.align has 123 lines.*has 122 pairs"),
+        ("0-0 1-x", 122, r"x.align, line 122: '1-x' is not a link of 3 source and 5 t"),
+        (
+            "0-5",
+            122,
+            r"x.align, line 122: '0-5' is not a link of 3 source and 5 t",
+        ),
+        ("3-0", 122, r"x.align, line 122: '3-0' is not a link of 3 source"),
+        ("", 100, r"x.align: 100 lines.*has 122 pairs"),
+        ("0-0\n0-0", 122, r"x.align: 123 lines.*has 122 pairs"),
     ],
 )
 def test_a_wrong_line_is_refused(text, tmp_path, last, count, wrong):
