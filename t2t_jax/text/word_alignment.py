@@ -46,8 +46,7 @@ class BothWays(NamedTuple):
     """IBM Model 1 of both directions, without the empty word.
 
     Attributes:
-      type_c: the type of each cell: which words. A cell is a source word and a target
-        word of its pair; all sources of a target follow each other.
+      type_c: the type of each cell, a source and a target word of a pair: which words.
       source_k, target_k: the words of each type, as numbers.
       forward_k, backward_k: t(target | source) and t(source | target).
     """

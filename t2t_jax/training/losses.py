@@ -254,13 +254,11 @@ def check_guided(config: Config, model: Any) -> None:
     """Raises UserError unless the model has the head, and text keeps its words."""
     side, data = config.model.side("decoder"), config.data
     varies = data.augment or data.subword_dropout or "spans:" in data.train
-    if not (model.cross_layers and side.reads("heads")) or varies:
+    if varies or not (model.cross_layers and side.reads("heads")):
         raise UserError(
-            "config.train.loss='guided' teaches the links of words to a head of a "
-            f"Transformer's attention to the source: config.model.kind={side.kind!r} "
-            f"has {model.cross_layers} such layers; want 'transformer', and text whose "
-            "words stay the same: without config.data.augment, subword_dropout and "
-            "corpora of spans"
+            "config.train.loss='guided' teaches the links of words to a head: want "
+            f"config.model.kind='transformer' (got {side.kind!r}), and words that stay "
+            "the same: no config.data.augment, subword_dropout and corpora of spans"
         )
 
 
