@@ -172,8 +172,8 @@ def _lines(pairs: Pairs, paths: Sequence[Path]) -> list[str]:
     if None in lines or sum(counts) != pairs.read:
         raise UserError(
             f"{', '.join(map(str, paths))}: {' + '.join(map(str, counts))} lines, but "
-            f"config.data.train has {pairs.read} pairs; want a line of links for each "
-            "pair, empty if it has none"
+            f"config.data.train has {pairs.read:,} pairs; want a line of links for "
+            "each pair, empty if it has none"
         )
     return lines
 

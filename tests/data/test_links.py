@@ -12,6 +12,7 @@ from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.links import Words, word_links
+from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io.errors import UserError
 
@@ -77,10 +78,10 @@ def test_learned_links_are_those_of_the_words(text):
     assert (again.key, again.report) == (made.key, made.report)
 
 
-def pharaoh(folder, last="0-0 1-1 2-4 0-2", count=122):
+def pharaoh(folder, last=""):
     rows = [" ".join(f"{i}-{i}" for i in range(len(a.split()))) for a, _ in lines()]
     file = folder / "x.align"
-    file.write_text("\n".join([*rows[: count - 1], last]) + "\n", encoding="utf-8")
+    file.write_text("\n".join([*rows[:-1], last]) + "\n", encoding="utf-8")
     return file
 
 
@@ -119,26 +120,22 @@ def test_links_of_a_file_reach_the_batches_of_both_feeders(
         np.testing.assert_array_equal(batch["link"], wanted)
 
 
-@pytest.mark.parametrize(
-    ("last", "count", "wrong"),
-    [
-        ("0-0 1-x", 122, r"x.align, line 122: '1-x' is not a link of 3 source and 5 t"),
-        (
-            "0-5",
-            122,
-            r"x.align, line 122: '0-5' is not a link of 3 source and 5 t",
-        ),
-        ("3-0", 122, r"x.align, line 122: '3-0' is not a link of 3 source"),
-        ("", 100, r"x.align: 100 lines.*has 122 pairs"),
-        ("0-0\n0-0", 122, r"x.align: 123 lines.*has 122 pairs"),
-    ],
-)
-def test_a_wrong_line_is_refused(text, tmp_path, last, count, wrong):
-    with pytest.raises(UserError, match=wrong):
-        word_links(*text, [pharaoh(tmp_path, last, count)])
-
-
-def test_a_file_for_each_corpus_is_wanted(text, tmp_path):
+def test_each_corpus_has_its_file_and_each_pair_its_line(text, tmp_path):
+    files = [tmp_path / name for name in "ab"]
+    for file, content in zip(files, ("a\nb\nc\n", "d\ne\n"), strict=True):
+        file.write_text(content)
+    two = Pairs(None, None, {}, read=5, sizes=(2, 1), line=np.array([1, 3, 2]))
+    assert links._lines(two, files) == ["a", "c", "e"]
+    for wrong in (files[::-1], files[:1] * 2):
+        with pytest.raises(UserError, match=r"3 lines.* 5 pairs"):
+            links._lines(two, wrong)
     for paths in ([pharaoh(tmp_path)] * 2, [tmp_path / "y.align"]):
         with pytest.raises(UserError, match="for each of the 1 corpora"):
             word_links(*text, paths)
+
+
+@pytest.mark.parametrize("last", ["0-0 1-x", "0-5", "3-0"])
+def test_a_wrong_link_is_refused(text, tmp_path, last):
+    wrong = f"x.align, line 122: '{last[-3:]}' is not a link of 3 source and 5 target"
+    with pytest.raises(UserError, match=wrong):
+        word_links(*text, [pharaoh(tmp_path, last)])
