@@ -100,27 +100,27 @@ def align_units(
       symbols: strings that are one unit.
     """
 
+    def of_tokens(side: Vocabulary, ids: Sequence[int], text: str):
+        """Is a token of a unit, [units, tokens]; and each unit's number in the text."""
+        spelled, spans = token_spans(side, ids)
+        found = units(spelled, symbols)
+        # A space belongs to the unit after it, at the end to the last.
+        ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
+        overlaps = _overlaps([*itertools.pairwise([0, *ends])], spans)
+        return overlaps, _matched(spelled, found, text, units(text, symbols))
+
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
-        source, target = pairs[row]
-        unit_of = []  # of each side [units, tokens]: is the token of this unit?
-        numbers = []  # of each unit of the tokens' text, that in the text
-        sides = (vocabulary.source, source[:-1]), (vocabulary, target)
-        for (side, ids), text in zip(sides, texts[row], strict=True):
-            spelled, spans = token_spans(side, ids)
-            found = units(spelled, symbols)
-            # A space belongs to the unit after it, at the end to the last.
-            ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
-            unit_of.append(_overlaps([*itertools.pairwise([0, *ends])], spans))
-            numbers.append(_matched(spelled, found, text, units(text, symbols)))
-        source_is, target_jt = unit_of
+        (source, target), (source_text, target_text) = pairs[row], texts[row]
+        source_is, of_source = of_tokens(vocabulary.source, source[:-1], source_text)
+        target_jt, of_target = of_tokens(vocabulary, target, target_text)
         # A token of several units divides its weight among them.
         source_is = source_is / np.maximum(source_is.sum(0), 1)
         rows = weights_ts[: target_jt.shape[1], : source_is.shape[1]]
         weights_ji = target_jt @ rows @ source_is.T
         return [
-            (numbers[0][i], numbers[1][j])
+            (of_source[i], of_target[j])
             for j, i in enumerate(weights_ji.argmax(1) if len(source_is) else ())
-            if weights_ji[j, i] > 0 and i in numbers[0] and j in numbers[1]
+            if weights_ji[j, i] > 0 and i in of_source and j in of_target
         ]
 
     found = _links(vocabulary, members, pairs, None, linked)
@@ -182,8 +182,6 @@ def _matched(
 ) -> dict[int, int]:
     """The number of each unit of one text -> of the same unit in the other text."""
     a, b = ([text[s:e] for s, e in of] for text, of in ((one, spans), (other, others)))
-    if a == b:
-        return {n: n for n in range(len(a))}
     blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
     return {block.a + n: block.b + n for block in blocks for n in range(block.size)}
 
