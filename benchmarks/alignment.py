@@ -10,15 +10,12 @@ percent (Och and Ney 2003). In brackets are 95% intervals: 1,000 bootstrap sampl
 the pairs.
 
 attention: `Translator.align_units`: the model reads both sides of a pair.
-align_words: IBM Model 1, from the model's training text and the test set, lower-cased;
-    a source word for each target word.
-Aligner: the same with an empty word; grow-diag joins both directions. Guided alignment
-    learns such links.
+Aligner: IBM Model 1, from the model's training text and the test set, lower-cased;
+    grow-diag joins both directions. Guided alignment learns such links.
 eflomal: the same text, by a program that is not part of this project; grow-diag joins
     both directions. It draws at random, so its links vary from run to run.
 """
 
-import collections
 import itertools
 import json
 import re
@@ -31,6 +28,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, run
+from benchmarks.gold_links import GoldLinks, gold_links
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_test_flag,
@@ -41,12 +39,11 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Corpus, Pair, open_corpora
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import hashed
-from t2t_jax.grammar import corpus as built_in
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
-from t2t_jax.metrics.alignment_errors import ALIGNMENT_MEASURES
-from t2t_jax.text.units import GoldLinks, units
-from t2t_jax.text.word_alignment import Aligner, align_words
+from t2t_jax.metrics.measures import Measure, percent
+from t2t_jax.text.units import units
+from t2t_jax.text.word_alignment import align_words, grow_diagonal
 
 Links = set[tuple[int, int]]
 Words = list[str]
@@ -83,11 +80,7 @@ def main(_):
             text.append((words(source), words(target)))
     found = {
         "attention": [{*each.links} for each in translator.align_units(pairs)],
-        "align_words": [
-            {(source, target) for target, source in enumerate(line) if source >= 0}
-            for line in align_words(text, len(pairs))
-        ],
-        "Aligner": ibm(text, len(pairs)),
+        "Aligner": align_words(text, len(pairs)),
     }
     if args.eflomal:
         found["eflomal"] = eflomal(args.eflomal, text, len(pairs))
@@ -114,7 +107,7 @@ def with_gold(corpus: Corpus, path: str) -> tuple[list[Pair], list[GoldLinks]]:
                 f"--test={corpus.spec} has no gold links; want --gold=FILE, or a split "
                 "of the built-in corpus, such as --test=grammar:test"
             )
-        return pairs, directed(built_in.links(split), corpus.source == "en")
+        return pairs, directed(gold_links(split), corpus.source == "en")
     stored = json.loads(Path(path).read_text(encoding="utf-8"))
     forwards = (corpus.source, corpus.target) == (stored["source"], stored["target"])
     for side, language in enumerate((corpus.source, corpus.target)):
@@ -147,22 +140,6 @@ def words(line: str) -> Words:
     return [line[begin:end].lower() for begin, end in units(line)]
 
 
-def ibm(text: Sequence[tuple[Words, Words]], count: int) -> list[Links]:
-    """Aligns the first pairs of a text by an `Aligner` of all of it."""
-    numbers = collections.defaultdict(itertools.count().__next__)
-    pairs = [
-        tuple(np.array([numbers[word] for word in side], np.int64) for side in pair)
-        for pair in text
-    ]
-    links = Aligner(pairs, len(numbers)).links(pairs[:count])
-    places = [(n, t) for n in range(count) for t in range(len(pairs[n][1]))]
-    found = [set() for _ in range(count)]
-    for place, source in links.tolist():
-        number, target = places[place]
-        found[number].add((source, target))
-    return found
-
-
 def eflomal(
     program: str, text: Sequence[tuple[Words, Words]], count: int
 ) -> list[Links]:
@@ -183,36 +160,48 @@ def eflomal(
             ) from error
         except subprocess.CalledProcessError as error:
             raise UserError(f"--eflomal={program}: {error.stderr[-300:]}") from error
-        ways = [file.read_text().split("\n")[:count] for file in names[2:]]
-    return [grow_diagonal(*map(parsed, lines)) for lines in zip(*ways, strict=True)]
+        ways = [parsed(file.read_text().split("\n")[:count]) for file in names[2:]]
+    links = [set() for _ in range(count)]
+    for pair, target, source in grow_diagonal(*ways).tolist():
+        links[pair].add((source, target))
+    return links
 
 
-def parsed(line: str) -> Links:
-    """Reads links in Pharaoh's format: 0-0 1-2."""
-    return {tuple(map(int, link.split("-"))) for link in line.split()}
+def parsed(lines: Sequence[str]) -> np.ndarray:
+    """Reads links in Pharaoh's format, 0-0 1-2, as `grow_diagonal` takes them."""
+    links = [
+        (pair, int(target), int(source))
+        for pair, line in enumerate(lines)
+        for source, target in (link.split("-") for link in line.split())
+    ]
+    return np.array(links, np.int64).reshape(-1, 3)
 
 
-def grow_diagonal(one: Links, other: Links) -> Links:
-    """Joins the links of two directions: grow-diag (Koehn et al. 2003).
+def link_counts(links: Sequence[Links], gold: Sequence[GoldLinks]) -> np.ndarray:
+    """Counts of each sentence, float64 [n, 4].
 
-    Begins with those that both have. Again and again adds those of either that are next
-    to a link, diagonally too, if one of their two words has no link yet.
+    The links, those of them that are possible, the sure links, those that are found.
     """
-    linked, before = one & other, None
-    while before != linked:
-        before = set(linked)
-        for i, j in sorted((one | other) - linked):
-            near = any(max(abs(i - x), abs(j - y)) == 1 for x, y in linked)
-            is_new = i not in {x for x, _ in linked} or j not in {y for _, y in linked}
-            if near and is_new:
-                linked.add((i, j))
-    return linked
+    counts = [
+        (len(found), len(found & {*possible}), len(sure), len(found & {*sure}))
+        for found, (sure, possible) in zip(links, gold, strict=True)
+    ]
+    return np.array(counts, float).reshape(-1, 4)
+
+
+# A score is 100 times the ratio of two sums of the counts (Och and Ney 2003).
+ERRORS = np.array([[1, 1], [-1, 0], [1, 1], [-1, 0]])
+MEASURES = {
+    "aer": Measure("AER", link_counts, lambda c: percent(c @ ERRORS), False),
+    "precision": Measure("precision", link_counts, lambda c: percent(c[..., [1, 0]])),
+    "recall": Measure("recall", link_counts, lambda c: percent(c[..., [3, 2]])),
+}
 
 
 def row(name: str, links: Sequence[Links], gold: Sequence[GoldLinks]) -> dict:
     """The row of an aligner."""
     cells = {"aligner": name}
-    for score, measure in ALIGNMENT_MEASURES.items():
+    for score, measure in MEASURES.items():
         counts_nk = measure.statistics(links, gold)
         cells |= measuring.with_interval(score, measure, counts_nk)
     return cells | {"links": sum(map(len, links))}

@@ -31,6 +31,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
+from t2t_jax.text.word_alignment import align_words
 
 Links = Sequence[tuple[int, int]]
 LONGEST = 4  # source units of an element
@@ -149,7 +150,7 @@ def main(_):
     links = {
         "gold": sure,
         "attention": [each.links for each in translator.align_units(pairs)],
-        "Aligner": alignment.ibm(text, len(text)),
+        "Aligner": align_words(text, len(text)),
         "all at the end": [()] * len(pairs),
         "by proportion": list(map(by_proportion, pairs)),
     }

@@ -21,6 +21,7 @@ from benchmarks import alignment, enlarged, made_up, measuring
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
+from benchmarks.gold_links import GoldLinks
 from benchmarks.input_pipeline import Padded
 from benchmarks.load import Load, percentile
 from benchmarks.measuring import Row
@@ -36,7 +37,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
 from t2t_jax.metrics.text_measures import bleu_statistics
 from t2t_jax.model.layers import project
-from t2t_jax.text.units import GoldLinks
 from t2t_jax.tools.verify.measuring import random_pairs
 from tests.commands import Commands
 from tests.decoding.small_translator import translator

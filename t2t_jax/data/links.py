@@ -6,8 +6,6 @@ prepared text, with an entry for each token.
 Suffixes: `p` pairs, `w` words, `l` links, `v` vocabulary; others are [tokens].
 """
 
-import array
-import contextlib
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +27,7 @@ from t2t_jax.text.word_alignment import Aligner
 
 VERSION = 2  # of the links; increment it when others are learned
 MOST = 4  # source words that a target word is linked to; further ones are dropped
-NAMES = SOURCE_WORD, LINK = "source_word", "link"  # of the arrays
+SOURCE_WORD, LINK = "source_word", "link"  # the arrays
 CELLS = 1 << 24  # a source and a target token of a pair each, to learn from: 3 GB
 PART = 1024  # pairs that are aligned together
 WORDS = 1 << 31  # the hashes of words are below it: two of them fit into 63 bits
@@ -44,13 +42,13 @@ class Words:
     """
 
     def __init__(self, vocabulary: Vocabulary, signs: bool, tags: Sequence[str] = ()):
-        spelled = [vocabulary.spelling(i) for i in range(len(vocabulary))]
-        # A byte of a character continues a word.
-        texts = [text if isinstance(text, str) else "\0" for text in spelled]
+        texts = [vocabulary.spelling(i) for i in range(len(vocabulary))]
         none_v = np.array([not text for text in texts])
         none_v[[vocabulary.id_of(tag) for tag in tags if tag]] = True
         if vocabulary.unknown >= 0:
             none_v[vocabulary.unknown] = False
+        # A byte of a character continues a word.
+        texts = [text if isinstance(text, str) else "\0" for text in texts]
 
         def separates(text: str) -> bool:
             return text.isspace() or (signs and category(text or "a")[0] in "PS")
@@ -65,11 +63,9 @@ class Words:
         self._type_v = np.unique(types, return_inverse=True)[1]
 
     def __call__(self, sentences: Ragged) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Returns the words of sentences.
+        """Returns the number of each token's word, and the words of each sentence.
 
-        Returns:
-          The number of each token's word, from 1 in each sentence, 0 for none; and of
-          each sentence a hash of each word, below `WORDS`.
+        Numbers are from 1 in each sentence, 0 for none; words are hashes below `WORDS`.
         """
         begins, ends, blank, none = self._table_4v[:, sentences.tokens]
         begins[1:] = ((begins[1:] | ends[:-1]) & ~blank[:-1]) | none[:-1]
@@ -106,106 +102,96 @@ def word_links(
     exist = len(paths) == len(corpora) and all(map(Path.is_file, paths))
     if paths and (vocabulary.free_spaces or not exist):
         raise UserError(
-            f"config.train.options.links names {', '.join(map(str, paths))}; want a "
-            f"file of links for each of the {len(corpora)} corpora of config.data.train"
-            ", and a tokenizer that keeps white space, by which words are counted; "
-            "without files, links are learned"
+            f"config.train.options.links names {', '.join(map(str, paths))}; want an "
+            f"existing file for each of the {len(corpora)} corpora of config.data.train"
+            ", and a tokenizer that keeps white space; without files, links are learned"
         )
     hashes = [file_hash(path) for path in paths]
     key = cache_key(links=VERSION, arrays=pairs.key, files=hashes, most=MOST)
     folder = cache_folder() / "links" / key
     build_once(folder, partial(_write, pairs, corpora, vocabulary, paths))
-    word, link = (np.memmap(folder / name, np.uint16, "r") for name in NAMES)
+    word, link = (np.memmap(folder / n, np.uint16, "r") for n in (SOURCE_WORD, LINK))
     report = (folder / "report.txt").read_text(encoding="utf-8")
-    source, target = {NAMES[0]: word}, {NAMES[1]: link.reshape(-1, MOST)}
+    source, target = {SOURCE_WORD: word}, {LINK: link.reshape(-1, MOST)}
     return TokenArrays(source, target, key, report)
 
 
 def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -> None:
     """Writes the two arrays, and a line that describes them."""
-    tags = [corpus.tag for corpus in corpora]
-    of_source = Words(vocabulary.source, not paths, tags)
+    of_source = Words(vocabulary.source, not paths, [corpus.tag for corpus in corpora])
     of_target = Words(vocabulary, not paths)
 
-    def taken(numbers: np.ndarray):
-        """The target sentences, the words of both sides, and the pairs of these."""
+    def words_of(numbers: np.ndarray):
+        """Pairs as words, the word of each source token, and of each target token."""
         target = take(pairs.target, numbers)
         source_word, sources = of_source(take(pairs.source, numbers))
-        word, targets = of_target(target)
-        return target, source_word, word, list(zip(sources, targets, strict=True))
+        target_word, targets = of_target(target)
+        place = of_sentence(target, np.arange(len(numbers))), target_word  # pair, word
+        return list(zip(sources, targets, strict=True)), source_word, place
 
     if paths:
-        read = _read_links(pairs, paths)
+        links_of = partial(_parsed, pairs, paths, _lines(pairs, paths))
     else:
         cells = int((pairs.source.lengths * pairs.target.lengths).sum())
         # Evenly spaced pairs, so that all corpora have a share.
         learned = np.arange(0, len(pairs), max(1, -(-cells // CELLS)))
-        aligner = Aligner(taken(learned)[-1], WORDS)
+        aligner = Aligner(words_of(learned)[0], WORDS)
 
-    def made(first: int):
+        def links_of(numbers: np.ndarray, as_words: list) -> np.ndarray:
+            return aligner.links(as_words)
+
+    def made(first: int) -> tuple[np.ndarray, np.ndarray]:
         numbers = np.arange(first, min(first + PART, len(pairs)))
-        target, source_word, word, as_words = taken(numbers)
-        sizes_p2 = np.array([(len(s), len(t)) for s, t in as_words])
-        before_p = np.cumsum(sizes_p2[:, 1]) - sizes_p2[:, 1]
-        if paths:
-            within = slice(*np.searchsorted(read[:, 0], (first, numbers[-1] + 1)))
-            pair_l, s_l, t_l = (read[within] - (first, 0, 0)).T
-            beyond_l = (s_l >= sizes_p2[pair_l, 0]) | (t_l >= sizes_p2[pair_l, 1])
-            for p, s, t in read[within][beyond_l]:
-                sources, targets = sizes_p2[p - first]
-                raise UserError(
-                    f"line {pairs.line[p]:,} of config.train.options.links: the link "
-                    f"{s}-{t} goes beyond the {sources} source and {targets} target "
-                    "words of the pair; want SOURCE-TARGET, numbers from 0 of words as "
-                    "white space separates them"
-                )
-            links = np.unique(np.stack([before_p[pair_l] + t_l, s_l], 1), axis=0)
-        else:
-            links = aligner.links(as_words)
-        # The links of each word, after its first ones; the last row is of no word.
-        rank_l = np.arange(len(links)) - np.searchsorted(links[:, 0], links[:, 0])
-        link_w = np.zeros((sizes_p2[:, 1].sum() + 1, MOST), np.int64)
-        t_l, s_l = links[rank_l < MOST].T
-        link_w[t_l, rank_l[rank_l < MOST]] = s_l + 1
-        place = np.where(word > 0, of_sentence(target, before_p) + word - 1, -1)
-        counts = len(links), len(np.unique(t_l)), len(link_w) - 1, len(links) - len(t_l)
-        return (source_word, link_w[place]), counts
+        as_words, source_word, place = words_of(numbers)
+        p_l, t_l, s_l = links_of(numbers, as_words).T
+        # The links of each word, after its first ones; word 0 is none.
+        link_pw = np.zeros((len(numbers), place[1].max() + 1, MOST), np.uint16)
+        word_l = p_l * link_pw.shape[1] + t_l
+        rank_l = np.arange(len(word_l)) - np.searchsorted(word_l, word_l)
+        kept = rank_l < MOST
+        link_pw[p_l[kept], t_l[kept] + 1, rank_l[kept]] = s_l[kept] + 1
+        return source_word.astype(np.uint16), link_pw[place]
 
-    totals = np.zeros(4, np.int64)
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(folder / name, "wb")) for name in NAMES]
-        for arrays, counts in in_order(made, range(0, len(pairs), PART)):
-            for file, values in zip(files, arrays, strict=True):
-                file.write(values.astype(np.uint16).tobytes())
-            totals += counts
-    report = (
-        "{:,} links of {:,} of {:,} target words; {:,} beyond {} of one are left out"
-    )
-    report = report.format(*totals, MOST)
+    linked = 0
+    with open(folder / SOURCE_WORD, "wb") as words, open(folder / LINK, "wb") as links:
+        for source_word, link in in_order(made, range(0, len(pairs), PART)):
+            words.write(source_word.tobytes())
+            links.write(link.tobytes())
+            linked += np.count_nonzero(link[:, 0])
+    report = f"{linked:,} of {len(pairs.target.tokens):,} target tokens are linked"
     (folder / "report.txt").write_text(report, encoding="utf-8")
 
 
-def _read_links(pairs: Pairs, paths: Sequence[Path]) -> np.ndarray:
-    """Reads the links of prepared pairs: int64 [links, 3], (pair, source, target)."""
-    links, pair, total = array.array("q"), 0, 0
-    for path, size in zip(paths, pairs.sizes, strict=True):
-        end, number = pair + size, 0
-        for number, line in enumerate(read_lines(path), 1):
-            if pair == end or pairs.line[pair] != number:
-                continue  # cleaning has dropped this pair
-            for link in line.split():
-                if not (match := re.fullmatch(r"(\d+)-(\d+)", link)):
-                    raise UserError(
-                        f"{path}, line {number:,}: {link!r} is not a link; want "
-                        "SOURCE-TARGET, numbers of words from 0, such as 0-0 1-2"
-                    )
-                links.extend((pair, int(match[1]), int(match[2])))
-            pair += 1
-        total += number
-        if pair < end or (end == len(pairs) and total != pairs.read):
-            raise UserError(
-                f"{path} has {number:,} lines, {total:,} with the files before it; "
-                f"config.data.train has {pairs.read:,} pairs. Want a line for each "
-                "pair, empty if it has no links"
-            )
-    return np.array(links, np.int64).reshape(-1, 3)
+def _lines(pairs: Pairs, paths: Sequence[Path]) -> list[str]:
+    """The line of each pair in files of links; cleaning has dropped other pairs."""
+    lines, counts = [], []
+    for path, end in zip(paths, np.cumsum(pairs.sizes), strict=True):
+        by_number = dict(enumerate(read_lines(path), 1))
+        counts.append(len(by_number))
+        lines += map(by_number.get, pairs.line[len(lines) : end].tolist())
+    if None in lines or sum(counts) != pairs.read:
+        raise UserError(
+            f"{', '.join(map(str, paths))}: {' + '.join(map(str, counts))} lines, but "
+            f"config.data.train has {pairs.read:,} pairs; want a line of links for "
+            "each pair, empty if it has none"
+        )
+    return lines
+
+
+def _parsed(pairs: Pairs, paths, lines, numbers, as_words) -> np.ndarray:
+    """Reads the links of some pairs: int64 [links, 3], (pair, target, source)."""
+    links = set()
+    for p, (n, (sources, targets)) in enumerate(zip(numbers, as_words, strict=True)):
+        for link in lines[n].split():
+            match = re.fullmatch(r"(\d+)-(\d+)", link)
+            s, t = map(int, match.groups()) if match else (len(sources), 0)
+            if s >= len(sources) or t >= len(targets):
+                file = np.searchsorted(np.cumsum(pairs.sizes), n, side="right")
+                raise UserError(
+                    f"{paths[file]}, line {pairs.line[n]:,}: {link!r} is not a link of "
+                    f"{len(sources)} source and {len(targets)} target words; want "
+                    "SOURCE-TARGET, numbers from 0 of words as white space separates "
+                    "them, such as 0-0 1-2"
+                )
+            links.add((p, t, s))
+    return np.array(sorted(links), np.int64).reshape(-1, 3)

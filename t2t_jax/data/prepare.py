@@ -62,9 +62,9 @@ def training_pairs(
     pairs = arrays or prepared_pairs(corpora, vocabulary, config, examples)
     texts = [*zip(corpora, pairs.sizes, strict=True)]
     # The lengths of noise are those of stored pairs, so it comes before the variation.
-    pairs = dataclasses.replace(pairs, noise=examples.noise(vocabulary, texts))
+    noise = examples.noise(vocabulary, texts)
     further = examples.further(pairs, corpora, vocabulary)
-    pairs = dataclasses.replace(pairs, further=further)
+    pairs = dataclasses.replace(pairs, noise=noise, further=further)
     return varied(pairs, variation)
 
 

@@ -21,7 +21,6 @@ from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace, alignment_layer
 from t2t_jax.text.units import Aligned, Span, units
-from t2t_jax.training.losses import guided_head
 
 
 def attention(
@@ -56,13 +55,11 @@ def checked_cross_layers(member: Member) -> int:
 
 
 def alignment_heads(config: Config, layers: int) -> tuple[int, int | None]:
-    """Returns the decoder layer, of so many, and its head that align words; None: all.
+    """Returns the decoder layer, of so many, that aligns words, and by how many heads.
 
-    Those that were taught to by `config.train.loss="guided"`, if any.
+    By the first one if `config.train.loss="guided"` taught it to; None: by all of them.
     """
-    if config.train.loss == "guided":
-        return guided_head(config, layers)
-    return alignment_layer(layers), None
+    return alignment_layer(layers), 1 if config.train.loss == "guided" else None
 
 
 def align(
@@ -101,27 +98,27 @@ def align_units(
         it or a tag begins it; the links of units that differ are left out.
     """
 
+    def of_tokens(side: Vocabulary, ids: Sequence[int], text: str):
+        """Is a token of a unit, [units, tokens]; and each unit's number in the text."""
+        spelled, spans = token_spans(side, ids)
+        found = units(spelled)
+        # A space belongs to the unit after it, at the end to the last.
+        ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
+        overlaps = _overlaps([*itertools.pairwise([0, *ends])], spans)
+        return overlaps, _matched(spelled, found, text, units(text))
+
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
-        source, target = pairs[row]
-        unit_of = []  # of each side [units, tokens]: is the token of this unit?
-        numbers = []  # of each unit of the tokens' text, that in the text
-        sides = (vocabulary.source, source[:-1]), (vocabulary, target)
-        for (side, ids), text in zip(sides, texts[row], strict=True):
-            spelled, spans = token_spans(side, ids)
-            found = units(spelled)
-            # A space belongs to the unit after it, at the end to the last.
-            ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
-            unit_of.append(_overlaps([*itertools.pairwise([0, *ends])], spans))
-            numbers.append(_matched(spelled, found, text, units(text)))
-        source_is, target_jt = unit_of
+        (source, target), (source_text, target_text) = pairs[row], texts[row]
+        source_is, of_source = of_tokens(vocabulary.source, source[:-1], source_text)
+        target_jt, of_target = of_tokens(vocabulary, target, target_text)
         # A token of several units divides its weight among them.
         source_is = source_is / np.maximum(source_is.sum(0), 1)
         rows = weights_ts[: target_jt.shape[1], : source_is.shape[1]]
         weights_ji = target_jt @ rows @ source_is.T
         return [
-            (numbers[0][i], numbers[1][j])
+            (of_source[i], of_target[j])
             for j, i in enumerate(weights_ji.argmax(1) if len(source_is) else ())
-            if weights_ji[j, i] > 0 and i in numbers[0] and j in numbers[1]
+            if weights_ji[j, i] > 0 and i in of_source and j in of_target
         ]
 
     found = _links(vocabulary, members, pairs, None, linked)
@@ -142,15 +139,13 @@ def _links(
     totals: dict[int, np.ndarray] = {}
     for member in members:
         layers = checked_cross_layers(member)
-        selected, head = alignment_heads(member.config, layers)
+        selected, heads = alignment_heads(member.config, layers)
         if layer is not None:
-            selected, head = layer, None
+            selected, heads = layer, None
         if not 0 <= selected < layers:
             raise UserError(f"layer={layer}; want one from 0 to {layers - 1}")
         for row, trace in traces(vocabulary, member, pairs):
-            weights_hts = trace.cross[selected]
-            weights_ts = weights_hts.mean(axis=0) if head is None else weights_hts[head]
-            weights_ts = weights_ts / len(members)
+            weights_ts = trace.cross[selected, :heads].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
     by_row = {row: linked(row, weights_ts) for row, weights_ts in totals.items()}
     by_row = gather_results("alignments", by_row)
@@ -185,8 +180,6 @@ def _matched(
 ) -> dict[int, int]:
     """The number of each unit of one text -> of the same unit in the other text."""
     a, b = ([text[s:e] for s, e in of] for text, of in ((one, spans), (other, others)))
-    if a == b:
-        return {n: n for n in range(len(a))}
     blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
     return {block.a + n: block.b + n for block in blocks for n in range(block.size)}
 

@@ -10,7 +10,6 @@ Read the modules in this order:
     clauses.py    a clause, and the rules that put it into English and German
     dice.py       reproducible random choices
     choices.py    which words go together, and how often each construction is drawn
-    links.py      links the words of both languages that have the same meaning
     phrases.py    draws noun phrases: persons, things, places
     sentences.py  draws clauses and joins them to sentences
     corpus.py     deals sentences out to train, dev and test splits; the baseline

@@ -25,11 +25,9 @@ from t2t_jax.grammar.choices import CONJUNCTIONS
 from t2t_jax.grammar.clauses import PRONOUNS
 from t2t_jax.grammar.dice import Dice, digest
 from t2t_jax.grammar.german import DETERMINERS, ENDINGS
-from t2t_jax.grammar.links import gold_links
 from t2t_jax.grammar.sentences import Sentence, Writer
 from t2t_jax.grammar.trees import Tree
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.text.units import GoldLinks
 
 SIZES = {
     "train": 30_000,
@@ -120,6 +118,13 @@ def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str
     return list(_pairs(split, seed, _count(split, count)))
 
 
+def sentences(
+    split: str, seed: int = 0, count: int | None = None
+) -> Iterator[Sentence]:
+    """Draws the sentences that `pairs` returns, with their trees."""
+    return itertools.islice(_draw(split, seed), _count(split, count))
+
+
 def check_split(split: str, place: str) -> None:
     """Raises UserError if the split that a place names does not exist."""
     if split not in SIZES:
@@ -135,8 +140,7 @@ def _count(split: str, count: int | None) -> int:
 @functools.lru_cache(maxsize=8)
 def _pairs(split: str, seed: int, count: int) -> tuple[tuple[str, str], ...]:
     """The cached result of `pairs`; a tuple, because callers may change their list."""
-    drawn = _draw(split, seed)
-    return tuple((s.english, s.german) for s in itertools.islice(drawn, count))
+    return tuple((s.english, s.german) for s in sentences(split, seed, count))
 
 
 # The key of each split's text in the cache of prepared text, and in workdirs. Replace
@@ -177,18 +181,9 @@ def trees(
       language: "en" or "de".
       features: Keeps in the labels what must agree, after a dash: NP-third, VP-third.
     """
-    drawn = itertools.islice(_draw(split, seed), _count(split, count))
+    drawn = sentences(split, seed, count)
     with_features = (sentence.tree(language) for sentence in drawn)
     return [tree if features else tree.plain() for tree in with_features]
-
-
-def links(split: str, seed: int = 0, count: int | None = None) -> list[GoldLinks]:
-    """The links between English and German units of the sentences of `pairs`.
-
-    `links.py` says which units are linked; the arguments are those of `pairs`.
-    """
-    drawn = itertools.islice(_draw(split, seed), _count(split, count))
-    return [gold_links(one.tree("en"), one.tree("de")) for one in drawn]
 
 
 # A hash of the first trees of train, dev and test, with features; a test checks it.

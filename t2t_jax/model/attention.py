@@ -107,8 +107,8 @@ class LayerTrace(NamedTuple):
       encoder, decoder, cross: attention weights, an array [b, h, t, s] of each layer.
       outputs: for each decoder layer, what `Architecture.outputs` would return if it
         were the last one, [b, t, d]. It stays empty for a model without such layers.
-      layer, head: if given, only this layer of the decoder is traced, and of its
-        attention to the source only this head.
+      layer, heads: if given, only this layer of the decoder is traced, and of its
+        attention to the source only so many heads, from the first one.
 
     A list is None if it is not wanted.
     """
@@ -118,7 +118,7 @@ class LayerTrace(NamedTuple):
     cross: list[Array]
     outputs: list[Array] | None = None
     layer: int | None = None
-    head: int | None = None
+    heads: int | None = None
 
     def add_output(self, x_btd: Array) -> None:
         """Collects one decoder layer's output, if these are wanted."""
@@ -196,14 +196,14 @@ class Attention(nnx.Module):
         position: Position | None = None,
         rng: DropoutRng | None = None,
         trace: list | None = None,
-        head: int | None = None,
+        heads: int | None = None,
     ) -> Array:
         """Attends from `x_btd` to `kv`.
 
         Args:
           position: the scheme of self-attention; None for cross-attention.
           trace: if given, the weights are appended to it.
-          head: if given, those of this head alone, of cross-attention.
+          heads: if given, those of so many heads, from the first one.
 
         Raises:
           UserError: weights are asked of a function that has none.
@@ -219,8 +219,7 @@ class Attention(nnx.Module):
                     "to show or to align words with"
                 )
             # Computed a second time, since fused kernels do not return the weights.
-            heads = slice(None) if head is None else slice(head, head + 1)
-            q_kv = jax.tree.map(lambda x: x[:, :, heads], (q_bthk, kv))
+            q_kv = jax.tree.map(lambda x: x[:, :, :heads], (q_bthk, kv))
             trace.append(function.weights(*q_kv, mask, position, **options))
         drop = Dropout(self.rate, rng)
         y_bthk = function.attend(q_bthk, kv, mask, position, drop, **options)

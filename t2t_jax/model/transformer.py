@@ -331,7 +331,7 @@ class DecoderLayer(nnx.Module):
             cross_rng, cross_after_rng = cross_rngs
             y_btd = self.cross_sub.before(x_btd)
             # Queries of the decoder, keys and values of the encoder (section 3.2.3).
-            traced = (None, None) if trace is None else (trace.cross, trace.head)
+            traced = (None, None) if trace is None else (trace.cross, trace.heads)
             y_btd = self.cross(y_btd, source_kv, source_mask, None, cross_rng, *traced)
             x_btd = self.cross_sub.after(x_btd, y_btd, cross_after_rng)
 

@@ -28,13 +28,6 @@ def units(text: str) -> list[Span]:
     return [match.span() for match in _UNIT.finditer(text)]
 
 
-class GoldLinks(NamedTuple):
-    """Links that an alignment must have, and those it may have, the sure among them."""
-
-    sure: Sequence[tuple[int, int]]
-    possible: Sequence[tuple[int, int]]
-
-
 class Aligned(NamedTuple):
     """The units of a text and of its translation, and links between them.
 

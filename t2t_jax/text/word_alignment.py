@@ -1,9 +1,5 @@
 """Word alignment by IBM Model 1 (Brown et al. 1993), which needs no trained model.
 
-`align_words` maximizes the product of the models of both directions, times a preference
-for the diagonal as in fast_align (Dyer et al. 2013), which decides between repeated
-words. `Aligner` links words in each direction, and symmetrizes these links.
-
 Shape suffixes: t target words, s source words, c cells, k types of cells.
 """
 
@@ -22,38 +18,20 @@ NEIGHBOURS = (-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1
 
 
 def align_words(
-    pairs: Sequence[tuple[Words, Words]], aligned: int, iterations: int = 5
-) -> list[list[int]]:
-    """Links each target word to a source word.
-
-    Args:
-      pairs: (source words, target words), from which the models learn.
-      aligned: the number of pairs, from the first one, to align.
+    pairs: Sequence[tuple[Words, Words]], aligned: int
+) -> list[set[tuple[int, int]]]:
+    """Links words of the first pairs, so many, by an `Aligner` of all pairs.
 
     Returns:
-      For each of these pairs, the index of the source word of each target word; -1 if
-      there is none.
+      For each of these pairs, (source word, target word), as numbers from 0.
     """
     numbers: dict[str, int] = {}
-    sides = _numbered([side for pair in pairs for side in pair], numbers)
-    learned = learn_both_ways(
-        list(zip(sides[::2], sides[1::2], strict=True)), len(numbers), iterations
-    )
-    score_c = (learned.forward_k * learned.backward_k)[learned.type_c]
-    links, start = [], 0
-    for source, target in pairs[:aligned]:
-        shape = len(target), len(source)
-        score_ts = score_c[start : start + len(source) * len(target)].reshape(shape)
-        start += score_ts.size
-        best_t = (score_ts * _near_diagonal(*shape)).argmax(1) if source else ()
-        links.append([int(s) for s in best_t] or [-1] * len(target))
+    numbered = [tuple(_numbered(pair, numbers)) for pair in pairs]
+    links = [set() for _ in range(aligned)]
+    of_first = Aligner(numbered, len(numbers)).links(numbered[:aligned])
+    for pair, target, source in of_first.tolist():
+        links[pair].add((source, target))
     return links
-
-
-def _near_diagonal(targets: int, sources: int) -> np.ndarray:
-    """The preference for pairs of places, [t, s]."""
-    along_t, along_s = np.arange(targets) / targets, np.arange(sources) / sources
-    return np.exp(-DIAGONAL * np.abs(along_t[:, None] - along_s))
 
 
 def _numbered(lines: Sequence[Words], numbers: dict[str, int]) -> list[np.ndarray]:
@@ -68,8 +46,7 @@ class BothWays(NamedTuple):
     """IBM Model 1 of both directions, without the empty word.
 
     Attributes:
-      type_c: the type of each cell: which words. A cell is a source word and a target
-        word of its pair; all sources of a target follow each other.
+      type_c: the type of each cell, a source and a target word of a pair: which words.
       source_k, target_k: the words of each type, as numbers.
       forward_k, backward_k: t(target | source) and t(source | target).
     """
@@ -142,7 +119,8 @@ def content_words(
 class _Cells(NamedTuple):
     """The words of each cell, and their places in all words of their side.
 
-    `distance_c` is that from the diagonal: 1 is from corner to corner.
+    `distance_c` is that from the diagonal: 1 is from corner to corner. `at_3c` is the
+    pair, and the places of the target and the source word in it.
     """
 
     source_c: np.ndarray
@@ -150,6 +128,7 @@ class _Cells(NamedTuple):
     source_place_c: np.ndarray
     target_place_c: np.ndarray
     distance_c: np.ndarray
+    at_3c: np.ndarray
 
 
 def _cells(
@@ -160,28 +139,21 @@ def _cells(
     # The empty word is behind the last source, so its place, -1, finds it.
     sources = np.concatenate([*(s for s, _ in pairs), [EMPTY]]).astype(np.int64)
     targets = np.concatenate([*(t for _, t in pairs), []]).astype(np.int64)
-    sizes = lengths[:, 0]
-    # Of each target word: the length of its source, and where that begins.
-    size_t, first_t = (
-        np.repeat(x, lengths[:, 1]) for x in (sizes, np.cumsum(sizes) - sizes)
-    )
-    count_t = size_t + empty_word
-    target_place_c = np.repeat(np.arange(len(targets)), count_t)
-    start_t = np.cumsum(count_t) - count_t
-    within_c = np.arange(len(target_place_c)) - start_t[target_place_c]
-    source_place_c = np.where(
-        within_c < size_t[target_place_c], first_t[target_place_c] + within_c, EMPTY
-    )
-    before_t = np.repeat(np.cumsum(lengths[:, 1]) - lengths[:, 1], lengths[:, 1])
-    along_t = np.arange(len(targets)) - before_t
-    along_t = along_t / np.repeat(lengths[:, 1], lengths[:, 1])
-    along_c = within_c / np.maximum(size_t, 1)[target_place_c]
+    counts = (lengths[:, 0] + empty_word) * lengths[:, 1]
+    pair_c = np.repeat(np.arange(len(pairs)), counts)
+    cell_c = np.arange(len(pair_c)) - (counts.cumsum() - counts)[pair_c]
+    sizes_c, targets_c = lengths[pair_c].T
+    t_c, s_c = np.divmod(cell_c, sizes_c + empty_word)
+    first_s_c, first_t_c = (lengths.cumsum(0) - lengths)[pair_c].T
+    source_place_c = np.where(s_c < sizes_c, first_s_c + s_c, EMPTY)
+    target_place_c = first_t_c + t_c
     return _Cells(
         sources[source_place_c],
         targets[target_place_c],
         source_place_c,
         target_place_c,
-        np.abs(along_c - along_t[target_place_c]),
+        np.abs(s_c / np.maximum(sizes_c, 1) - t_c / targets_c),
+        np.stack([pair_c, t_c, s_c]).astype(np.int32),
     )
 
 
@@ -228,23 +200,24 @@ class _Direction:
         place = np.minimum(place, len(self._types_k) - 1)
         return np.where(self._types_k[place] == types, self._table_k[place], 0)
 
-    def links(self, pairs) -> tuple[np.ndarray, np.ndarray]:
-        """The places of target words, and of the most probable source word of each.
+    def links(self, pairs) -> np.ndarray:
+        """The most probable source word of each target word, unless the empty one.
 
-        Both among all words of their side; without those that the empty word explains.
+        Returns:
+          int64 [links, 3]: (pair, target word, source word), as places.
         """
         cells = _cells(pairs, empty_word=True)
         weight_c = self(cells.source_c, cells.target_c) * _prior(cells)
         target_c = cells.target_place_c
         order_c = np.lexsort((-weight_c, target_c))
         best_t = order_c[np.diff(target_c, prepend=-1) > 0]
-        best_t = best_t[(weight_c[best_t] > 0) & (cells.source_place_c[best_t] >= 0)]
-        return target_c[best_t], cells.source_place_c[best_t]
+        best_t = best_t[(weight_c[best_t] > 0) & (cells.source_c[best_t] != EMPTY)]
+        return cells.at_3c[:, best_t].T.astype(np.int64)
 
 
 def _prior(cells: _Cells) -> np.ndarray:
     """The prior probability of each cell among those of its target word."""
-    empty_c = cells.source_place_c == EMPTY
+    empty_c = cells.source_c == EMPTY
     near_c = np.where(empty_c, 0, np.exp(-DIAGONAL * cells.distance_c))
     total_t = np.maximum(np.bincount(cells.target_place_c, near_c), 1e-30)
     near_c *= (1 - EMPTY_SHARE) / total_t[cells.target_place_c]
@@ -252,11 +225,9 @@ def _prior(cells: _Cells) -> np.ndarray:
 
 
 class Aligner:
-    """Links words by the models of both directions, symmetrized by grow-diag.
+    """Links words by the models of both directions, symmetrized by `grow_diagonal`.
 
-    Links of both directions are kept. Again and again those of either are added that
-    are next to a link, diagonally too, if one of their words has none (Koehn et al.
-    2003).
+    Words are expected near the diagonal, as in fast_align (Dyer et al. 2013).
 
     Args:
       pairs: (source words, target words), as numbers below `words`, to learn from.
@@ -269,33 +240,42 @@ class Aligner:
         self._backward = _Direction(swapped, words, iterations, diagonal=True)
 
     def links(self, pairs: Sequence) -> np.ndarray:
-        """Aligns pairs, not only those learned from.
+        """Aligns pairs, not only those learned from; returns what `grow_diagonal` does.
 
-        Returns:
-          int64 [links, 2], sorted: the place of the target word among those of all
-          pairs, and that of the source word in its pair.
+        Words are those of the pairs, by their places from 0.
         """
-        one = np.stack(self._forward.links(pairs))
-        other = np.stack(self._backward.links([pair[::-1] for pair in pairs])[::-1])
-        (t, s), direction = np.unique(
-            np.concatenate([one, other], axis=1), axis=1, return_counts=True
-        )
-        linked = direction == 2
-        pair_t = np.repeat(np.arange(len(pairs)), [len(target) for _, target in pairs])
-        lengths = np.array([0, *(len(source) for source, _ in pairs)])
-        within = s - np.cumsum(lengths)[pair_t[t]]
-        # Links of one word of a side are a row or a column of a table. An empty row
-        # between two pairs: their words are no neighbours. So with the columns.
-        width = lengths.max() + 1
-        cell = (t + pair_t[t]) * width + within
-        before = -1
-        while before != (before := linked.sum()):
-            # One neighbour after the other, so that a word gets one link at a time.
-            for down, right in NEIGHBOURS:
-                both = np.isin(t, t[linked]) & np.isin(s, s[linked])
-                near = np.isin(cell + down * width + right, cell[linked])
-                linked |= near & ~both
-        return np.stack([t, within], axis=1)[linked]
+        other = self._backward.links([pair[::-1] for pair in pairs])
+        return grow_diagonal(self._forward.links(pairs), other[:, [0, 2, 1]])
+
+
+def grow_diagonal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Joins the links of two directions: grow-diag (Koehn et al. 2003).
+
+    Links of both are kept. Again and again those of either are added that are next to a
+    link, diagonally too, if one of their words has none.
+
+    Args:
+      one, other: int64 [links, 3], (pair, target word, source word), none twice.
+
+    Returns:
+      The same, sorted.
+    """
+    links = np.concatenate([one, other])
+    # A table of all words. Between two pairs an empty row and an empty column: their
+    # words are no neighbours.
+    _, height, width = links.max(0, initial=0) + 2
+    cell_l = links @ (height * width, width, 1)
+    cell_l, first_l, count_l = np.unique(cell_l, return_index=True, return_counts=True)
+    pair_l, t_l, s_l = links[first_l].T
+    t_l, s_l = pair_l * height + t_l, pair_l * width + s_l
+    linked_l, before = count_l == 2, -1
+    while before != (before := linked_l.sum()):
+        # One neighbour after the other, so that a word gets one link at a time.
+        for down, right in NEIGHBOURS:
+            near = np.isin(cell_l + down * width + right, cell_l[linked_l])
+            both = np.isin(t_l, t_l[linked_l]) & np.isin(s_l, s_l[linked_l])
+            linked_l |= near & ~both
+    return links[first_l[linked_l]]
 
 
 class TranslationTable:

@@ -245,35 +245,20 @@ class Guided:
 
     # lambda: the weight of the alignment's part of the loss.
     guided_weight: float = field(0.05, low=0)
-    # The decoder layer and the head of it that learn to align, from 0; layer -1 is
-    # that of `alignment_layer`.
-    guided_layer: int = field(-1, low=-1)
-    guided_head: int = field(0, low=0)
     # Files of links in Pharaoh format, in `data.dir`, one for each corpus of
     # `data.train`, separated by commas; empty: links are learned from that text.
     links: str = field("", safe=True)
 
 
-def guided_head(config: Config, layers: int) -> tuple[int, int]:
-    """The layer, of so many, and the head of it that `guided` aligns words with."""
-    options = config.train.own_options(LOSSES["guided"])
-    layer = options.guided_layer
-    return alignment_layer(layers) if layer < 0 else layer, options.guided_head
-
-
 def check_guided(config: Config, model: Any) -> None:
     """Raises UserError unless the model has the head, and text keeps its words."""
-    layer, head = guided_head(config, model.cross_layers)
     side, data = config.model.side("decoder"), config.data
-    heads = side.heads if side.reads("heads") else 0
     varies = data.augment or data.subword_dropout or "spans:" in data.train
-    if not 0 <= layer < model.cross_layers or head >= heads or varies:
+    if varies or not (model.cross_layers and side.reads("heads")):
         raise UserError(
-            "config.train.loss='guided' teaches the links of words to a head of a "
-            f"Transformer: got layer {layer}, head {head}, from 0, and config.model."
-            f"kind={side.kind!r} with {model.cross_layers} layers of {heads} such heads"
-            "; want one that exists, and text whose words stay the same: without "
-            "config.data.augment, subword_dropout and corpora of spans"
+            "config.train.loss='guided' teaches the links of words to a head: want "
+            f"config.model.kind='transformer' (got {side.kind!r}), and words that stay "
+            "the same: no config.data.augment, subword_dropout and corpora of spans"
         )
 
 
@@ -287,8 +272,8 @@ def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
 def guided_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     """Cross-entropy, and alignment of words by a head (Garg et al. 2019, equation 5).
 
-    With the label-smoothed cross-entropy L and the weights a of one head of one layer's
-    attention to the source, a token costs
+    With the label-smoothed cross-entropy L and the weights a of the first head of
+    `alignment_layer`, a token costs
 
         L - lambda log (sum of a on the tokens of the linked source words),
 
@@ -299,8 +284,8 @@ def guided_sums(module, batch, rng, config: Config, bos: int) -> Sums:
       The sum, and the metrics `nll`, and `alignment`: that logarithm, negative, per
       linked token.
     """
-    layer, head = guided_head(config, module.cross_layers)
-    trace = LayerTrace(None, None, [], None, layer, head)
+    layer = alignment_layer(module.cross_layers)
+    trace = LayerTrace(None, None, [], layer=layer, heads=1)
     smoothing = config.train.label_smoothing
     loss, nll, tokens = loss_sums(module, batch, smoothing, bos, rng, trace=trace)
     (weights_b1ts,) = trace.cross

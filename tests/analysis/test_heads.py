@@ -163,7 +163,7 @@ def test_planted_self_attention_is_recognized(kind, causal, columns):
 )
 def test_planted_cross_attention_is_recognized(kind, columns):
     sentence = patterns.cross_attention(
-        SOURCE, TARGET, one_hot(columns, 8), links=[0, 1, 2, 3, 4, 5]
+        SOURCE, TARGET, one_hot(columns, 8), links=[(n, n) for n in range(6)]
     )
     found = described(sentence)
     assert found[f"share_if_any.{kind}"] == pytest.approx(1)

@@ -43,7 +43,7 @@ class Bigrams(Architecture):
         x_bthk = jnp.einsum("btd,dhk->bthk", x_btd, self.query[...])
         if trace is not None:
             keys_bsk = self.embedding.tokens[..., :4][batch["source"]]
-            scores_bts = jnp.einsum("btk,bsk->bts", x_bthk[:, :, trace.head], keys_bsk)
+            scores_bts = jnp.einsum("btk,bsk->bts", x_bthk[:, :, 0], keys_bsk)
             source, target = (batch[f"{s}_segment"] for s in ("source", "target"))
             of_other = target[..., None] != source[:, None]
             weights_bts = jax.nn.softmax(jnp.where(of_other, -1e9, scores_bts))

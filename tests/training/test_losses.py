@@ -14,7 +14,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.training import cross_entropy as chunks
 from t2t_jax.training.frozen_models import frozen_workdirs, merged
-from t2t_jax.training.losses import LOSSES, guided_head
+from t2t_jax.training.losses import LOSSES
 from tests.training.small_model import (
     LENGTH,
     ROWS,
@@ -219,11 +219,8 @@ def test_one_head_of_one_layer_is_traced(remat, layers):
     model = build(from_config_dict({"model": SMALL | {"remat": remat}}).model, V)
     rng = DropoutRng(jax.random.key(1), jnp.arange(ROWS))
 
-    def total(parameters, rng=rng, trace=None):
+    def total(parameters):
         module = nnx.merge(model.definition, parameters)
-        if trace is not None:
-            module.outputs(teacher_forcing(batch_of(), 1), None, trace)
-            return trace.cross
         return LOSSES["guided"].sums(module, batch_of(), rng, sgd("guided"), 1)[0]
 
     jaxpr = str(jax.make_jaxpr(total)(model.shapes))
@@ -232,30 +229,28 @@ def test_one_head_of_one_layer_is_traced(remat, layers):
     shapes = [f"f32[{ROWS},{heads},{LENGTH},{LENGTH}] = exp" for heads in (1, 4)]
     assert [*map(jaxpr.count, shapes)] == [1, 3 * 3]
     assert jax.make_jaxpr(jax.grad(total))(model.shapes)  # no tracer leaks
-    assert guided_head(sgd("guided"), 3) == (1, 0)
-    parameters = model.init(jax.random.key(0))
-    every = total(parameters, trace=LayerTrace([], [], []))
-    (one,) = total(parameters, trace=LayerTrace(None, None, [], None, 1, 2))
-    np.testing.assert_allclose(one[:, 0], every[1][:, 2], atol=1e-6)
+    module = nnx.merge(model.definition, model.init(jax.random.key(0)))
+    traces = LayerTrace([], [], []), LayerTrace(None, None, [], layer=1, heads=1)
+    for trace in traces:
+        module.outputs(teacher_forcing(batch_of(), 1), None, trace)
+    every, (one,) = (trace.cross for trace in traces)
+    np.testing.assert_allclose(one[:, 0], every[1][:, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("section", "fields"),
     [
-        {"options": {"guided_layer": 3}},
-        {"options": {"guided_head": 4}},
-        *({"model": {"kind": k}} for k in ("decoder_only", "lstm", "conv", "bytenet")),
-        {"data": {"subword_dropout": 0.1}},
-        {"data": {"augment": "case"}},
-        {"data": {"train": "en-de:x,spans:y.en"}},
+        *(("model", {"kind": k}) for k in ("decoder_only", "lstm", "conv", "bytenet")),
+        ("data", {"subword_dropout": 0.1}),
+        ("data", {"augment": "case"}),
+        ("data", {"train": "en-de:x,spans:y.en"}),
     ],
 )
-def test_what_cannot_learn_to_align_is_refused(wrong):
-    def check(model=SMALL, options=None, data=None):
-        train = {"loss": "guided", "options": options or {}}
-        config = from_config_dict({"model": model, "train": train, "data": data or {}})
+def test_what_cannot_learn_to_align_is_refused(section, fields):
+    def check(sections):
+        config = from_config_dict({"train": {"loss": "guided"}} | sections)
         LOSSES["guided"].check(config, build(config.model, V))
 
-    check(options={"guided_layer": 2, "guided_head": 3})
+    check({"model": SMALL})
     with pytest.raises(UserError, match="guided' teaches the links of words"):
-        check(**wrong)
+        check({"model": SMALL, section: fields})

@@ -3,7 +3,7 @@
 Shape suffixes: l layers, h heads, t queries, s keys.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -108,20 +108,21 @@ def cross_attention(
     source: Sequence[str],
     target: Sequence[str],
     weights: np.ndarray,
-    links: Sequence[int],
+    links: Collection[tuple[int, int]],
 ) -> Sentence:
     """Attention from the positions that predict `target` to `source`.
 
     Args:
-      links: the source word of each target word.
+      links: (source word, target word).
     """
     s, t = len(source), len(target)
-    source_words = np.array(word_numbers(source))
-    linked = [links[word] if word >= 0 else -2 for word in word_numbers(target)]
-    read = [-2, *linked[:-1]]  # a position has read the token before its own
+    source_words, target_words = word_numbers(source), word_numbers(target)
+    aligned = np.array([[(i, j) in links for i in source_words] for j in target_words])
+    # A position has read the token before its own.
+    read = np.concatenate([np.zeros((1, s), bool), aligned[:-1]])
     at = {
-        "aligned": source_words == np.array(linked)[:, None],
-        "aligned to read": source_words == np.array(read)[:, None],
+        "aligned": aligned,
+        "aligned to read": read,
         "punctuation": np.tile([*map(is_punctuation, source)], (t, 1)),
         "end": np.tile(np.arange(s) == s - 1, (t, 1)),
     }

@@ -112,16 +112,15 @@ class Coverage(NamedTuple):
 
 
 def cover(
-    source: Words, target: Words, maps: AttentionMaps, layer: int, head: int | None
+    source: Words, target: Words, maps: AttentionMaps, layer: int, heads: int | None
 ) -> Coverage:
     """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
 
     Args:
       maps: the attention weights of a model with attention to the source.
-      layer, head: of `alignment_heads`.
+      layer, heads: of `alignment_heads`.
     """
-    weights_hts = maps.cross[layer]
-    weights_ts = weights_hts.mean(axis=0) if head is None else weights_hts[head]
+    weights_ts = maps.cross[layer][:heads].mean(axis=0)
     weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)
     word_links = links(weights_ji, target.of_piece)
     coverage_i = weights_ji.sum(axis=0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.alignment import alignment_layer
+from t2t_jax.decoding.alignment import alignment_heads
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
@@ -157,6 +157,10 @@ def save(translator: Translator, folder: Path, quantization: str = "float32") ->
     names = [piece_names(v, tokens) for v in (vocabulary.source, vocabulary)]
     specs = _specs()
     spec = _empty(specs, config)
+    layers, all_heads = len(spec.decoder.layer), config.side("decoder").heads
+    of_layer, heads = alignment_heads(translator.config, layers)
+    spec.decoder.alignment_layer = np.int16(of_layer)
+    spec.decoder.alignment_heads = np.int16(heads or all_heads)  # from the first one
     for name, array in arrays.items():
         layer, _, last = name.rpartition("/")
         if quantization == "bfloat16":  # its own conversion would need PyTorch
@@ -286,11 +290,7 @@ def _empty(specs: ModuleType, config: ModelConfig):
             _set_attention(specs, config, layer.self_attention)
             if side == "decoder":
                 _set_attention(specs, config, layer.attention)
-    decoder, heads = sides["decoder"], config.side("decoder").heads
-    # Our aligner's layer, averaged over all of its heads.
-    decoder.alignment_layer = np.int16(alignment_layer(len(decoder.layer)))
-    decoder.alignment_heads = np.int16(heads)
-    return module.TransformerSpec(sides["encoder"], decoder)
+    return module.TransformerSpec(sides["encoder"], sides["decoder"])
 
 
 def _set_attention(specs: ModuleType, config: ModelConfig, attention) -> None:

@@ -1,4 +1,4 @@
-"""Gold word alignments: links between units of a sentence and of its translation.
+"""Gold links between units of the built-in corpus's sentences and their translations.
 
 The trees of both languages are made of the same meaning, and the labels of their nodes
 carry it. Words with the same role in the same clause or phrase are linked; a word's
@@ -17,12 +17,14 @@ verb in two words, *gets* and *auf* are linked, too.
 """
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from t2t_jax.grammar.clauses import Adjunct, Clause
+from t2t_jax.grammar.corpus import sentences
 from t2t_jax.grammar.lexicon import be, entries
 from t2t_jax.grammar.trees import Label, Tree
-from t2t_jax.text.units import GoldLinks, units
+from t2t_jax.text.units import units
 
 # Role : parts of speech, with one of their features where it decides.
 ROLES = """
@@ -38,8 +40,20 @@ ROLES = """
 ROLES = {label: role for role, labels in entries(ROLES) for label in labels.split()}
 
 
-def gold_links(english: Tree, german: Tree) -> GoldLinks:
-    """Links the units of a sentence's two lines; its trees must have their features."""
+class GoldLinks(NamedTuple):
+    """Links that an alignment must have, and those it may have, the sure among them."""
+
+    sure: Sequence[tuple[int, int]]
+    possible: Sequence[tuple[int, int]]
+
+
+def gold_links(split: str, count: int | None = None) -> list[GoldLinks]:
+    """Links English and German units of the sentences that `corpus.pairs` returns."""
+    drawn = sentences(split, count=count)
+    return [_links(one.tree("en"), one.tree("de")) for one in drawn]
+
+
+def _links(english: Tree, german: Tree) -> GoldLinks:
     sure, possible = set(), set()
     sides = [list(_words(tree)) for tree in (english, german)]
     for here, there, order in ((*sides, 1), (*sides[::-1], -1)):

@@ -1,10 +1,13 @@
-"""Gold links of the built-in corpus: between translations, and of every word."""
-
-import collections
+"""Gold links of the built-in corpus, and scores of alignments against such links."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from benchmarks.alignment import MEASURES
+from benchmarks.gold_links import gold_links
 from t2t_jax.grammar import corpus, lexicon
+from t2t_jax.metrics.measures import measured
 from t2t_jax.text.units import units
 
 # Drawn by hand, by the number in dev; those in brackets are only possible.
@@ -24,37 +27,21 @@ BY_HAND = {
 
 def linked(split, count):
     """Yields the English and German units and the links of sentences."""
-    lines, links = corpus.pairs(split, 0, count), corpus.links(split, 0, count)
+    lines, links = corpus.pairs(split, 0, count), gold_links(split, count)
     for pair, of_pair in zip(lines, links, strict=True):
         yield *([line[a:b] for a, b in units(line)] for line in pair), *of_pair
 
 
-@pytest.fixture(scope="module")
-def translations():
-    """All German forms of each English form of content words, in lower case."""
-    forms_of, listed = collections.defaultdict(set), corpus._translations()
-    words = {*lexicon.names, *lexicon.cities, *lexicon.numerals}
-    words |= {adjective.english for adjective in lexicon.adjectives}
-    words |= {form for noun in lexicon.nouns for form in noun[:2]}
-    for word in map(str.lower, words):
-        forms_of[word] |= listed[word] | listed[f"{word}'s"]
-    # "have" is an auxiliary, too.
-    for verb in (v for v in lexicon.verbs if v.english["base"] != "have"):
-        forms = {form.removeprefix("zu ") for form in verb.german.values()}
-        forms |= {verb.prefix + form for form in forms} | {verb.prefix}
-        for form in verb.english.values():
-            forms_of[form] |= forms
-    return {word: {form.lower() for form in found} for word, found in forms_of.items()}
-
-
 @pytest.mark.parametrize("split", corpus.SPLITS)
-def test_words_are_linked_to_their_translations(split, translations):
+def test_every_word_is_linked_and_names_and_nouns_to_their_translations(split):
+    forms = [form for noun in lexicon.nouns for form in noun[:2]]
+    names, listed = {*map(str.lower, [*forms, *lexicon.names])}, corpus._translations()
     for english, german, sure, possible in linked(split, 100):
         assert possible == sorted({*possible, *sure})
         for i, word in enumerate(map(str.lower, english)):
-            found = {german[j].lower() for k, j in sure if k == i}
-            if word in translations:
-                assert set() < found <= translations[word], (word, english, german)
+            found = {german[j] for k, j in sure if k == i}
+            if word in names:
+                assert set() < found <= listed[word] | listed[f"{word}'s"], english
         # All words are linked, and the commas that both languages have.
         for side, words in enumerate((english, german)):
             alone = {*range(len(words))} - {link[side] for link in possible}
@@ -66,10 +53,26 @@ def test_words_are_linked_to_their_translations(split, translations):
 
 def test_links_are_those_drawn_by_hand():
     sentences = [*linked("dev", 300)]
-    assert corpus.links("dev", 0, 3) == [(s, p) for *_, s, p in sentences[:3]]
     for number, by_hand in BY_HAND.items():
         english, german, sure, possible = sentences[number]
-        drawn = [f"{english[i]}-{german[j]}" for i, j in possible]
-        for n, link in enumerate(possible):
-            drawn[n] = drawn[n] if link in sure else f"({drawn[n]})"
+        drawn = [f"{english[i]}-{german[j]}" for i, j in sure]
+        drawn += [f"({english[i]}-{german[j]})" for i, j in {*possible} - {*sure}]
         assert sorted(drawn) == sorted(by_hand.split())
+
+
+links = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=6)
+
+
+@given(st.lists(st.tuples(links, links, links), min_size=1, max_size=3))
+def test_scores_are_those_of_the_formulas(sentences):
+    found, gold = [a for a, *_ in sentences], [(s, s | p) for _, s, p in sentences]
+    a, s, p = (
+        {(n, link) for n, each in enumerate(side) for link in each}
+        for side in (found, *zip(*gold, strict=True))
+    )
+    wrong = len(a) + len(s) - len(a & s) - len(a & p)
+    right = wrong / (len(a) + len(s) or 1), len(a & p) / (len(a) or 1)
+    shares = [*right, len(a & s) / (len(s) or 1)]
+    for share, measure in zip(shares, MEASURES.values(), strict=True):
+        score = measured(measure, measure.statistics(found, gold))
+        assert score == pytest.approx(100 * share)
