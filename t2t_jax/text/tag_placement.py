@@ -30,8 +30,9 @@ class Mark:
     """A tag, or a piece without text, of a segment.
 
     Attributes:
-      text: what is written.
+      page: the text that it is from.
       kind: "start", "end" or "piece".
+      begin, end: in characters of the page; of an element's start tag.
       at: the characters of the segment that are before it.
       before, after: whether white space is next to it.
       separates: whether it is white space, as <br> is.
@@ -39,14 +40,25 @@ class Mark:
       parts: what is within the element.
     """
 
-    text: str
+    page: str
     kind: str
+    begin: int
+    end: int
     at: int
     before: bool
-    after: bool
-    separates: bool
+    after: bool = False
+    separates: bool = False
     close: "Mark | None" = None
     parts: "list[Mark]" = dataclasses.field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.page[self.begin : self.end]
+
+    @property
+    def stop(self) -> int:
+        """The end of the whole element."""
+        return (self.close or self).end
 
     @property
     def is_left(self) -> bool:
