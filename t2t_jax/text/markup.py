@@ -156,12 +156,10 @@ class Document:
                 for mark in waiting:
                     mark.after = value[:1].isspace()
                 white, waiting = value[-1:].isspace(), []
-                if not value.strip():
-                    value = " "
-                else:
+                if value.strip():
                     low, last = _TRIMMED.match(self._text, begin, end).span(1)
                     first = min(first, low)
-                    value = _COLLAPSED.sub(" ", value if text else value.lstrip())
+                value = _COLLAPSED.sub(" ", value if text else value.lstrip())
             else:
                 mark = Mark(self._text, kind, begin, end, len(text), white)
                 waiting.append(mark)
@@ -184,6 +182,8 @@ class Document:
                     if parts and parts[-1].kind == "piece" and last <= parts[-1].begin:
                         mark = parts.pop()  # neighbours without text are one piece
                     mark.end, mark.after = end, False
+                    if text[mark.at :].strip(" "):  # U+00A0, which is not collapsed
+                        text, value = text[: mark.at], "br"
                     mark.separates |= value == "br" or len(text) > mark.at
                     white, waiting = False, [mark]
                 parts.append(mark)
@@ -271,23 +271,17 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of HTML."""
     ignored = {name.lower() for name in ignored} | HIDDEN
     opened: list[str] = []
-    hidden = 0  # how many elements are open, up to the one with hidden content
+    hidden, of = 0, ""  # how many are open, up to the one with hidden content; its name
     at = int(text.startswith("\ufeff"))
     while match := _TOKEN.match(text, at):
         begin, at = match.span()
-        name, was_hidden, value = (match["name"] or "").lower(), hidden, match["text"]
-        kind = "piece" if value is None else "text"
+        kind = "text" if match["text"] else "piece"
+        name, was_hidden = (match["name"] or "").lower(), hidden
         if match["closed"]:  # browsers drop a tag that the text's end cuts
             kind = "end" if match["slash"] else "start"
-            ends = {name} if match["slash"] else _ENDS.get(name, "").split()
-            own = kind == "end" and opened[hidden - 1 :][:1] == [name]
-            _close(
-                opened,
-                ends,
-                BLOCKS if kind == "end" and name not in BLOCKS else _SCOPES,
-            )
+            _close(opened, name, kind)
             if hidden > len(opened):
-                hidden, was_hidden = 0, own
+                hidden, was_hidden = 0, kind == "end" and name == of
         if name in VOID or (name in _FOREIGN and match["tail"].endswith("/")):
             kind = "piece"
         elif kind == "start":
@@ -297,7 +291,8 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
             hides = not hidden and _is_hidden(name, attributes, ignored)
             if hides or len(opened) < DEEPEST:
                 opened.append(name)
-            hidden = hidden or hides * len(opened)
+            if hides:
+                hidden, of = len(opened), name
         value = html.unescape(match[0]) if kind == "text" else name
         yield _item(kind, begin, at, value, name in BLOCKS, (was_hidden, hidden))
         if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
@@ -307,8 +302,10 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
                 yield Item("text", begin, at, html.unescape(text[begin:at]))
 
 
-def _close(opened: list[str], names: Collection[str], stops: Collection[str]) -> None:
-    """Closes the latest of these elements, and what is within it."""
+def _close(opened: list[str], name: str, kind: str) -> None:
+    """Closes the latest element that a tag ends, and what is within it."""
+    names = [name] if kind == "end" else _ENDS.get(name, "").split()
+    stops = BLOCKS if kind == "end" and name not in BLOCKS else _SCOPES
     for n in range(len(opened) - 1, -1, -1):
         if opened[n] in names:
             del opened[n:]
@@ -328,44 +325,50 @@ def _raw_end(text: str, name: str, at: int) -> int:
 # -------------------------------------------------------------------------------- XML
 
 # A document has one root, and may have a declaration or a doctype before it.
-_PROLOG = re.compile(
-    r"<\?xml\s|\s*+(?:<!--.*?-->\s*+|<\?.*?\?>\s*+)*+<!DOCTYPE", re.DOTALL
-)
-# What expat reports. Without a default handler, it expands internal entities.
-_KINDS = (
-    *("StartElement", "EndElement", "CharacterData", "StartCdataSection"),
-    *("EndCdataSection", "Comment", "ProcessingInstruction", "Default"),
-)
-Event = tuple[int, str, list]  # the byte where it begins, its kind, its arguments
+_PROLOG = re.compile(r"(?s)<\?xml\s|(?:\s|<!--.*?-->|<\?.*?\?>)*+<!DOCTYPE")
+# Events of expat. Without a default handler, it expands internal entities.
+_KINDS = {
+    **dict.fromkeys(("StartElement", "StartCdataSection"), "start"),
+    **dict.fromkeys(("EndElement", "EndCdataSection"), "end"),
+    **dict.fromkeys(("Comment", "ProcessingInstruction", "Default"), "piece"),
+    "CharacterData": "text",
+}
 
 
-def _events(data: bytes, is_fragment: bool) -> tuple[list[Event], set[int]]:
+class _Event(NamedTuple):
+    byte: int
+    kind: str
+    value: str
+    attributes: Mapping[str, str]
+
+
+def _events(data: bytes, is_fragment: bool) -> tuple[list[_Event], set[int]]:
     """Reads XML with expat, which opens no file by itself.
 
     Returns:
       (events; the numbers of those that begin an element with text among its children,
-      -1 for a fragment).
+      -1 for a fragment with such text).
     """
     parser = expat.ParserCreate("utf-8")  # whatever its declaration says
     if is_fragment:
         parser = parser.ExternalEntityParserCreate("", "utf-8")
-    events: list[Event] = []
+    events: list[_Event] = []
     mixed: set[int] = set()
     opened = [("", "", -1)] * is_fragment  # names, positions, numbers of events
 
-    def note(kind: str, *values) -> None:
-        if kind == "StartElement":
-            line, column = parser.CurrentLineNumber, parser.CurrentColumnNumber
-            place = f"line {line}, column {column + 1}"
-            opened.append((values[0], place, len(events)))
-        elif kind == "EndElement":
+    def note(event: str, value: str = "", attributes=()) -> None:
+        if event == "StartElement":
+            line, column = parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
+            opened.append((value, f"line {line}, column {column}", len(events)))
+        elif event == "EndElement":
             opened.pop()
-        elif kind in ("CharacterData", "Default") and opened and values[0].strip():
+        elif event in ("CharacterData", "Default") and opened and value.strip():
             mixed.add(opened[-1][2])
-        events.append((parser.CurrentByteIndex, kind, [*values, "", ""]))
+        value = value if _KINDS[event] != "piece" else ""
+        events.append(_Event(parser.CurrentByteIndex, _KINDS[event], value, attributes))
 
-    for kind in _KINDS:
-        setattr(parser, f"{kind}Handler", functools.partial(note, kind))
+    for event in _KINDS:
+        setattr(parser, f"{event}Handler", functools.partial(note, event))
     try:
         parser.Parse(data, True)
     except expat.ExpatError as e:
@@ -381,7 +384,7 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[Event], set[int]]:
             f"the text is not well-formed XML, line {e.lineno}, column {column}: "
             f"{message}. Correct it, or read it as browsers do, with --markup=html"
         ) from None
-    return [*events, (len(data), "", [])], mixed
+    return [*events, _Event(len(data), "", "", ())], mixed
 
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
@@ -390,23 +393,21 @@ def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     data = text[at:].encode("utf-8", "surrogatepass")
     events, mixed = _events(data, not _PROLOG.match(text, at))
     inline = [-1 in mixed]  # of each open element: is its content inline?
-    hidden = 0  # how many elements are open, up to the one with hidden content
-    for n, ((byte, event, values), after) in enumerate(itertools.pairwise(events)):
-        begin, at = at, at + len(data[byte : after[0]].decode())
-        kind, value, is_block, was_hidden = "piece", values[0], False, hidden
-        if event in ("StartElement", "StartCdataSection"):
-            kind, is_block = "start", not inline[-1]
-            hides = not value or _is_hidden(value, values[1] or {}, ignored)
+    hidden = 0  # how many are open, up to the one with hidden content
+    for n, ((byte, kind, value, attributes), after) in enumerate(
+        itertools.pairwise(events)
+    ):
+        begin, at = at, at + len(data[byte : after.byte].decode())
+        was_hidden, is_block = hidden, False
+        if kind == "start":
+            hides = not value or _is_hidden(value, attributes, ignored)
+            is_block = not inline[-1]
             inline.append(inline[-1] or n in mixed)
             hidden = hidden or hides * len(inline)
-        elif event in ("EndElement", "EndCdataSection"):
+        elif kind == "end":
             hidden = hidden if hidden < len(inline) else 0
             inline.pop()
-            kind, is_block = "end", not inline[-1]
-        elif event == "CharacterData":
-            kind = "text"
-        elif event == "Comment":
-            value = ""
+            is_block = not inline[-1]
         yield _item(kind, begin, at, value, is_block, (was_hidden, hidden))
 
 
