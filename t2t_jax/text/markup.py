@@ -118,27 +118,19 @@ class Document:
           aligned: their units and links; read where `inline` is true.
 
         Raises:
-          ValueError: there is not one of both for each segment; or an alignment is
-            missing, or its links are out of range.
+          ValueError: there is not one of both for each segment; or links are out of
+            range.
         """
-        sizes = len(translations), len(aligned)
-        if sizes != (len(self.segments),) * 2:
-            raise ValueError(
-                f"got {sizes} translations and alignments; want one of both for each "
-                f"of {len(self.segments)} segments"
-            )
         self.report = collections.Counter()
         output, at = [], 0
-        for n, (begin, end, parts) in enumerate(self._segments):
-            written = html.escape(translations[n], quote=False)
-            if translations[n] == self.segments[n]:
+        for (begin, end, parts), source, target, links in zip(
+            self._segments, self.segments, translations, aligned, strict=True
+        ):
+            written = html.escape(target, quote=False)
+            if target == source:
                 written = self._text[begin:end]
             elif parts:
-                if (links := aligned[n]) is None:
-                    raise ValueError(
-                        f"segment {n} has tags; want its Aligned, got None"
-                    )
-                written, counts = place(self.segments[n], parts, translations[n], links)
+                written, counts = place(source, parts, target, links)
                 self.report += counts
             output += self._text[at:begin], written
             at = end
@@ -173,7 +165,8 @@ class Document:
                         if last <= mark.begin:  # no text
                             mark.kind = "piece"
                         else:
-                            mark.close, mark.parts = waiting[-1], parts[n + 1 :]
+                            mark.kind, mark.close = "element", waiting[-1]
+                            mark.parts = parts[n + 1 :]
                         del parts[n:]
                     while opened.pop() != value:
                         pass
@@ -259,11 +252,10 @@ _TOKEN = re.compile(
 )
 # A script in a comment has scripts of its own.
 _SCRIPT_TEXT = re.compile(
-    r"""(?: <!--(?!-?>) (?:(?!-->|</?script[\s/>]).)*+ (?: <script[\s/>]
-              (?:(?!-->|</script[\s/>]).)*+ (?:</script[\s/>])?+
-              (?:(?!-->|</?script[\s/>]).)*+ )*+
-          | (?!</script[\s/>]). )*+""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,
+    r"""(?xsia) (?: <!--(?!-?>)
+            (?: <script[\s/>] (?:(?!-->|</script[\s/>]).)*+ (?:</script[\s/>])?+
+              | (?!-->|</script[\s/>]). )*+
+          | (?!</script[\s/>]). )*+"""
 )
 
 
