@@ -70,19 +70,12 @@ DEEPEST, DEEPEST_INLINE = 512, 100
 
 
 class Item(NamedTuple):
-    """A part of a text with markup.
+    """A part of a text with markup."""
 
-    Attributes:
-      kind: "text"; "start" or "end" of an inline element; "piece", which has no text;
-        "block", a boundary of segments.
-      begin, end: in characters of the input.
-      value: a tag's name; a text with its entities decoded.
-    """
-
-    kind: str
-    begin: int
+    kind: str  # text; start, end of an inline element; piece without text; block tag
+    begin: int  # in characters of the text
     end: int
-    value: str = ""
+    value: str = ""  # a tag's name; a text with its entities decoded
 
 
 class Document:
@@ -327,24 +320,17 @@ _KINDS = {
 }
 
 
-class _Event(NamedTuple):
-    byte: int
-    kind: str
-    value: str
-    attributes: Mapping[str, str]
-
-
-def _events(data: bytes, is_fragment: bool) -> tuple[list[_Event], set[int]]:
+def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
     """Reads XML with expat, which opens no file by itself.
 
     Returns:
-      (events; the numbers of those that begin an element with text among its children,
-      -1 for a fragment with such text).
+      (events: byte, kind, value, attributes; the numbers of those that begin an element
+      with text among its children, -1 for a fragment with such text).
     """
     parser = expat.ParserCreate("utf-8")  # whatever its declaration says
     if is_fragment:
         parser = parser.ExternalEntityParserCreate("", "utf-8")
-    events: list[_Event] = []
+    events: list[tuple] = []
     mixed: set[int] = set()
     opened = [("", "", -1)] * is_fragment  # names, positions, numbers of events
 
@@ -356,8 +342,9 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[_Event], set[int]]:
             opened.pop()
         elif event in ("CharacterData", "Default") and opened and value.strip():
             mixed.add(opened[-1][2])
-        value = value if _KINDS[event] != "piece" else ""
-        events.append(_Event(parser.CurrentByteIndex, _KINDS[event], value, attributes))
+        kind = _KINDS[event]
+        value = "" if kind == "piece" else value
+        events.append((parser.CurrentByteIndex, kind, value, attributes))
 
     for event in _KINDS:
         setattr(parser, f"{event}Handler", functools.partial(note, event))
@@ -365,8 +352,7 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[_Event], set[int]]:
         parser.Parse(data, True)
     except expat.ExpatError as e:
         message = expat.ErrorString(e.code)
-        # "mismatched": expat's column is that after "</".
-        column = e.offset + 1 - 2 * message.startswith("mismatched")
+        column = e.offset + 1 - 2 * message.startswith("mismatched")  # before "</"
         message = message.replace("asynchronous entity", "mismatched tag")
         if opened[is_fragment:] and re.search("tag|no element", message):
             message += "; <{}> of {} is open".format(*opened[-1])
@@ -376,7 +362,7 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[_Event], set[int]]:
             f"the text is not well-formed XML, line {e.lineno}, column {column}: "
             f"{message}. Correct it, or read it as browsers do, with --markup=html"
         ) from None
-    return [*events, _Event(len(data), "", "", ())], mixed
+    return [*events, (len(data),)], mixed
 
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
@@ -386,10 +372,8 @@ def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     events, mixed = _events(data, not _PROLOG.match(text, at))
     inline = [-1 in mixed]  # of each open element: is its content inline?
     hidden = 0  # how many are open, up to the one with hidden content
-    for n, ((byte, kind, value, attributes), after) in enumerate(
-        itertools.pairwise(events)
-    ):
-        begin, at = at, at + len(data[byte : after.byte].decode())
+    for n, (byte, kind, value, attributes) in enumerate(events[:-1]):
+        begin, at = at, at + len(data[byte : events[n + 1][0]].decode())
         was_hidden, is_block = hidden, False
         if kind == "start":
             hides = not value or _is_hidden(value, attributes, ignored)

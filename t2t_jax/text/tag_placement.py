@@ -63,9 +63,7 @@ class Mark:
     @property
     def is_left(self) -> bool:
         """Whether a space between two words goes before it, if it is between them."""
-        if self.kind == "end":
-            return self.before and not self.after
-        return self.before or not self.after
+        return self.before if self.before != self.after else self.kind != "end"
 
 
 class _Word(NamedTuple):
@@ -99,17 +97,13 @@ def place(
             raise ValueError(f"link {s, t} is out of range; there are {sizes} units")
     words, targets = _split_words(source, parts, target, aligned)
     counts: collections.Counter[str] = collections.Counter()
-    order = _order(parts, words, (0, len(targets)), (0, len(words)), counts)
-    targets.append((len(target), len(target)))
-    output, marks, at = [], [], 0
-    for part in [*order, len(targets) - 1]:
-        if isinstance(part, Mark):
-            marks.append(part)
-            continue
-        begin, end = targets[part]
-        output += _gap(marks, target, at, begin)
-        output.append(html.escape(target[begin:end], quote=False))
-        marks, at = [], end
+    gaps: list[list[Mark]] = [[] for _ in range(len(targets) + 1)]
+    _fill(gaps, parts, words, (0, len(targets)), (0, len(words)), counts)
+    output, at = [], 0
+    for marks, span in zip(gaps, [*targets, (len(target),) * 2], strict=True):
+        output += _gap(marks, target, at, span[0])
+        output.append(html.escape(target[slice(*span)], quote=False))
+        at = span[1]
     return "".join(output), counts
 
 
@@ -122,23 +116,22 @@ def _split_words(
       (words of the source, spans of the target).
     """
     cuts, links = sorted(set(_places(parts))), set(aligned.links)
-    uses = collections.Counter(side for s, t in links for side in ((0, s), (1, t)))
     sources, targets = set(aligned.source), set(aligned.target)
+    uses = [collections.Counter(side) for side in zip(*links, strict=True)]
     linked: dict[Span, list[Span]] = collections.defaultdict(list)
     for s, t in links:
         (begin, end), (low, high) = spans = aligned.source[s], aligned.target[t]
         within = cuts[bisect.bisect(cuts, begin) : bisect.bisect_left(cuts, end)]
-        same = source[begin:end] == target[low:high] and uses[0, s] == uses[1, t] == 1
-        if not (within and same):
-            linked[spans[0]].append(spans[1])
-            continue
-        sources.remove(spans[0])
-        targets.remove(spans[1])
-        for a, b in itertools.pairwise([begin, *within, end]):
-            part = a - begin + low, b - begin + low
-            sources.add((a, b))
-            targets.add(part)
-            linked[a, b].append(part)
+        pairs = [spans]
+        if source[begin:end] == target[low:high] and uses[0][s] == uses[1][t] == 1:
+            sources.remove(spans[0])
+            targets.remove(spans[1])
+            borders = itertools.pairwise([begin, *within, end])
+            pairs = [((a, b), (a - begin + low, b - begin + low)) for a, b in borders]
+        for one, other in pairs:
+            sources.add(one)
+            targets.add(other)
+            linked[one].append(other)
     number = {span: n for n, span in enumerate(sorted(targets))}
     words = [
         _Word(*span, {number[t] for t in linked[span]}) for span in sorted(sources)
@@ -148,18 +141,22 @@ def _split_words(
 
 def _places(parts: Sequence[Mark]) -> Iterator[int]:
     for mark in parts:
-        yield mark.at
-        yield from _places(mark.parts)
-        yield (mark.close or mark).at
+        yield from (mark.at, *_places(mark.parts), (mark.close or mark).at)
 
 
-def _order(
-    parts: Sequence[Mark], words: Sequence[_Word], target: Span, source: Span, counts
-) -> list[Mark | int]:
-    """Lists units and tags as the translation has them.
+def _fill(
+    gaps: Sequence[list[Mark]],
+    parts: Sequence[Mark],
+    words: Sequence[_Word],
+    target: Span,
+    source: Span,
+    counts: collections.Counter[str],
+) -> None:
+    """Puts the children of an element into gaps between units of the translation.
 
     Args:
-      parts: the children of an element.
+      gaps: the tags before each unit, and after all; changed.
+      parts: the children.
       words: all source units.
       target, source: the units of the element.
       counts: for the report; changed.
@@ -171,13 +168,14 @@ def _order(
         )
         for mark in parts
     ]
-    own = {
-        n: _reached(words[slice(*covered[n])], target)
-        for n, mark in enumerate(parts)
-        if mark.close
-    }
-    spans = _spans(own)
-    counts["split"] += sum(not own[n] <= {*range(*spans[n])} for n in spans)
+    spans = _spans(
+        {
+            n: _reached(words[slice(*covered[n])], target)
+            for n, mark in enumerate(parts)
+            if mark.close
+        },
+        counts,
+    )
     siblings, latest = [(target[0],) * 2, *sorted(spans.values())], target[0]
     for n, mark in enumerate(parts):
         kind = {"element": "elements", "piece": "pieces"}.get(mark.kind, "unpaired")
@@ -190,17 +188,13 @@ def _order(
             if kind == "unpaired":
                 at = latest = max(at, latest)
             spans[n] = at, at
-            counts["emptied"] += mark.kind == "element"
-    order, at = [], target[0]
+            counts["emptied"] += kind == "elements"
     # At the same unit, what is empty comes first.
     for n in sorted(spans, key=lambda n: (spans[n][0], spans[n][0] < spans[n][1], n)):
-        low, high = spans[n]
-        order += [*range(at, low), parts[n]]
+        gaps[spans[n][0]].append(parts[n])
         if parts[n].close:
-            order += _order(parts[n].parts, words, (low, high), covered[n], counts)
-            order.append(parts[n].close)
-        at = high
-    return [*order, *range(at, target[1])]
+            _fill(gaps, parts[n].parts, words, spans[n], covered[n], counts)
+            gaps[spans[n][1]].append(parts[n].close)
 
 
 def _reached(words: Sequence[_Word], target: Span) -> set[int]:
@@ -208,7 +202,7 @@ def _reached(words: Sequence[_Word], target: Span) -> set[int]:
     return {t for word in words for t in word.linked if target[0] <= t < target[1]}
 
 
-def _spans(own: Mapping[int, set[int]]) -> dict[int, Span]:
+def _spans(own: Mapping[int, set[int]], counts) -> dict[int, Span]:
     """Finds the target units of siblings without overlaps, by those linked to each."""
     owner = {}
     for n in sorted(own, key=lambda n: (len(own[n]), n), reverse=True):
@@ -217,6 +211,7 @@ def _spans(own: Mapping[int, set[int]]) -> dict[int, Span]:
     spans: dict[int, Span] = {}
     for run in sorted(runs, key=len, reverse=True):
         spans.setdefault(owner[run[0]], (run[0], run[-1] + 1))
+    counts["split"] += sum(not own[n] <= {*range(*spans[n])} for n in spans)
     return spans
 
 
@@ -225,13 +220,12 @@ def _near(
 ) -> int:
     """Finds the place of what has no linked unit, by the units next to its own."""
     low, high = covered if mark.close else (covered[1], covered[1])
-    within_word = low > covered[0]
+    is_left = mark.is_left and low == covered[0]  # else it is within a word
     others = range(high, source[1]), range(low - 1, source[0] - 1, -1)
     for pair in itertools.zip_longest(*others):
-        for unit in pair if mark.is_left and not within_word else pair[::-1]:
-            units = () if unit is None else _reached([words[unit]], target)
-            if units:
-                return min(units) if unit >= high else max(units) + 1
+        for n in pair if is_left else pair[::-1]:
+            if n is not None and (units := _reached(words[n : n + 1], target)):
+                return min(units) if n >= high else max(units) + 1
     return target[1]
 
 
@@ -249,20 +243,22 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
     before_word = target[end : end + 1].isalnum()
     output, spaced = [], first
     for n, mark in enumerate(marks):
-        left = right = False  # does it want a space of its own?
-        if mark.kind == "piece":
-            has_words = re.search(r">[^<>]*\w", mark.text) is not None
-            left = mark.before or (mark.after and after_word and has_words)
-            right = mark.after or (mark.before and before_word and has_words)
-            left = left and not first and (white or last or after_word)
-            right = right and not last and (white or first or before_word)
+        piece = mark.kind == "piece"
+        has_words = re.search(r">[^<>]*\w", mark.text) is not None
         if n == slot and white:
             output.append(white)
-        elif left and not spaced:
-            output.append(" ")
+        elif piece and not first | spaced and (white or last or after_word):
+            wanted = mark.before or (mark.after and after_word and has_words)
+            output += [" "] * wanted
         output.append(mark.text)
-        spaced = (spaced or n == slot) and mark.kind != "piece"
-        if right and (slot <= n or not white):
+        spaced = (spaced or n == slot) and not piece
+        wanted = mark.after or (mark.before and before_word and has_words)
+        if (
+            piece
+            and wanted
+            and not last
+            and (slot <= n if white else first or before_word)
+        ):
             output.append(" ")
             spaced = True
     return output if slot < len(marks) else [*output, white]
