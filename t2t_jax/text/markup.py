@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.parsers import expat
 
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.text.tag_placement import Mark, place
 from t2t_jax.text.units import Aligned
 
@@ -198,14 +198,12 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
 
     Args:
       text: of a whole page, or a part of one.
-      kind: "html" or "xml".
+      kind: a key of `KINDS`.
       ignored: names of further elements whose content is not translated.
 
     Raises:
-      UserError: the kind is unknown; the XML is not well-formed.
+      UserError: the XML is not well-formed.
     """
-    if kind not in KINDS:
-        raise UserError(f"markup {kind!r} is unknown{did_you_mean(kind, KINDS)}")
     return Document(text, KINDS[kind](text, frozenset(ignored)))
 
 

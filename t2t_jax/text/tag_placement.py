@@ -27,29 +27,18 @@ from t2t_jax.text.units import Aligned, Span
 
 @dataclasses.dataclass(slots=True)
 class Mark:
-    """A tag, or a piece without text, of a segment.
+    """A tag, or a piece without text, of a segment."""
 
-    Attributes:
-      page: the text that it is from.
-      kind: "element", "piece", or, for a tag without partner, "start" or "end".
-      begin, end: in characters of the page; of an element, those of its start tag.
-      at: the characters of the segment that are before it.
-      before, after: whether white space is next to it.
-      separates: whether it is white space, as <br> is.
-      close: the end tag of an element.
-      parts: what is within the element.
-    """
-
-    page: str
-    kind: str
-    begin: int
+    page: str  # the text that it is from
+    kind: str  # "element", "piece"; of a tag without partner: "start", "end"
+    begin: int  # in characters of the page; of an element, those of its start tag
     end: int
-    at: int
-    before: bool
+    at: int  # the characters of the segment that are before it
+    before: bool  # is white space next to it?
     after: bool = False
-    separates: bool = False
-    close: "Mark | None" = None
-    parts: "list[Mark]" = dataclasses.field(default_factory=list)
+    separates: bool = False  # is it white space, as <br> is?
+    close: "Mark | None" = None  # the end tag of an element
+    parts: "list[Mark]" = dataclasses.field(default_factory=list)  # those within it
 
     @property
     def text(self) -> str:
@@ -116,8 +105,8 @@ def _split_words(
       (words of the source, spans of the target).
     """
     cuts, links = sorted(set(_places(parts))), set(aligned.links)
-    sources, targets = set(aligned.source), set(aligned.target)
     uses = [collections.Counter(side) for side in zip(*links, strict=True)]
+    sources, targets = set(aligned.source), set(aligned.target)
     linked: dict[Span, list[Span]] = collections.defaultdict(list)
     for s, t in links:
         (begin, end), (low, high) = spans = aligned.source[s], aligned.target[t]
@@ -133,10 +122,8 @@ def _split_words(
             targets.add(other)
             linked[one].append(other)
     number = {span: n for n, span in enumerate(sorted(targets))}
-    words = [
-        _Word(*span, {number[t] for t in linked[span]}) for span in sorted(sources)
-    ]
-    return words, [*number]
+    linked_to = {s: {number[t] for t in linked[s]} for s in sorted(sources)}
+    return [_Word(*span, to) for span, to in linked_to.items()], [*number]
 
 
 def _places(parts: Sequence[Mark]) -> Iterator[int]:
@@ -145,12 +132,7 @@ def _places(parts: Sequence[Mark]) -> Iterator[int]:
 
 
 def _fill(
-    gaps: Sequence[list[Mark]],
-    parts: Sequence[Mark],
-    words: Sequence[_Word],
-    target: Span,
-    source: Span,
-    counts: collections.Counter[str],
+    gaps, parts: Sequence[Mark], words, target: Span, source: Span, counts
 ) -> None:
     """Puts the children of an element into gaps between units of the translation.
 
@@ -161,21 +143,14 @@ def _fill(
       target, source: the units of the element.
       counts: for the report; changed.
     """
-    covered = [
-        (
-            bisect.bisect(words, mark.at, key=lambda word: word.end),
-            bisect.bisect_left(words, (mark.close or mark).at, key=lambda w: w.begin),
-        )
-        for mark in parts
-    ]
-    spans = _spans(
-        {
-            n: _reached(words[slice(*covered[n])], target)
-            for n, mark in enumerate(parts)
-            if mark.close
-        },
-        counts,
-    )
+    covered, own = [], {}
+    for n, mark in enumerate(parts):
+        low = bisect.bisect(words, mark.at, key=lambda word: word.end)
+        high = bisect.bisect_left(words, (mark.close or mark).at, key=lambda w: w.begin)
+        covered.append((low, high))
+        if mark.close:
+            own[n] = _reached(words[low:high], target)
+    spans = _spans(own, counts)
     siblings, latest = [(target[0],) * 2, *sorted(spans.values())], target[0]
     for n, mark in enumerate(parts):
         kind = {"element": "elements", "piece": "pieces"}.get(mark.kind, "unpaired")
@@ -253,12 +228,8 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
         output.append(mark.text)
         spaced = (spaced or n == slot) and not piece
         wanted = mark.after or (mark.before and before_word and has_words)
-        if (
-            piece
-            and wanted
-            and not last
-            and (slot <= n if white else first or before_word)
-        ):
+        fits = slot <= n if white else first or before_word
+        if piece and wanted and fits and not last:
             output.append(" ")
             spaced = True
     return output if slot < len(marks) else [*output, white]
