@@ -19,7 +19,6 @@ root is a fragment. CDATA sections, and references to other entities than the fi
 predefined ones, are hidden content: no entity is expanded, and no file is read.
 """
 
-import bisect
 import collections
 import functools
 import html
@@ -29,7 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from xml.parsers import expat
 
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError
 from t2t_jax.text.tag_placement import Mark, place
 from t2t_jax.text.units import Aligned
 
@@ -56,38 +55,27 @@ VOID = _names(
     "area base basefont bgsound br col embed frame hr image img input keygen link meta "
     "param source track wbr"
 )
-_SCOPES = _names("html table td th caption button template marquee object")
-_CELLS, _GROUPS = _names("td th"), _names("thead tbody tfoot colgroup caption")
-_TABLE = _names("table template")
-# A start tag: (elements of which it closes the latest, unless one of these is within).
-_CLOSES = {
-    **dict.fromkeys(BLOCKS - _names("button option optgroup"), (_names("p"), _SCOPES)),
-    "li": (_names("li"), _SCOPES | _names("ul ol menu")),
-    **dict.fromkeys(("dt", "dd"), (_names("dt dd"), _SCOPES | {"dl"})),
-    **dict.fromkeys(("option", "optgroup"), (_names("option"), _names("select"))),
-    **dict.fromkeys(_CELLS, (_CELLS, _TABLE)),
-    "tr": (_names("tr colgroup caption"), _TABLE),
-    **dict.fromkeys(_GROUPS, (_GROUPS, _TABLE)),
+# A start tag ends the latest of these elements, unless one of `_SCOPES` is within it.
+_GROUPS = "caption colgroup thead tbody tfoot"
+_ENDS = {
+    **dict.fromkeys(BLOCKS - _names("button noscript select template textarea"), "p"),
+    **{"li": "li", "dt": "dt dd", "dd": "dt dd", "option": "option"},
+    **{"optgroup": "option", "td": "td th", "th": "td th", "tr": "tr caption colgroup"},
+    **dict.fromkeys(_GROUPS.split(), _GROUPS),
 }
+_SCOPES = _names("button dl marquee menu object ol select table template ul")
 # Limits of open elements: of all, as in browsers, and of those of a segment; deeper
 # tags are copied as if they had no partner.
 DEEPEST, DEEPEST_INLINE = 512, 100
 
 
 class Item(NamedTuple):
-    """A part of a text with markup.
+    """A part of a text with markup."""
 
-    Attributes:
-      kind: "text"; "start" or "end" of an inline element; "piece", which has no text;
-        "block", a boundary of segments.
-      begin, end: in characters of the input.
-      value: a tag's name; a text with its entities decoded.
-    """
-
-    kind: str
-    begin: int
+    kind: str  # text; start, end of an inline element; piece without text; block tag
+    begin: int  # in characters of the text
     end: int
-    value: str = ""
+    value: str = ""  # a tag's name; a text with its entities decoded
 
 
 class Document:
@@ -108,16 +96,9 @@ class Document:
         self._segments: list[tuple[int, int, list[Mark]]] = []  # begin, end, tags
         self.segments: list[str] = []
         self.report: collections.Counter[str] = collections.Counter()
-        run: list[Item] = []
-        for item in [*items, Item("block", len(text), len(text))]:
-            if item.kind == "block":
+        for is_block, run in itertools.groupby(items, lambda item: item[0] == "block"):
+            if not is_block:
                 self._add_segment(run)
-                run = []
-            elif run and item.kind == run[-1].kind == "text":
-                begin, value = run[-1].begin, run.pop().value + item.value
-                run.append(Item("text", begin, item.end, value))
-            else:
-                run.append(item)
         self.inline = [bool(parts) for _, _, parts in self._segments]
 
     def assemble(
@@ -130,71 +111,86 @@ class Document:
           aligned: their units and links; read where `inline` is true.
 
         Raises:
-          ValueError: there is not one of both for each segment; or an alignment is
-            missing, or its units or links are out of range.
+          ValueError: there is not one of both for each segment; or links are out of
+            range.
         """
-        sizes = len(translations), len(aligned)
-        if sizes != (len(self.segments),) * 2:
-            raise ValueError(
-                f"got {sizes} translations and alignments; want one of both for each "
-                f"of {len(self.segments)} segments"
-            )
         self.report = collections.Counter()
         output, at = [], 0
-        for n, (begin, end, parts) in enumerate(self._segments):
-            written = html.escape(translations[n], quote=False)
-            if translations[n] == self.segments[n]:
+        for (begin, end, parts), source, target, links in zip(
+            self._segments, self.segments, translations, aligned, strict=True
+        ):
+            written = html.escape(target, quote=False)
+            if target == source:
                 written = self._text[begin:end]
             elif parts:
-                if (links := aligned[n]) is None:
-                    raise ValueError(
-                        f"segment {n} has tags; want its Aligned, got None"
-                    )
-                written, counts = place(self.segments[n], parts, translations[n], links)
+                written, counts = place(source, parts, target, links)
                 self.report += counts
             output += self._text[at:begin], written
             at = end
         return "".join([*output, self._text[at:]])
 
-    def _add_segment(self, run: Sequence[Item]) -> None:
+    def _add_segment(self, run: Iterable[Item]) -> None:
         """Makes a segment of what is between block boundaries, if it has a word."""
-        run = _join_pieces(run)
-        filled = [n for n, item in enumerate(run) if _has_text(item)]
-        if not any(re.search(r"\w", run[n].value) for n in filled):
+        text, first, last = "", len(self._text), -1  # words are within [first, last)
+        parts: list[Mark] = []  # an element takes those within when it is closed
+        opened: list[str] = []  # names of elements
+        numbers: list[int] = []  # theirs in `parts`
+        white, waiting = False, []  # is white space before? marks that wait for `after`
+        for kind, begin, end, value in run:
+            if kind == "text":
+                for mark in waiting:
+                    mark.after = value[:1].isspace()
+                white, waiting = value[-1:].isspace(), []
+                if value.strip():
+                    low, last = _TRIMMED.match(self._text, begin, end).span(1)
+                    first = min(first, low)
+                value = _COLLAPSED.sub(" ", value if text else value.lstrip())
+            else:
+                mark = Mark(self._text, kind, begin, end, len(text), white)
+                waiting.append(mark)
+                if kind == "start" and len(opened) < DEEPEST_INLINE:
+                    opened.append(value)
+                    numbers.append(len(parts))
+                elif kind == "end" and value in opened:
+                    if opened[-1] == value:  # else tags cross: they have no partner
+                        n = numbers[-1]
+                        mark = parts[n]
+                        if last <= mark.begin:  # no text
+                            mark.kind = "piece"
+                        else:
+                            mark.kind, mark.close = "element", waiting[-1]
+                            mark.parts = parts[n + 1 :]
+                        del parts[n:]
+                    while opened.pop() != value:
+                        pass
+                    del numbers[len(opened) :]
+                if mark.kind == "piece":
+                    if parts and parts[-1].kind == "piece" and last <= parts[-1].begin:
+                        mark = parts.pop()  # neighbours without text are one piece
+                    mark.end, mark.after = end, False
+                    if text[mark.at :].strip(" "):  # U+00A0, which is not collapsed
+                        text, value = text[: mark.at], "br"
+                    mark.separates |= value == "br" or len(text) > mark.at
+                    white, waiting = False, [mark]
+                parts.append(mark)
+                value = " " if value == "br" else ""
+            text += value.removeprefix(" ") if text[-1:] in ("", " ") else value
+        if not re.search(r"\w", text):
             return
-        first, last = filled[0], filled[-1]
-        partner = _pairs(run)
         # Tags around the whole text, and pieces at its ends, stay outside.
-        kept = [n for n in partner if first <= partner[n] <= last]
-        low, high = min([first, *kept]), max([last, *kept])
-        begin, end = run[low].begin, run[high].end
-        if high == last:
-            end = _CONTENT.match(self._text, run[last].begin, end).end()
-        if low == first:
-            begin = _BLANK.match(self._text, begin, end).end()
-        before = _white_space(run, slice(-1, None))
-        after = _white_space(run[::-1], slice(1))[::-1]
-        text, length, parts = [" "], 0, []  # the space is that before the text
-        levels = [parts]
-        for n, item in enumerate(run[low : high + 1], low):
-            value = item.value if item.kind == "text" else ""
-            value = value.lstrip() if len(text) == 1 else value
-            value = _COLLAPSED.sub(" ", value.rstrip() if n == last else value)
-            if item.kind != "text":
-                raw, separates = self._text[item.begin : item.end], item.value == "br"
-                mark = Mark(raw, item.kind, length, before[n], after[n], separates)
-                if item.kind == "end" and n in partner:
-                    levels.pop()
-                    levels[-1][-1].close = mark
-                else:
-                    levels[-1].append(mark)
-                    levels += [mark.parts] * (n in partner)
-                value = " " if separates else ""
-            value = value.removeprefix(" ") if text[-1].endswith(" ") else value
-            text += [value] * bool(value)
-            length += len(value)
-        self.segments.append("".join(text[1:]).rstrip())
-        self._segments.append((begin, end, parts))
+        while parts := [p for p in parts if p.begin < last and first < p.stop]:
+            if parts[0].begin > first or parts[0].stop < last:
+                first, last = min(first, parts[0].begin), max(last, parts[-1].stop)
+                break
+            parts = parts[0].parts
+        self.segments.append(text.rstrip())
+        self._segments.append((first, last, parts))
+
+
+# A text, and in it what is between white space at its ends. Possessive: linear time.
+_WHITE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aAdD]|20|[aA]0));)*+"
+_TRIMMED = re.compile(rf"{_WHITE}((?:{_WHITE}(?:[^\s&]++|&))*)")
+_COLLAPSED = re.compile(r"[ \t\n\f\r]+")  # by HTML: without U+00A0
 
 
 def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
@@ -202,14 +198,12 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
 
     Args:
       text: of a whole page, or a part of one.
-      kind: "html" or "xml".
+      kind: a key of `KINDS`.
       ignored: names of further elements whose content is not translated.
 
     Raises:
-      UserError: the kind is unknown; the XML is not well-formed.
+      UserError: the XML is not well-formed.
     """
-    if kind not in KINDS:
-        raise UserError(f"markup {kind!r} is unknown{did_you_mean(kind, KINDS)}")
     document = Document(text, KINDS[kind](text, frozenset(ignored)))
     if not re.search("[<&\r\n]", text):  # a line as it is, with all its white space
         document.segments, document.inline = [text], [False]
@@ -217,79 +211,19 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
     return document
 
 
-# --------------------------------------------------------------------------- segments
-
-_COLLAPSED = re.compile(r"[ \t\n\f\r]+")  # by HTML: without U+00A0
-_WHITE = r"(?:\s|&(?:nbsp|#0*(?:9|10|13|32|160)|#[xX]0*(?:9|[aAdD]|20|[aA]0));)*+"
-_BLANK, _CONTENT = re.compile(_WHITE), re.compile(rf"(?:{_WHITE}(?:[^\s&]++|&))*")
-
-
-def _has_text(item: Item) -> bool:
-    return item.kind == "text" and bool(item.value.strip())
-
-
-def _join_pieces(run: Sequence[Item]) -> list[Item]:
-    """Makes one piece of neighbours without text; white space in it makes it a br."""
-    partner = _pairs(run)
-    filled = [n for n, item in enumerate(run) if _has_text(item)]
-    joined: list[Item] = []
-    n = 0
-    while n < len(run):
-        end = partner.get(n, n)
-        if end < n or bisect.bisect(filled, n) < bisect.bisect(filled, end):
-            end = n
-        if end > n or run[n].kind == "piece":
-            text = [item for item in joined[-1:] if item.kind == "text"]
-            near = joined[-1 - bool(text and not _has_text(text[0])) :]
-            near = near if near and near[0].kind == "piece" else []
-            parts = [*near, *run[n : end + 1]]
-            del joined[len(joined) - len(near) :]
-            is_break = any(part.kind == "text" or part.value == "br" for part in parts)
-            span = parts[0].begin, parts[-1].end
-            joined.append(Item("piece", *span, "br" if is_break else ""))
-        else:
-            joined.append(run[n])
-        n = end + 1
-    return joined
-
-
-def _pairs(run: Sequence[Item]) -> dict[int, int]:
-    """Pairs start and end tags that nest; tags that cross or miss the other have none.
-
-    Returns:
-      For both, the number of the other one's item.
-    """
-    partner: dict[int, int] = {}
-    opened: list[int] = []
-    names: collections.Counter[str] = collections.Counter()
-    for n, item in enumerate(run):
-        if item.kind == "start" and len(opened) < DEEPEST_INLINE:
-            opened.append(n)
-            names[item.value] += 1
-        elif item.kind == "end" and names[item.value]:
-            if run[opened[-1]].value == item.value:
-                partner[n], partner[opened[-1]] = opened[-1], n
-            closed = ""
-            while closed != item.value:
-                closed = run[opened.pop()].value
-                names[closed] -= 1
-    return partner
-
-
-def _white_space(run: Sequence[Item], end: slice) -> list[bool]:
-    """Whether the text before each item, tags aside, has white space at an end."""
-    spaces, white = [], False
-    for item in run:
-        spaces.append(white)
-        if item.kind in ("text", "piece"):
-            white = item.kind == "text" and item.value[end].isspace()
-    return spaces
-
-
 def _is_hidden(name: str, attributes: Mapping[str, str], names: Collection) -> bool:
     marks = attributes.get("translate"), attributes.get("its:translate")
     classes = attributes.get("class", "").split()
     return name in names or "no" in marks or "notranslate" in classes
+
+
+def _item(
+    kind: str, begin: int, end: int, value: str, is_block: bool, hidden: Sequence[int]
+) -> Item:
+    """An item; hidden: whether its begin and its end are in hidden content."""
+    if is_block and not all(hidden):
+        return Item("block", begin, end)
+    return Item("piece", begin, end) if any(hidden) else Item(kind, begin, end, value)
 
 
 # ------------------------------------------------------------------------------- HTML
@@ -313,11 +247,10 @@ _TOKEN = re.compile(
 )
 # A script in a comment has scripts of its own.
 _SCRIPT_TEXT = re.compile(
-    r"""(?: <!--(?!-?>) (?:(?!-->|</?script[\s/>]).)*+ (?: <script[\s/>]
-              (?:(?!-->|</script[\s/>]).)*+ (?:</script[\s/>])?+
-              (?:(?!-->|</?script[\s/>]).)*+ )*+
-          | (?!</script[\s/>]). )*+""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,
+    r"""(?xsia) (?: <!--(?!-?>)
+            (?: <script[\s/>] (?:(?!-->|</script[\s/>]).)*+ (?:</script[\s/>])?+
+              | (?!-->|</script[\s/>]). )*+
+          | (?!</script[\s/>]). )*+"""
 )
 
 
@@ -325,55 +258,41 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of HTML."""
     ignored = {name.lower() for name in ignored} | HIDDEN
     opened: list[str] = []
-    hidden: tuple[int, int, str] | None = None  # begin, elements around it, name
+    hidden, of = 0, ""  # how many are open, up to the one with hidden content; its name
     at = int(text.startswith("\ufeff"))
     while match := _TOKEN.match(text, at):
         begin, at = match.span()
-        name, kind = (match["name"] or "").lower(), "start"
-        if not match["closed"]:  # browsers drop a tag that the text's end cuts
-            kind = "text" if match["text"] else "piece"
-        elif match["slash"]:
-            kind = "end"
-            of_table = name == "table" or name in _CELLS | _GROUPS | {"tr"}
-            stops = _TABLE if of_table else _SCOPES if name in BLOCKS else BLOCKS
-            _close(opened, {name}, stops)
-        else:
-            _close(opened, *_CLOSES.get(name, ((), ())))
-        if hidden and len(opened) <= hidden[1]:
-            own = kind == "end" and name == hidden[2]
-            yield _boundary(hidden[2], "piece", hidden[0], at if own else begin)
-            hidden = None
-            if own:
-                continue
+        kind = "text" if match["text"] else "piece"
+        name, was_hidden = (match["name"] or "").lower(), hidden
+        if match["closed"]:  # browsers drop a tag that the text's end cuts
+            kind = "end" if match["slash"] else "start"
+            _close(opened, name, kind)
+            if hidden > len(opened):
+                hidden, was_hidden = 0, kind == "end" and name == of
         if name in VOID or (name in _FOREIGN and match["tail"].endswith("/")):
             kind = "piece"
         elif kind == "start":
             pairs = _ATTRIBUTES.findall(match["attributes"])
             # Of two attributes of one name, the first counts.
             attributes = {k.lower(): v.strip("\"'").lower() for k, v in pairs[::-1]}
-            if not hidden and _is_hidden(name, attributes, ignored):
-                hidden = begin, len(opened), name
+            hides = not hidden and _is_hidden(name, attributes, ignored)
+            if hides or len(opened) < DEEPEST:
                 opened.append(name)
-            elif len(opened) < DEEPEST:
-                opened.append(name)
-        if not hidden:
-            value = html.unescape(match[0]) if kind == "text" else name
-            yield _boundary(name, kind, begin, at, value)
+            if hides:
+                hidden, of = len(opened), name
+        value = html.unescape(match[0]) if kind == "text" else name
+        yield _item(kind, begin, at, value, name in BLOCKS, (was_hidden, hidden))
         if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
             begin, at = at, _raw_end(text, name, at)
             # A title without an end would be the rest of the page: it is copied.
             if begin < at < len(text) and not hidden:
                 yield Item("text", begin, at, html.unescape(text[begin:at]))
-    if hidden:
-        yield _boundary(hidden[2], "piece", hidden[0], len(text))
 
 
-def _boundary(name: str, kind: str, begin: int, end: int, value: str = "") -> Item:
-    return Item("block" if name in BLOCKS else kind, begin, end, value)
-
-
-def _close(opened: list[str], names: Collection[str], stops: Collection[str]) -> None:
-    """Closes the latest of these elements, and what is within it."""
+def _close(opened: list[str], name: str, kind: str) -> None:
+    """Closes the latest element that a tag ends, and what is within it."""
+    names = [name] if kind == "end" else _ENDS.get(name, "").split()
+    stops = BLOCKS if kind == "end" and name not in BLOCKS else _SCOPES
     for n in range(len(opened) - 1, -1, -1):
         if opened[n] in names:
             del opened[n:]
@@ -393,93 +312,81 @@ def _raw_end(text: str, name: str, at: int) -> int:
 # -------------------------------------------------------------------------------- XML
 
 # A document has one root, and may have a declaration or a doctype before it.
-_PROLOG = re.compile(
-    r"<\?xml\s|\s*+(?:<!--.*?-->\s*+|<\?.*?\?>\s*+)*+<!DOCTYPE", re.DOTALL
-)
-ROOT = "<_>"  # begins what is put around a fragment
-# What expat reports. Without a default handler, it expands internal entities.
-_KINDS = (
-    *("StartElement", "EndElement", "CharacterData", "StartCdataSection"),
-    *("EndCdataSection", "Comment", "ProcessingInstruction", "Default"),
-)
-Event = tuple[int, str, list]  # the byte where it begins, its kind, its arguments
+_PROLOG = re.compile(r"(?s)<\?xml\s|(?:\s|<!--.*?-->|<\?.*?\?>)*+<!DOCTYPE")
+# Events of expat. Without a default handler, it expands internal entities.
+_KINDS = {
+    **dict.fromkeys(("StartElement", "StartCdataSection"), "start"),
+    **dict.fromkeys(("EndElement", "EndCdataSection"), "end"),
+    **dict.fromkeys(("Comment", "ProcessingInstruction", "Default"), "piece"),
+    "CharacterData": "text",
+}
 
 
-def _events(data: bytes, wrapped: bool) -> tuple[list[Event], set[int]]:
+def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
     """Reads XML with expat, which opens no file by itself.
 
     Returns:
-      (events; the numbers of those that begin an element with text among its children).
+      (events: byte, kind, value, attributes; the numbers of those that begin an element
+      with text among its children, -1 for a fragment with such text).
     """
     parser = expat.ParserCreate("utf-8")  # whatever its declaration says
-    events: list[Event] = []
+    if is_fragment:
+        parser = parser.ExternalEntityParserCreate("", "utf-8")
+    events: list[tuple] = []
     mixed: set[int] = set()
-    opened: list[tuple[str, str, int]] = []
+    opened = [("", "", -1)] * is_fragment  # names, positions, numbers of events
 
-    def position(line: int, column: int) -> str:
-        return f"line {line}, column {column + 1 - len(ROOT) * (wrapped and line == 1)}"
-
-    def note(kind: str, *values) -> None:
-        if kind == "StartElement":
-            here = position(parser.CurrentLineNumber, parser.CurrentColumnNumber)
-            opened.append((values[0], here, len(events)))
-        elif kind == "EndElement":
+    def note(event: str, value: str = "", attributes=()) -> None:
+        if event == "StartElement":
+            line, column = parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
+            opened.append((value, f"line {line}, column {column}", len(events)))
+        elif event == "EndElement":
             opened.pop()
-        elif kind in ("CharacterData", "Default") and opened and values[0].strip():
+        elif event in ("CharacterData", "Default") and opened and value.strip():
             mixed.add(opened[-1][2])
-        events.append((parser.CurrentByteIndex, kind, [*values, "", ""]))
+        kind = _KINDS[event]
+        value = "" if kind == "piece" else value
+        events.append((parser.CurrentByteIndex, kind, value, attributes))
 
-    for kind in _KINDS:
-        setattr(parser, f"{kind}Handler", functools.partial(note, kind))
+    for event in _KINDS:
+        setattr(parser, f"{event}Handler", functools.partial(note, event))
     try:
         parser.Parse(data, True)
     except expat.ExpatError as e:
         message = expat.ErrorString(e.code)
-        column = e.offset - 2 * message.startswith("mismatched")  # where "</" begins
-        message = f"{position(e.lineno, column)}: {message}"
-        if opened[wrapped:] and re.search("tag|no element", message):
+        column = e.offset + 1 - 2 * message.startswith("mismatched")  # before "</"
+        message = message.replace("asynchronous entity", "mismatched tag")
+        if opened[is_fragment:] and re.search("tag|no element", message):
             message += "; <{}> of {} is open".format(*opened[-1])
         elif "undefined entity" in message:
             message += "; XML has amp, lt, gt, quot, apos and numbers such as &#160;"
         raise UserError(
-            f"the text is not well-formed XML, {message}. Correct it, or read it as "
-            "browsers do, with --markup=html"
+            f"the text is not well-formed XML, line {e.lineno}, column {column}: "
+            f"{message}. Correct it, or read it as browsers do, with --markup=html"
         ) from None
-    return [*events, (len(data), "", [""])], mixed
+    return [*events, (len(data),)], mixed
 
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of XML."""
     at = int(text.startswith("\ufeff"))
-    text = text[at:]
-    wrapped = not _PROLOG.match(text)
-    if wrapped:
-        text, at = f"{ROOT}{text}</{ROOT[1:]}", at - len(ROOT)
-    data = text.encode("utf-8", "surrogatepass")
-    events, mixed = _events(data, wrapped)
-    inline = [False]  # of each open element: is its content inline?
-    hidden: tuple[int, int] | None = None  # begin, elements around it
-    for n, ((byte, event, values), after) in enumerate(itertools.pairwise(events)):
-        begin, at = at, at + len(data[byte : after[0]].decode())
-        kind, around = "piece", inline[-1]
-        if event in ("StartElement", "StartCdataSection"):
-            kind, attributes = "start", values[1] or {}
-            is_hidden = not values[0] or _is_hidden(values[0], attributes, ignored)
-            if is_hidden and not hidden:
-                hidden = begin, len(inline)
-            inline.append(around or n in mixed)
-        elif event in ("EndElement", "EndCdataSection"):
-            kind = "end"
+    data = text[at:].encode("utf-8", "surrogatepass")
+    events, mixed = _events(data, not _PROLOG.match(text, at))
+    inline = [-1 in mixed]  # of each open element: is its content inline?
+    hidden = 0  # how many are open, up to the one with hidden content
+    for n, (byte, kind, value, attributes) in enumerate(events[:-1]):
+        begin, at = at, at + len(data[byte : events[n + 1][0]].decode())
+        was_hidden, is_block = hidden, False
+        if kind == "start":
+            hides = not value or _is_hidden(value, attributes, ignored)
+            is_block = not inline[-1]
+            inline.append(inline[-1] or n in mixed)
+            hidden = hidden or hides * len(inline)
+        elif kind == "end":
+            hidden = hidden if hidden < len(inline) else 0
             inline.pop()
-            around = inline[-1]
-            if hidden and len(inline) == hidden[1]:
-                begin, hidden, kind = hidden[0], None, "piece"
-        elif event == "CharacterData":
-            kind = "text"
-        if event.startswith(("Start", "End")) and not around:
-            kind = "block"
-        if not hidden:
-            yield Item(kind, begin, at, "" if event == "Comment" else values[0])
+            is_block = not inline[-1]
+        yield _item(kind, begin, at, value, is_block, (was_hidden, hidden))
 
 
 KINDS = {"html": _html, "xml": _xml}

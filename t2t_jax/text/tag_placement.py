@@ -19,7 +19,7 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from t2t_jax.text.units import Aligned, Span
@@ -27,33 +27,40 @@ from t2t_jax.text.units import Aligned, Span
 
 @dataclasses.dataclass(slots=True)
 class Mark:
-    """A tag, or a piece without text, of a segment.
+    """A tag, or a piece without text, of a segment."""
 
-    Attributes:
-      text: what is written.
-      kind: "start", "end" or "piece".
-      at: the characters of the segment that are before it.
-      before, after: whether white space is next to it.
-      separates: whether it is white space, as <br> is.
-      close: the end tag of an element; None for a piece, or a tag without partner.
-      parts: what is within the element.
-    """
+    page: str  # the text that it is from
+    kind: str  # "element", "piece"; of a tag without partner: "start", "end"
+    begin: int  # in characters of the page; of an element, those of its start tag
+    end: int
+    at: int  # the characters of the segment that are before it
+    before: bool  # is white space next to it?
+    after: bool = False
+    separates: bool = False  # is it white space, as <br> is?
+    close: "Mark | None" = None  # the end tag of an element
+    parts: "list[Mark]" = dataclasses.field(default_factory=list)  # those within it
 
-    text: str
-    kind: str
-    at: int
-    before: bool
-    after: bool
-    separates: bool
-    close: "Mark | None" = None
-    parts: "list[Mark]" = dataclasses.field(default_factory=list)
+    @property
+    def text(self) -> str:
+        return self.page[self.begin : self.end]
+
+    @property
+    def stop(self) -> int:
+        """The end, of an element that of its end tag."""
+        return (self.close or self).end
 
     @property
     def is_left(self) -> bool:
         """Whether a space between two words goes before it, if it is between them."""
-        if self.kind == "end":
-            return self.before and not self.after
-        return self.before or not self.after
+        return self.before if self.before != self.after else self.kind != "end"
+
+
+class _Word(NamedTuple):
+    """A source unit, or a part of one, and the numbers of target units linked to it."""
+
+    begin: int
+    end: int
+    linked: set[int]
 
 
 def place(
@@ -71,167 +78,130 @@ def place(
       (the translation with tags, escaped; counts, see `Document.report`).
 
     Raises:
-      ValueError: units or links are out of range.
+      ValueError: links are out of range.
     """
-    for text, spans in ((source, aligned.source), (target, aligned.target)):
-        ends = [0, *itertools.chain.from_iterable(spans), len(text)]
-        if any(a > b for a, b in itertools.pairwise(ends)):
-            raise ValueError(f"units {list(spans)} are not in order within {text!r}")
     sizes = len(aligned.source), len(aligned.target)
-    for link in aligned.links:
-        if not (0 <= link[0] < sizes[0] and 0 <= link[1] < sizes[1]):
-            raise ValueError(f"link {link} is out of range; there are {sizes} units")
-    split = _split_words(source, parts, target, aligned)
-    linked = [set() for _ in split.source]
-    for s, t in split.links:
-        linked[s].add(t)
+    for s, t in aligned.links:
+        if not (0 <= s < sizes[0] and 0 <= t < sizes[1]):
+            raise ValueError(f"link {s, t} is out of range; there are {sizes} units")
+    words, targets = _split_words(source, parts, target, aligned)
     counts: collections.Counter[str] = collections.Counter()
-    words = _Words([a for a, _ in split.source], [b for _, b in split.source], linked)
-    whole = (0, len(split.target)), (0, len(split.source))
-    order = _order(parts, words, *whole, counts)
-    return _join(order, target, split.target), counts
-
-
-class _Words(NamedTuple):
-    """Begins and ends of source units, and the target units linked to each."""
-
-    begins: list[int]
-    ends: list[int]
-    linked: list[set[int]]
+    gaps: list[list[Mark]] = [[] for _ in range(len(targets) + 1)]
+    _fill(gaps, parts, words, (0, len(targets)), (0, len(words)), counts)
+    output, at = [], 0
+    for marks, span in zip(gaps, [*targets, (len(target),) * 2], strict=True):
+        output += _gap(marks, target, at, span[0])
+        output.append(html.escape(target[slice(*span)], quote=False))
+        at = span[1]
+    return "".join(output), counts
 
 
 def _split_words(
     source: str, parts: Sequence[Mark], target: str, aligned: Aligned
-) -> Aligned:
-    """Splits words at the tags within, if they are translated as themselves."""
-    cuts, links = sorted({mark.at for mark in _all(parts)}), set(aligned.links)
-    uses = collections.Counter(side for s, t in links for side in ((0, s), (1, t)))
-    offsets: list[dict[int, list[int]]] = [{}, {}]  # of the parts of units
+) -> tuple[list[_Word], list[Span]]:
+    """Splits words at the tags within, if they are translated as themselves.
+
+    Returns:
+      (words of the source, spans of the target).
+    """
+    cuts, links = sorted(set(_places(parts))), set(aligned.links)
+    uses = [collections.Counter(side) for side in zip(*links, strict=True)]
+    sources, targets = set(aligned.source), set(aligned.target)
+    linked: dict[Span, list[Span]] = collections.defaultdict(list)
     for s, t in links:
-        begin, end = aligned.source[s]
+        (begin, end), (low, high) = spans = aligned.source[s], aligned.target[t]
         within = cuts[bisect.bisect(cuts, begin) : bisect.bisect_left(cuts, end)]
-        same = within and target[slice(*aligned.target[t])] == source[begin:end]
-        if same and uses[0, s] == uses[1, t] == 1:
-            offsets[0][s] = offsets[1][t] = [
-                cut - begin for cut in (begin, *within, end)
-            ]
-    sides, first = [], []
-    for spans, of_side in zip(aligned[:2], offsets, strict=True):
-        borders = [of_side.get(n, (0, b - a)) for n, (a, b) in enumerate(spans)]
-        first.append([0, *itertools.accumulate(len(each) - 1 for each in borders)])
-        pairs = zip(spans, map(itertools.pairwise, borders), strict=True)
-        sides.append([(at + a, at + b) for (at, _), each in pairs for a, b in each])
-    moved = [
-        (first[0][s] + n, first[1][t] + n)
-        for s, t in links
-        for n in range(len(offsets[0].get(s, (0, 0))) - 1)
-    ]
-    return Aligned(*sides, moved)
+        pairs = [spans]
+        if source[begin:end] == target[low:high] and uses[0][s] == uses[1][t] == 1:
+            sources.remove(spans[0])
+            targets.remove(spans[1])
+            borders = itertools.pairwise([begin, *within, end])
+            pairs = [((a, b), (a - begin + low, b - begin + low)) for a, b in borders]
+        for one, other in pairs:
+            sources.add(one)
+            targets.add(other)
+            linked[one].append(other)
+    number = {span: n for n, span in enumerate(sorted(targets))}
+    linked_to = {s: {number[t] for t in linked[s]} for s in sorted(sources)}
+    return [_Word(*span, to) for span, to in linked_to.items()], [*number]
 
 
-def _all(parts: Sequence[Mark]):
+def _places(parts: Sequence[Mark]) -> Iterator[int]:
     for mark in parts:
-        yield mark
-        if mark.close:
-            yield from _all(mark.parts)
-            yield mark.close
+        yield from (mark.at, *_places(mark.parts), (mark.close or mark).at)
 
 
-def _order(
-    parts: Sequence[Mark], words: _Words, target: Span, source: Span, counts
-) -> list[Mark | int]:
-    """Lists units and tags as the translation has them.
+def _fill(
+    gaps, parts: Sequence[Mark], words, target: Span, source: Span, counts
+) -> None:
+    """Puts the children of an element into gaps between units of the translation.
 
     Args:
-      parts: the children of an element.
+      gaps: the tags before each unit, and after all; changed.
+      parts: the children.
       words: all source units.
       target, source: the units of the element.
       counts: for the report; changed.
     """
-    covered = {
-        n: (
-            bisect.bisect(words.ends, m.at),
-            bisect.bisect_left(words.begins, m.close.at),
-        )
-        for n, m in enumerate(parts)
-        if m.close
-    }
-    spans = _spans(covered, words.linked, target, counts)
-    siblings, latest = sorted(spans.values()), target[0]
+    covered, own = [], {}
     for n, mark in enumerate(parts):
-        kind = "elements" if mark.close else "pieces"
-        if n not in spans:
-            at = _near(mark, words, target, source, covered.get(n))
-            around = siblings[bisect.bisect_left(siblings, (at,)) - 1 :][:1]
-            if around and around[0][0] < at < around[0][1]:
-                at = around[0][mark.kind == "end"]
-            if mark.kind != "piece" and not mark.close:
-                kind, at = "unpaired", max(at, latest)
-                latest = at
-            spans[n] = at, at
-            counts["emptied"] += bool(mark.close)
+        low = bisect.bisect(words, mark.at, key=lambda word: word.end)
+        high = bisect.bisect_left(words, (mark.close or mark).at, key=lambda w: w.begin)
+        covered.append((low, high))
+        if mark.close:
+            own[n] = _reached(words[low:high], target)
+    spans = _spans(own, counts)
+    siblings, latest = [(target[0],) * 2, *sorted(spans.values())], target[0]
+    for n, mark in enumerate(parts):
+        kind = {"element": "elements", "piece": "pieces"}.get(mark.kind, "unpaired")
         counts[kind] += 1
-    order, at = [], target[0]
+        if n not in spans:
+            at = _near(mark, words, target, source, covered[n])
+            low, high = siblings[bisect.bisect_left(siblings, (at,)) - 1]
+            if low < at < high:
+                at = high if mark.kind == "end" else low
+            if kind == "unpaired":
+                at = latest = max(at, latest)
+            spans[n] = at, at
+            counts["emptied"] += kind == "elements"
     # At the same unit, what is empty comes first.
     for n in sorted(spans, key=lambda n: (spans[n][0], spans[n][0] < spans[n][1], n)):
-        low, high = spans[n]
-        order += [*range(at, low), parts[n]]
+        gaps[spans[n][0]].append(parts[n])
         if parts[n].close:
-            order += _order(parts[n].parts, words, (low, high), covered[n], counts)
-            order.append(parts[n].close)
-        at = high
-    return [*order, *range(at, target[1])]
+            _fill(gaps, parts[n].parts, words, spans[n], covered[n], counts)
+            gaps[spans[n][1]].append(parts[n].close)
 
 
-def _spans(
-    covered: Mapping[int, Span], linked: Sequence[set[int]], target: Span, counts
-) -> dict[int, Span]:
-    """Finds the target units of siblings, by their source units, without overlaps."""
-    own, owner = {}, {}
-    for n, (low, high) in covered.items():
-        units = set().union(*linked[low:high])
-        own[n] = {t for t in units if target[0] <= t < target[1]}
-    for n in sorted(own, key=lambda n: (len(own[n]), n)):
-        owner = {**dict.fromkeys(own[n], n), **owner}
-    spans, most = {}, collections.Counter()
-    for n, run in itertools.groupby(sorted(owner), key=owner.get):
-        run = list(run)
-        if len(run) > most[n]:
-            most[n], spans[n] = len(run), (run[0], run[-1] + 1)
-    for n, (low, high) in spans.items():
-        counts["split"] += not low <= min(own[n]) <= max(own[n]) < high
+def _reached(words: Sequence[_Word], target: Span) -> set[int]:
+    """The units within a span of the target that are linked to words."""
+    return {t for word in words for t in word.linked if target[0] <= t < target[1]}
+
+
+def _spans(own: Mapping[int, set[int]], counts) -> dict[int, Span]:
+    """Finds the target units of siblings without overlaps, by those linked to each."""
+    owner = {}
+    for n in sorted(own, key=lambda n: (len(own[n]), n), reverse=True):
+        owner.update(dict.fromkeys(own[n], n))
+    runs = [[*run] for _, run in itertools.groupby(sorted(owner), key=owner.get)]
+    spans: dict[int, Span] = {}
+    for run in sorted(runs, key=len, reverse=True):
+        spans.setdefault(owner[run[0]], (run[0], run[-1] + 1))
+    counts["split"] += sum(not own[n] <= {*range(*spans[n])} for n in spans)
     return spans
 
 
 def _near(
-    mark: Mark, words: _Words, target: Span, source: Span, own: Span | None
+    mark: Mark, words: Sequence[_Word], target: Span, source: Span, covered: Span
 ) -> int:
     """Finds the place of what has no linked unit, by the units next to its own."""
-    at = bisect.bisect_left(words.begins, mark.at)
-    low, high = own or (at, at)
-    within = at > 0 and words.ends[at - 1] > mark.at
-    for distance in range(max(source[1] - high, low - source[0])):
-        pair = high + distance, low - 1 - distance
-        for unit in pair if mark.is_left and not within else pair[::-1]:
-            if source[0] <= unit < source[1]:
-                units = [t for t in words.linked[unit] if target[0] <= t < target[1]]
-                if units:
-                    return min(units) if unit >= high else max(units) + 1
+    low, high = covered if mark.close else (covered[1], covered[1])
+    is_left = mark.is_left and low == covered[0]  # else it is within a word
+    others = range(high, source[1]), range(low - 1, source[0] - 1, -1)
+    for pair in itertools.zip_longest(*others):
+        for n in pair if is_left else pair[::-1]:
+            if n is not None and (units := _reached(words[n : n + 1], target)):
+                return min(units) if n >= high else max(units) + 1
     return target[1]
-
-
-def _join(order: Sequence[Mark | int], target: str, targets: Sequence[Span]) -> str:
-    """Writes units, tags, and the white space between them."""
-    output, marks, at = [], [], 0
-    for part in [*order, None]:
-        if isinstance(part, Mark):
-            marks.append(part)
-            continue
-        begin, end = (len(target),) * 2 if part is None else targets[part]
-        output += _gap(marks, target, at, begin)
-        output.append(html.escape(target[begin:end], quote=False))
-        marks, at = [], end
-    return "".join(output)
 
 
 def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
@@ -244,23 +214,22 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
     # one of words, with white space on one side, and a sign on the other, only next to
     # a word.
     first, last = begin == 0, end == len(target)
-    after_word = not first and target[begin - 1].isalnum()
-    before_word = not last and target[end].isalnum()
-    left = not first and (white or last or after_word)
-    right = not last and (white or first or before_word)
+    after_word = target[begin - 1 : begin].isalnum()
+    before_word = target[end : end + 1].isalnum()
     output, spaced = [], first
     for n, mark in enumerate(marks):
         piece = mark.kind == "piece"
-        has_words = re.search(r">[^<]*\w", mark.text) is not None
+        has_words = re.search(r">[^<>]*\w", mark.text) is not None
         if n == slot and white:
             output.append(white)
-        elif piece and left and not spaced:
+        elif piece and not first | spaced and (white or last or after_word):
             wanted = mark.before or (mark.after and after_word and has_words)
             output += [" "] * wanted
         output.append(mark.text)
         spaced = (spaced or n == slot) and not piece
         wanted = mark.after or (mark.before and before_word and has_words)
-        if piece and wanted and right and (slot <= n or not white):
+        fits = slot <= n if white else first or before_word
+        if piece and wanted and fits and not last:
             output.append(" ")
             spaced = True
     return output if slot < len(marks) else [*output, white]
