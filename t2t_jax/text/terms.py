@@ -195,6 +195,9 @@ PROBABLE = 0.1  # p(target | source) * p(source | target) that makes them transl
 CELLS = 10_000_000  # of all pairs of words of all pairs of lines; bounds memory
 ITERATIONS = 5
 MOST_TERMS = 3  # of a line
+# Terms whose translation is exchanged: a model that can guess all of them from the
+# source learns to overlook what it is shown.
+EXCHANGED = 0.5
 Lexicon = dict[str, list[str]]
 
 
@@ -219,7 +222,10 @@ def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
 
 
 def annotated(lexicon: Lexicon, pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
-    """Annotates one to `MOST_TERMS` words; the target has each translation once."""
+    """Annotates one to `MOST_TERMS` words; the target has each translation once.
+
+    `EXCHANGED` of the translations become that of another word, on both sides.
+    """
     source, target = map(_Words, pair)
     count = Counter(target.words)
     terms = {
@@ -232,4 +238,14 @@ def annotated(lexicon: Lexicon, pair: Pair, draws: Stream, _: Sequence[Pair]) ->
         return pair
     chosen = sorted(terms.values(), key=lambda _: draws.uniform())
     chosen = sorted(chosen[: 1 + draws.below(MOST_TERMS)])
-    return annotate(pair[0], chosen)[0], pair[1]
+    words, written = [*lexicon], {}
+    for n, match in enumerate(chosen):
+        other = lexicon[words[draws.below(len(words))]][0]
+        alike = other[0].isupper() == match.target[0].isupper()
+        if draws.uniform() < EXCHANGED and alike and not count[other]:
+            count[other] = 1
+            span = target.spans[target.words.index(match.target)]
+            chosen[n], written[span] = match._replace(target=other), other
+    spans = sorted(written)
+    changed = splice(pair[1], spans, [written[span] for span in spans])[0]
+    return annotate(pair[0], chosen)[0], changed
