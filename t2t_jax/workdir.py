@@ -7,6 +7,7 @@ training_text.json hashes of the prepared training text, of the dev text and of 
 tokenizer.model    SentencePiece, or another tokenizer (data/tokenizers/table.py)
 source_tokenizer.model  that of the source, if the vocabulary is not joint
 checkpoints/       training/checkpoint.py
+time.jsonl         where the time went: `training/time_log.py`
 starts.jsonl       of each start of the run: the machine, the versions of libraries and
                    the modules of --ideas
 metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the same

@@ -41,6 +41,7 @@ from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import compile_steps
+from t2t_jax.training.time_log import TimeLog, read_times, summarize
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
 
@@ -106,8 +107,16 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = until_the_end.enter_context(workdir.hold())
         config = with_products(config, workdir)
-        _train(config, task_of(config), workdir, training, dev, check_owner)
-        return score_all(workdir, config, tests)
+        clock = TimeLog(workdir if processes.is_first() else None)
+        last = _train(
+            config, task_of(config), workdir, training, dev, check_owner, clock
+        )
+        clock.enter("scoring")
+        scores = score_all(workdir, config, tests)
+        clock.close(last)
+        for line in summarize(read_times(workdir)).lines():
+            say(line)
+        return scores
 
 
 def _train(
@@ -117,8 +126,13 @@ def _train(
     training: list[Corpus],
     dev: list[Corpus],
     check_owner: Callable[[], None],
-) -> None:
-    """Prepares the text and trains; skips what an earlier run has already done."""
+    clock: TimeLog,
+) -> int:
+    """Prepares the text and trains; skips what an earlier run has already done.
+
+    Returns:
+      The last step.
+    """
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, task, training, config)
         pairs = prepare.training_pairs(training, vocabulary, task.data(), task)
@@ -157,6 +171,7 @@ def _train(
         ),
         peak_flops=_peak_flops(config),
         frozen=frozen,
+        time=clock,
     )
     try:
         outcome = loop.run(
@@ -170,6 +185,7 @@ def _train(
         say(f"{workdir} is finished: {outcome.why}")
     else:
         say(f"finished: {outcome.why}")
+    return outcome.last
 
 
 def _dev_examples(

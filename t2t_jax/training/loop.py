@@ -28,6 +28,7 @@ from t2t_jax.training.metrics_log import Meter
 from t2t_jax.training.reporter import Reporter
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 from t2t_jax.training.stopping import Clock, Interrupted, Interruption, reason_to_stop
+from t2t_jax.training.time_log import TimeLog
 from t2t_jax.training.validation import cross_entropy_of
 from t2t_jax.workdir import Workdir
 
@@ -76,6 +77,7 @@ class Hooks(NamedTuple):
     after_step: Callable[[int, TrainState], None] = lambda step, state: None
     # A step to end after, if the config has more; None: as the config says.
     last: int | None = None
+    time: TimeLog | None = None  # measures where the time goes
 
 
 def run(
@@ -130,6 +132,7 @@ class TrainingRun:
         hooks: Hooks,
     ):
         self.config, self.workdir, self.dev, self.hooks = config, workdir, dev, hooks
+        self.time = hooks.time or TimeLog()
         mesh, frozen = meshes.make_mesh(config.mesh), hooks.frozen
         self.steps = compile_steps(model, config, mesh, bos, frozen.models)
         # The parameters of other models that the loss reads; process 0 has read them.
@@ -201,6 +204,7 @@ class TrainingRun:
     def train(self, interruption: Interruption) -> tuple[int, str]:
         """Trains to the end; returns the last step and why it was the last."""
         train, first = self.config.train, self.step
+        self.time.write(first)
         on_grid = first % train.eval_every == 0
         # A step is saved before it is evaluated: if the run was stopped in between,
         # evaluate first. Does nothing if the step was evaluated.
@@ -213,12 +217,14 @@ class TrainingRun:
             self.checkpoints.warn_if_disk_is_short(self.state)
             if first:
                 say(f"continuing after step {first:,}")
+            self.time.enter("compilation")
             self.hooks.before_training(self.steps)
         while not why:
             self._step()
             # The first step compiles: leave its time out of the rates.
             if self.step == first + 1:
                 seconds = self.meter.leave_out_compilation()
+                self.time.enter("steps")
                 say(f"the first step took {seconds:.1f} s, compilation included")
             why = self._reason(self._seconds())
             if self.step % train.log_every == 0:
@@ -274,7 +280,8 @@ class TrainingRun:
         """Trains on one batch."""
         self.checkpoints.check()  # fail soon if the last save failed
         at = self.position
-        self.position, batch = next(self.batches)
+        with self.time.during("input"):
+            self.position, batch = next(self.batches)
         placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed, *self.frozen)
         self.step += 1
@@ -286,6 +293,7 @@ class TrainingRun:
 
     def _save(self) -> None:
         """Saves everything that a restart needs to continue from this step."""
+        before = self.time.enter("checkpoints")
         self.hooks.check_owner()
         # Only multiples of `save_every` are averaged, so that a stop changes no score.
         average = self.step % self.config.train.save_every == 0
@@ -296,6 +304,8 @@ class TrainingRun:
         progress = RunProgress(self.position, self.clock.seconds(), unread)
         self.checkpoints.save(processes.gather(self.state), progress, average)
         self.saved = self.step
+        self.time.enter(before)
+        self.time.write(self.step)
 
     def _log(self, keep: bool = False) -> Divergence | None:
         """Logs the steps since the last call; returns a divergence that shows in them.
@@ -329,6 +339,7 @@ class TrainingRun:
 
     def _evaluate(self, interruption: Interruption) -> None:
         """Evaluates on the dev set, unless this step is already evaluated."""
+        before = self.time.enter("evaluation")
         if self.dev is not None and not self.reporter.has(self.step, "dev"):
             parameters = self.state.best_parameters()
             try:
@@ -354,6 +365,8 @@ class TrainingRun:
             listed = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
             say(f"step {self.step:,}  dev  {listed}")
         self.meter.pause()  # saving and evaluating are not part of the step rate
+        self.time.enter(before)
+        self.time.write(self.step)
 
     def _interrupted(self, interruption: Interruption) -> Interrupted:
         """Creates the exception that ends the run, once the state is on disk."""
@@ -382,6 +395,7 @@ class TrainingRun:
                 "where it began. In another --workdir, save more often than "
                 f"config.train.save_every={self.config.train.save_every}"
             )
+        self.time.write(self.step)
         shapes, save_every = self.steps.shapes, self.config.train.save_every
         state, progress = self._place(
             lambda: self.checkpoints.go_back(diverged.step, shapes, save_every)
@@ -398,11 +412,14 @@ class TrainingRun:
             f"data from batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
         )
         self._continue_from(state, progress)
+        self.time.write(self.step)
 
     def close(self) -> None:
         """Waits for the last checkpoint, and ends all threads."""
         try:
             self.batches.close()
-            self.checkpoints.close()
+            with self.time.during("checkpoints"):
+                self.checkpoints.close()
         finally:
+            self.time.write(self.step)
             self.reporter.close()

@@ -19,6 +19,7 @@ from t2t_jax.io.locations import locate
 from t2t_jax.io.messages import say
 from t2t_jax.training.metrics_log import METRICS, Log, read_log
 from t2t_jax.training.provenance_log import read_starts
+from t2t_jax.training.time_log import read_times, summarize
 from t2t_jax.workdir import CONFIG, Workdir
 
 
@@ -71,12 +72,14 @@ class Run:
       stretches: what was logged, in order.
       events: restarts, rollbacks and alarms.
       axes: the names of the axes that this log allows.
+      time: where its time went, a row for each phase; empty if an earlier version ran.
     """
 
     path: str
     stretches: list[Stretch]
     events: list[Event]
     axes: list[str]
+    time: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def last_step(self) -> int:
@@ -108,7 +111,9 @@ def read_run(workdir: epath.PathLike) -> Run:
             "steps; wait for the first"
         )
     starts = [start.step for start in read_starts(Workdir(workdir))]
-    return _run(str(workdir), logged, starts, _log_every(folder / CONFIG))
+    run = _run(str(workdir), logged, starts, _log_every(folder / CONFIG))
+    times = read_times(Workdir(workdir))
+    return dataclasses.replace(run, time=summarize(times).lines() if times else [])
 
 
 def find_runs(pattern: str) -> list[str]:

@@ -19,7 +19,7 @@ export function legend(content, view, changed) {
   );
 }
 
-/** Makes the table of runs: where they are, how far they came, what happened. */
+/** Makes the table of runs: where they are, how far they came, what happened, where the time went. */
 export function runsTable(content) {
   const rows = content.runs.map((run) =>
     row(
@@ -28,9 +28,10 @@ export function runsTable(content) {
         el("td", { class: "path" }, el("bdi", {}, run.path)),
         numberCell(run.last_step.toLocaleString("en")),
         el("ul", { class: "events" }, run.events.map(({ text }) => el("li", {}, text))),
+        el("pre", {}, run.time.join("\n")),
       ],
     ),
   );
-  const all = table("Runs", ["Run", "Workdir", "Last step", "What happened"], rows);
+  const all = table("Runs", ["Run", "Workdir", "Last step", "What happened", "Where the time went"], rows);
   return el("div", { class: "all-runs" }, section({ title: "Runs" }, all));
 }

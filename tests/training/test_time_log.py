@@ -1,0 +1,89 @@
+"""Where the time of a run went: it adds up, also after kills and rollbacks."""
+
+import time
+from collections import Counter
+
+import pytest
+
+from t2t_jax.training import time_log
+from t2t_jax.training.time_log import TimeLog, Times, read_times, summarize
+from t2t_jax.workdir import Workdir
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    (tmp_path / "run").mkdir()
+    return Workdir.open(tmp_path / "run")
+
+
+def test_the_phases_of_a_start_add_up_to_its_time(workdir):
+    log = TimeLog(workdir)
+    for step, phase in enumerate(["steps", "checkpoints", "steps", "evaluation"]):
+        before = log.enter(phase)
+        with log.during("input"):
+            time.sleep(0.01)
+        log.enter(before if phase != "steps" else phase)
+        log.write(step)
+    log.enter("scoring")
+    log.close(4)
+    wall = time.time() - log.began
+    summary = summarize(read_times(workdir))
+    assert sum(summary.seconds.values()) == pytest.approx(wall, abs=0.05)
+    assert summary.seconds["input"] >= 0.04
+    assert (summary.starts, summary.repeated) == (1, 0)
+    assert not (workdir / time_log.ALIVE).exists()
+
+
+def test_what_a_killed_start_did_is_lost_and_known(workdir, monkeypatch):
+    monkeypatch.setattr(time_log, "BEAT", 0.01)
+    killed = TimeLog(workdir)
+    killed.enter("steps")
+    killed.write(10)
+    time.sleep(0.2)
+    wall = time.time() - killed.began
+    # As after a kill: the thread ends, and the file stays.
+    alive = (workdir / time_log.ALIVE).read_bytes()
+    killed._ended.set()
+    time.sleep(0.1)
+    (workdir / time_log.ALIVE).write_bytes(alive)
+    TimeLog(workdir).close(10)
+    first, tail, _ = read_times(workdir)
+    assert [*tail.seconds] == ["lost"]
+    assert tail.began == pytest.approx(first.began, abs=0.01)
+    of_killed = sum(first.seconds.values()) + tail.seconds["lost"]
+    assert of_killed == pytest.approx(wall, abs=0.1)
+
+
+def test_discarded_work_is_lost_and_its_steps_are_repeated():
+    def line(began, step, **seconds):
+        return Times(began, step, seconds)
+
+    lines = [
+        line(1.0, 0, start=3.0),
+        line(1.0, 50, compilation=2.0, steps=5.0),
+        line(1.0, 50, evaluation=1.0),
+        line(1.0, 80, steps=3.0, checkpoints=0.5),
+        line(1.0, 80, lost=0.7),
+        # Continued from step 50: the save of step 80 was not complete.
+        line(2.0, 50, start=2.5),
+        line(2.0, 90, steps=4.0),
+        line(2.0, 70, checkpoints=0.2),  # a rollback
+        line(2.0, 100, steps=1.0),
+    ]
+    summary = summarize(lines)
+    assert summary.repeated == 30 + 20
+    assert summary.starts == 2
+    kept = {"start": 5.5, "compilation": 2.0, "steps": 6.0, "evaluation": 1.0}
+    kept |= {"checkpoints": 0.2, "lost": 3.5 + 0.7 + 4.0}
+    assert summary.seconds == pytest.approx(kept)
+    every = sum((Counter(each.seconds) for each in lines), Counter())
+    assert sum(summary.seconds.values()) == pytest.approx(every.total())
+    assert summary.lines()[0] == "time of the run: 2 starts, 50 steps repeated"
+
+
+def test_a_damaged_line_is_left_out(workdir):
+    (workdir / time_log.TIMES).write_text(
+        '{"began": 1.0, "step": 3, "seconds": {"steps": 2.0}}\n{"began": 1.0, "st'
+    )
+    assert read_times(workdir) == [Times(1.0, 3, {"steps": 2.0})]
+    assert read_times(Workdir(workdir / "none")) == []
