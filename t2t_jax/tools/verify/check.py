@@ -133,9 +133,6 @@ def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:
     )
 
 
-NOT_QUICK = "only --full runs it, or --only={name}"
-
-
 @dataclasses.dataclass(frozen=True)
 class Result:
     """The result of one check.
@@ -160,6 +157,16 @@ class Result:
     def held(self) -> bool | None:
         """None if it was not checked, or is only reported."""
         return self.measured.held if self.measured else None
+
+    @property
+    def status(self) -> str:
+        """One of `STATUSES`."""
+        if self.measured is None:
+            return "not checked"
+        return {True: "held", False: "not held", None: "reported"}[self.measured.held]
+
+
+STATUSES = "held", "not held", "reported", "not checked"
 
 
 def chosen(
@@ -207,7 +214,7 @@ def left_out(checks: Mapping[str, Check], names: Iterable[str]) -> list[Result]:
     """The checks that were not asked to run, with that as the reason."""
     names = {*names}
     return [
-        Result(name, check, unchecked=NOT_QUICK.format(name=name))
+        Result(name, check, unchecked=f"only --full runs it, or --only={name}")
         for name, check in checks.items()
         if name not in names
     ]

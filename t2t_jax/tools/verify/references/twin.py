@@ -8,7 +8,7 @@ model config. All sizes are those of the parameters.
 Arrays are NumPy's; under `jax.grad`, with 64-bit types on, those of the parameters are
 JAX's, and gradients follow from the same formulas.
 
-Here are the Transformer and its halves, the loss, Adam and greedy search;
+Here are the Transformer and its halves, the loss and Adam;
 `older_twins.py` has the models of other papers.
 
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
@@ -353,7 +353,7 @@ ACTIVATIONS = {
 }
 
 
-# ------------------------------------------------------------------- training, search
+# --------------------------------------------------------------------------- training
 
 
 def teacher_forcing(batch, bos: int) -> dict:
@@ -400,27 +400,3 @@ def adam(parameter, gradient, moments, step: int, rate, b1=0.9, b2=0.98, epsilon
     unbiased_second = second / (1 - b2**step)
     update = rate * unbiased_first / (np.sqrt(unbiased_second) + epsilon)
     return parameter - update, (first, second)
-
-
-def greedy(config, parameters, source, length: int, bos: int, eos: int, never=()):
-    """The most probable next token, again and again: (tokens, their log-probability).
-
-    Every step runs the whole model anew on all that has been written. Stops behind EOS
-    or after `length` tokens. Tokens in `never` are not written.
-    """
-    written, log_probability = [], 0.0
-    while len(written) < length and eos not in written:
-        batch = {}
-        for side, name, tokens in (
-            ("source", "source", source),
-            ("target", "target_input", [bos, *written]),
-        ):
-            batch[name] = np.array([tokens])
-            batch[f"{side}_segment"] = np.ones((1, len(tokens)), int)
-            batch[f"{side}_position"] = np.arange(len(tokens))[None]
-        probability_v = softmax(logits(config, parameters, batch)[0, -1])
-        ranked = sorted(range(len(probability_v)), key=lambda v: -probability_v[v])
-        best = next(token for token in ranked if token not in never)
-        written.append(best)
-        log_probability += math.log(probability_v[best])
-    return written, log_probability
