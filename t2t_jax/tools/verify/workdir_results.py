@@ -4,7 +4,6 @@ Nothing is written into the workdir.
 """
 
 import dataclasses
-import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -16,7 +15,12 @@ from t2t_jax.config import DecodeConfig
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import hashed
-from t2t_jax.evaluation.scores import SCORES, SCORES_VERSION, TRANSLATIONS
+from t2t_jax.evaluation.scores import (
+    SCORES,
+    SCORES_VERSION,
+    TRANSLATIONS,
+    checked_answers,
+)
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel.machine import describe_machine
@@ -70,7 +74,7 @@ def scores(context: Context) -> Measured:
     for name in _names(workdir):
         try:
             scored = _read(workdir, task, name)
-        except ValueError as e:
+        except UserError as e:
             faults.append(f"{name}: {e}")
             compared += 1
             continue
@@ -106,17 +110,13 @@ def _read(workdir: Workdir, task: Task, name: str) -> Scored:
     try:
         stored = read_checked_json(workdir / SCORES / f"{name}.json")
     except (OSError, ValueError) as e:
-        raise ValueError(f"the scores cannot be read: {e}") from None
+        raise UserError(f"the scores of {name} cannot be read: {e}") from None
     try:
         corpus = task.open(stored["set"], task.config.data.dir)
         ending = corpus.target
     except UserError:
         corpus, ending = None, stored["direction"].split("-")[-1]
-    file = workdir / TRANSLATIONS / f"{name}.{ending}"
-    content = file.read_bytes() if file.exists() else b""
-    if hashlib.sha256(content).hexdigest() != stored["translations_sha256"]:
-        raise ValueError(f"{file.name} is not what was scored: its SHA-256 differs")
-    answers = content.decode().split("\n")[:-1]
+    answers = checked_answers(stored, workdir / TRANSLATIONS / f"{name}.{ending}")
     pairs = []
     try:
         if corpus is not None:
@@ -160,9 +160,8 @@ def translations(context: Context) -> Measured:
     sets, notes = [], []
     for name in _names(workdir):
         with judged_by("scores"):
-            scored = _readable(workdir, task, name)
-        reason = _not_comparable(scored)
-        if reason:
+            scored = _read(workdir, task, name)
+        if reason := _not_comparable(scored):
             notes.append(f"{name}: {reason}")
         else:
             sets.append(scored)
@@ -201,13 +200,6 @@ def translations(context: Context) -> Measured:
             result, bound=f"<= {allowed}", held=len(faults) <= allowed
         )
     return with_details(result, [*faults, *notes])
-
-
-def _readable(workdir: Workdir, task: Task, name: str) -> Scored:
-    try:
-        return _read(workdir, task, name)
-    except ValueError as e:
-        raise UserError(f"{name}: {e}") from None
 
 
 def _recorded(workdir: Workdir, stored: dict) -> Translator | None:
