@@ -252,18 +252,7 @@ CPU_SIZE = 1536  # of the square matrices that measure a processor
 def measured_cpu() -> Chip:
     """This machine's processor as a `Chip`, with rates measured now."""
     peak = matrix_rate("float32", CPU_SIZE, 20)
-    traffic = memory_rate(64 << 20)
-    return Chip(
-        kind="cpu",
-        memory=memory_here(),
-        bfloat16=peak,
-        float32=peak,
-        bandwidth=traffic,
-        link=traffic,
-        source=f"measured now: a {CPU_SIZE} x {CPU_SIZE} float32 product, an addition "
-        "over 64 MiB",
-        native=False,
-    )
+    return _measured("cpu", memory_here(), peak, peak, CPU_SIZE, 64)
 
 
 def chip_here(device: Any) -> tuple[str, Chip]:
@@ -272,18 +261,21 @@ def chip_here(device: Any) -> tuple[str, Chip]:
         return "cpu", measured_cpu()
     if name := DEVICES.get(device.device_kind):
         return name, CHIPS[name]
+    kind = "tpu" if device.platform == "tpu" else "gpu"
     limit = (device.memory_stats() or {}).get("bytes_limit", 8 * GIB)
-    traffic = memory_rate(1 << 30)
-    chip = Chip(
-        kind="tpu" if device.platform == "tpu" else "gpu",
-        memory=float(limit),
-        bfloat16=matrix_rate("bfloat16", 8192, 10),
-        float32=matrix_rate("float32", 8192, 10),
-        bandwidth=traffic,
-        link=traffic,
-        source="measured now: products of 8192 x 8192, an addition over 1 GiB",
-    )
-    return device.device_kind, chip
+    peaks = (matrix_rate(dtype, 8192, 10) for dtype in ("bfloat16", "float32"))
+    return device.device_kind, _measured(kind, float(limit), *peaks, 8192, 1024)
+
+
+def _measured(
+    kind: str, memory: float, bfloat16: float, float32: float, size: int, mib: int
+) -> Chip:
+    """A chip of measured peaks, from products of a size; measures its memory's rate."""
+    traffic = memory_rate(mib << 20)
+    source = f"measured now: products of {size} x {size}, an addition over {mib} MiB"
+    native = kind != "cpu"
+    rates = bfloat16, float32, traffic, traffic
+    return Chip(kind, memory, *rates, source, native)
 
 
 def matrix_rate(dtype: str, size: int, times: int) -> float:

@@ -1,5 +1,7 @@
 """Times calls."""
 
+import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,12 +22,10 @@ def timed(
         yield clock() - began
 
 
-def timed_steps(train: Callable, state: Any, *arguments: Any) -> Iterator[float]:
-    """Yields the seconds of one training step after another, as `timed` does."""
-
-    def step():
-        nonlocal state
-        state, metrics = train(state, *arguments)
-        return state, metrics
-
-    return timed(step)
+def median_seconds(
+    call: Callable[[], Any],
+    times: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Median seconds of some calls after the first, which compiles."""
+    return statistics.median(itertools.islice(timed(call, clock), 1, 1 + times))

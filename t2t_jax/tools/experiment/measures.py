@@ -2,13 +2,12 @@
 
 import itertools
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_jax.costs.timing import timed
+from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -226,8 +225,7 @@ def lines_per_second(
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Returns the lines a second of the median of several passes, after a first one."""
-    seconds = itertools.islice(timed(lambda: translate(lines), clock), 1, 1 + repeats)
-    return len(lines) / statistics.median(seconds)
+    return len(lines) / median_seconds(lambda: translate(lines), repeats, clock)
 
 
 # (context, **arguments) -> what is stored as measures/NAME.json; the context is a

@@ -121,16 +121,14 @@ class Fit(NamedTuple):
     def constants(self) -> dict[str, Interval]:
         """E, A, alpha, B and beta; A and B are identified if their exponents are."""
         drawn = np.array(self.resampled).T
-        intervals = dict(zip(Law._fields, map(_interval, self.law, drawn), strict=True))
-        of_exponent = {"A": "alpha", "B": "beta"}
-        identified = {
-            name: interval.identified and name not in self.at_bound
-            for name, interval in intervals.items()
+        found = {
+            name: _interval(value, of_name, name not in self.at_bound)
+            for name, value, of_name in zip(Law._fields, self.law, drawn, strict=True)
         }
-        return {
-            name: interval._replace(identified=identified[of_exponent.get(name, name)])
-            for name, interval in intervals.items()
-        }
+        for name, exponent in (("A", "alpha"), ("B", "beta")):
+            identified = found[exponent].identified
+            found[name] = found[name]._replace(identified=identified)
+        return found
 
     def exponents(self) -> dict[str, Interval]:
         """The exponents of the best N and D as powers of the compute."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.costs import chips
+from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.threads import core_count
 from t2t_jax.model.attention import ATTENTION, KV
@@ -28,7 +29,6 @@ from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
 from t2t_jax.tools.verify.measuring import (
     StepCost,
     Trainer,
-    median_seconds,
     step_cost,
 )
 from t2t_jax.tools.verify.random_models import random_batch
@@ -54,42 +54,26 @@ def check_time(context: Context) -> None:
 
 
 class Sizes(NamedTuple):
-    """The amounts that are measured on a kind of device.
+    """The amounts that are measured on a kind of device."""
 
-    Attributes:
-      matrix: dtype -> size of the square matrices, and the number of products.
-      traffic: bytes of the array that measures the memory.
-      rows: tokens of a row, and of a side of a batch, by model.
-      shrunk: changes to the models, by model; empty for the paper's.
-      small: changes to base for checks that compare two steps.
-      small_rows: as `rows`, of these.
-      steps: that are timed.
-      attention: lengths of rows, and the number of tokens.
-      pairs, batches: of the feeder's text, and those that are filled.
-      state: changes to base for the state that is saved.
-      state_pieces: of its vocabulary.
-      decoders: changes to base, by check of beam search.
-      decoded: (sentences, tokens of each source, of each output).
-      compared: as `decoded`, for each of `batch_tokens`.
-      batch_tokens: values of `config.decode.batch_tokens` to compare.
-    """
-
+    # By dtype, the size of the square matrices, and the number of products.
     matrix: dict[str, tuple[int, int]]
-    traffic: int
+    traffic: int  # bytes of the array that measures the memory
+    # Tokens of a row, and of a side of a batch, by model.
     rows: dict[str, tuple[int, int]]
-    shrunk: dict[str, dict]
-    small: dict
-    small_rows: tuple[int, int]
-    steps: int
-    attention: tuple[tuple[int, ...], int]
-    pairs: int
-    batches: int
-    state: dict
-    state_pieces: int
-    decoders: dict[str, dict]
-    decoded: tuple[int, int, int]
-    compared: tuple[int, int, int]
-    batch_tokens: tuple[int, ...]
+    shrunk: dict[str, dict]  # changes to the models, by model; empty for the paper's
+    small: dict  # changes to base for checks that compare two steps
+    small_rows: tuple[int, int]  # as `rows`, of these
+    steps: int  # that are timed
+    attention: tuple[tuple[int, ...], int]  # lengths of rows, and the number of tokens
+    pairs: int  # of the feeder's text
+    batches: int  # that are filled
+    state: dict  # changes to base for the state that is saved
+    state_pieces: int  # of its vocabulary
+    decoders: dict[str, dict]  # changes to base, by check of beam search
+    decoded: tuple[int, int, int]  # sentences, tokens of each source, of each output
+    compared: tuple[int, int, int]  # as `decoded`, for each of `batch_tokens`
+    batch_tokens: tuple[int, ...]  # values of `config.decode.batch_tokens` to compare
 
 
 ACCELERATOR = Sizes(

@@ -311,12 +311,9 @@ def _batch(
 
 def _trained(before: Parameters, after: Parameters, moved: bool) -> bool:
     """True if parameters are finite, and, if `moved`, not all as they were."""
-    pairs = [
-        (np.asarray(a), np.asarray(b))
-        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-    ]
-    finite = all(np.isfinite(b).all() for _, b in pairs)
-    return finite and (not moved or any((a != b).any() for a, b in pairs))
+    finite = jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), after))
+    same = jax.tree.all(jax.tree.map(np.array_equal, before, after))
+    return bool(finite) and not (moved and same)
 
 
 def _logged_loss(workdir: Workdir, step: int) -> float:
