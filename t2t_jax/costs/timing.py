@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def timed(
-    call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
-) -> Iterator[float]:
+def timed(call: Callable[[], Any]) -> Iterator[float]:
     """Yields the seconds of one call after another; the first one may compile.
 
     A call ends when its results are computed, wherever they are.
@@ -17,15 +15,11 @@ def timed(
     import jax
 
     while True:
-        began = clock()
+        began = time.perf_counter()
         jax.block_until_ready(call())
-        yield clock() - began
+        yield time.perf_counter() - began
 
 
-def median_seconds(
-    call: Callable[[], Any],
-    times: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
+def median_seconds(call: Callable[[], Any], times: int) -> float:
     """Median seconds of some calls after the first, which compiles."""
-    return statistics.median(itertools.islice(timed(call, clock), 1, 1 + times))
+    return statistics.median(itertools.islice(timed(call), 1, 1 + times))

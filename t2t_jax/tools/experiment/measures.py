@@ -1,8 +1,8 @@
 """MEASURES: what rows of experiments may measure of what they have trained."""
 
+import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -205,9 +205,8 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
     translator = Translator.load(context.workdir)
 
     def rate(beam: int) -> float:
-        return lines_per_second(
-            lambda lines: translator.translate(lines, beam=beam), sources, repeats
-        )
+        translate = functools.partial(translator.translate, sources, beam=beam)
+        return len(sources) / median_seconds(translate, repeats)
 
     beam = context.config.decode.beam
     return {
@@ -216,16 +215,6 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
         "lines": len(sources),
         "beam": beam,
     }
-
-
-def lines_per_second(
-    translate: Callable[[Sequence[str]], Any],
-    lines: Sequence[str],
-    repeats: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Returns the lines a second of the median of several passes, after a first one."""
-    return len(lines) / median_seconds(lambda: translate(lines), repeats, clock)
 
 
 # (context, **arguments) -> what is stored as measures/NAME.json; the context is a

@@ -8,12 +8,10 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 import jax
 import numpy as np
-from etils import epath
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, open_specs
@@ -25,7 +23,7 @@ from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.rerun import open_text
+from t2t_jax.run.rerun import newest_intact, open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import (
@@ -43,8 +41,6 @@ from t2t_jax.training.frozen_models import open_frozen
 from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import IMPORTED, Workdir
-
-T = TypeVar("T")
 
 MOST_LINES = 2_000  # of the dev text that are encoded and decoded
 # Lines in which a tokenizer could lose something.
@@ -241,16 +237,6 @@ def _best_scores(
     return faults, len(best)
 
 
-def _newest_intact(
-    folder: epath.Path, read: Callable[[epath.Path], T]
-) -> tuple[int, T]:
-    """The step of the newest intact checkpoint of a folder, and what `read` returns."""
-    for step in reversed(checkpoint_folders.sealed_steps(folder)):
-        if not checkpoint_folders.damage(folder / str(step)):
-            return step, read(folder / str(step))
-    raise Unavailable(f"{folder} has no intact checkpoint (see the check checkpoints)")
-
-
 NEAR = 0.25  # a step's loss may be so far, relatively, from the last one logged
 
 
@@ -272,9 +258,12 @@ def trains(context: Context) -> Measured:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])
     steps = compile_steps(model, config, mesh, vocabulary.bos, frozen.models)
-    number, (state, progress) = _newest_intact(
-        folder, lambda path: read_state(path, steps.shapes)
-    )
+    number = newest_intact(workdir, checkpoint_folders.sealed_steps(folder))
+    if not number:
+        raise Unavailable(
+            f"{folder} has no intact checkpoint (see the check checkpoints)"
+        )
+    state, progress = read_state(folder / str(number), steps.shapes)
     position = Rollbacks(workdir).position(number, progress.position)
     batch = _batch(config, pairs, position, mesh)
     placed = jax.device_put(state, jax.tree.map(lambda x: x.sharding, steps.shapes))
@@ -288,7 +277,9 @@ def trains(context: Context) -> Measured:
     if not _trained(state.parameters, after.parameters, moved=rate > 0):
         figure = f"loss {loss:.3f}; no parameter changed, or one is not finite"
         return Measured(figure, "parameters change, and stay finite", False)
-    return _judged(number, loss, _logged_loss(workdir, number))
+    logged = read_log(workdir / METRICS).metrics("train").items()
+    losses = [m["loss"] for step, m in logged if step <= number and m.get("loss")]
+    return _judged(number, loss, losses[-1] if losses else math.nan)
 
 
 def _batch(
@@ -314,16 +305,6 @@ def _trained(before: Parameters, after: Parameters, moved: bool) -> bool:
     finite = jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), after))
     same = jax.tree.all(jax.tree.map(np.array_equal, before, after))
     return bool(finite) and not (moved and same)
-
-
-def _logged_loss(workdir: Workdir, step: int) -> float:
-    """The last training loss that was logged up to a step; nan if there is none."""
-    losses = [
-        metrics["loss"]
-        for of_step, metrics in read_log(workdir / METRICS).metrics("train").items()
-        if of_step <= step and metrics.get("loss")
-    ]
-    return losses[-1] if losses else math.nan
 
 
 def _judged(step: int, loss: float, recorded: float) -> Measured:
