@@ -7,9 +7,7 @@ from t2t_jax.tools.verify import (
     determinism,
     numbers,
     speed,
-    speed_around,
-    workdir_files,
-    workdir_results,
+    workdir_checks,
 )
 from t2t_jax.tools.verify.check import Check
 
@@ -56,21 +54,21 @@ CHECKS = {
         "big takes no more than plan says", partial(speed.memory, name="big")
     ),
     "attention": timed("fused and dense attention", speed.attention),
-    "decode": timed("beam search with base", speed_around.decode),
-    "feeder": timed("batches are filled before a step ends", speed_around.feeder),
-    "saving": timed("a checkpoint compared with a plain file", speed_around.saving),
+    "decode": timed("beam search with base", speed.decode),
+    "feeder": timed("batches are filled before a step ends", speed.feeder),
+    "saving": timed("a checkpoint compared with a plain file", speed.saving),
     "dtypes": timed("a step in bfloat16 and float32", speed.dtypes),
     "scaling": timed("all devices compared with one", speed.scaling),
-    "decode_batch": timed("lines searched together", speed_around.decode_batch),
+    "decode_batch": timed("lines searched together", speed.decode_batch),
     # With --workdir.
-    "checkpoints": of_workdir("checkpoints are as written", workdir_files.checkpoints),
+    "checkpoints": of_workdir("checkpoints are as written", workdir_checks.checkpoints),
     "tokenizer": of_workdir(
-        "config, tokenizer as recorded; lossless", workdir_files.tokenizer
+        "config, tokenizer as recorded; lossless", workdir_checks.tokenizer
     ),
-    "metrics": of_workdir("the log fits the checkpoints", workdir_files.metrics),
-    "scores": of_workdir("scores follow from translations", workdir_results.scores),
+    "metrics": of_workdir("the log fits the checkpoints", workdir_checks.metrics),
+    "scores": of_workdir("scores follow from translations", workdir_checks.scores),
     "translations": of_workdir(
-        "translations follow from parameters", workdir_results.translations
+        "translations follow from parameters", workdir_checks.translations
     ),
-    "trains": of_workdir("the config trains", workdir_files.trains),
+    "trains": of_workdir("the config trains", workdir_checks.trains),
 }
