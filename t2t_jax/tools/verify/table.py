@@ -2,16 +2,10 @@
 
 from functools import partial
 
-from t2t_jax.tools.verify import (
-    agreement,
-    determinism,
-    numbers,
-    speed,
-    workdir_checks,
-)
+from t2t_jax.tools.verify import determinism, numbers, speed, workdir_checks
 from t2t_jax.tools.verify.check import Check
 
-# Checks of speed run with --full, or by name.
+# What makes a check of each group; those of speed run with --full, or by name.
 determined, numeric, timed, of_workdir = (
     partial(Check, "determinism"),
     partial(Check, "numbers"),
@@ -36,11 +30,11 @@ CHECKS = {
     "adam": numeric("3 steps of Adam as in float64", numbers.adam_steps),
     "bfloat16": numeric("bfloat16 is near: logits, loss", numbers.bfloat16),
     "golden": numeric("losses at a seed are the stored ones", numbers.golden),
-    "fused": numeric("fused attention is dense: results, gradients", agreement.fused),
-    "cached": numeric("cached steps are teacher forcing", agreement.cached),
-    "packing": numeric("packed sentences are as alone", agreement.packing),
-    "padding": numeric("padding changes nothing", agreement.padding),
-    "beam": numeric("a wide beam is exhaustive search", agreement.beam),
+    "fused": numeric("fused attention is dense: results, gradients", numbers.fused),
+    "cached": numeric("cached steps are teacher forcing", numbers.cached),
+    "packing": numeric("packed sentences are as alone", numbers.packing),
+    "padding": numeric("padding changes nothing", numbers.padding),
+    "beam": numeric("a wide beam is exhaustive search", numbers.beam),
     # In this order: on a GPU the allocator's peak of memory only rises, so that of
     # base is known only before anything larger has run. What is last may come too late
     # (`speed.check_time`).
