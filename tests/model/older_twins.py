@@ -13,15 +13,33 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_jax.tools.verify.references.formulas import (
+from t2t_jax.tools.verify.references.twin import (
     embeddings,
     norm,
-    option,
     relu,
-    sigmoid,
     softmax,
     tables,
 )
+
+# What the options are if a config does not say: the values of their papers.
+OPTIONS = {
+    "bytenet_extra": 0,
+    "bytenet_kernel": 3,
+    "bytenet_set": 5,
+    "bytenet_unfold": 1.2,
+    "conv_kernel": 3,
+    "lstm_form": "gnmt",
+    "neural_gpu_rows": 2,
+    "position_offset": 0,
+}
+
+
+def option(config, name: str):
+    return config.options.get(name, OPTIONS[name])
+
+
+def sigmoid(x) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
 
 
 def outputs(config, parameters, batch) -> np.ndarray:
