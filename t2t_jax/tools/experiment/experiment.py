@@ -81,18 +81,16 @@ class Row:
         if isinstance(self.config, ConfigDict):
             config = fields.from_config_dict(self.config)
             object.__setattr__(self, "config", config)
-        problem = ""
+        row = f"row {self.name!r} has"
         if self.config is None and not self.measures:
-            problem = "neither a config nor measures; give it one"
-        elif self.config is None and self.seeds != 1:
-            problem = (
-                f"seeds={self.seeds}, but no config: only training is repeated with "
-                "other seeds"
+            raise UserError(f"{row} neither a config nor measures; give it one")
+        if self.config is None and self.seeds != 1:
+            raise UserError(
+                f"{row} seeds={self.seeds}, but no config: only training is repeated "
+                "with other seeds"
             )
-        elif self.seeds < 1:
-            problem = f"seeds={self.seeds}; want 1 or more"
-        if problem:
-            raise UserError(f"row {self.name!r} has {problem}")
+        if self.seeds < 1:
+            raise UserError(f"{row} seeds={self.seeds}; want 1 or more")
         kinds = {"measures": tuple, "needs": tuple, "values": dict, "paper": dict}
         for name, kind in kinds.items():
             object.__setattr__(self, name, kind(getattr(self, name)))

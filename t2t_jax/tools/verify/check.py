@@ -179,13 +179,11 @@ def chosen(
         if name not in checks and name not in groups:
             hint = did_you_mean(name, [*checks, *sorted(groups)])
             raise UserError(f"--only={name}: no such check{hint} (--list shows all)")
-    if not only:
-        return [name for name, check in checks.items() if full or check.quick]
     # A check named itself runs in any case; of a group, those that `full` allows.
     return [
         name
         for name, check in checks.items()
-        if name in only or (check.group in only and (full or check.quick))
+        if name in only or ((check.group in only or not only) and (full or check.quick))
     ]
 
 

@@ -177,14 +177,6 @@ def flops(rate: float) -> str:
     )
 
 
-def model_config(name: str) -> Config:
-    """The config of `base` or `big`, with the sizes for this machine."""
-    own = sizes()
-    config = changed(Config(), "model", **(BIG if name == "big" else {}))
-    config = changed(config, "model", **own.shrunk[name])
-    return with_rows(config, own.rows[name])
-
-
 def with_rows(config: Config, rows: tuple[int, int]) -> Config:
     """The config with rows of so many tokens, and batches of so many on each side."""
     length, tokens = rows
@@ -197,7 +189,9 @@ def cost_of(context: Context, name: str) -> StepCost:
 
     def measure() -> StepCost:
         check_time(context)
-        return step_cost(model_config(name), sizes().steps)
+        own, fields = sizes(), BIG if name == "big" else {}
+        config = changed(Config(), "model", **fields | own.shrunk[name])
+        return step_cost(with_rows(config, own.rows[name]), own.steps)
 
     return context.shared(f"step of {name}", measure)
 

@@ -137,11 +137,11 @@ def tokenizer(context: Context) -> Measured:
         workdir.text()
     except UserError as e:
         return Measured(first_line(e), "as recorded", False)
-    sides = {
-        side: of_side
-        for side, of_side in {"source": vocabulary.source, "target": vocabulary}.items()
-        if _is_text(task_of(config), side)
-    }
+    task, sides = task_of(config), {}
+    if 0 in task.sides:
+        sides["source"] = vocabulary.source
+    if 1 in task.sides and task.predicts != "label":
+        sides["target"] = vocabulary
     lines, note = _dev_lines(config, sides)
     own = not (config.data.tokenizer or config.train.init_from)
     own &= not (workdir / IMPORTED).exists()
@@ -163,13 +163,6 @@ def tokenizer(context: Context) -> Measured:
         note = "the tokenizer was not trained by this run, so it may lose something"
         result = dataclasses.replace(result, held=None, bound="")
     return with_details(result, [*([note] if note else []), *changed])
-
-
-def _is_text(task: Task, side: str) -> bool:
-    """True if a side of the examples is text, not a label, nor empty."""
-    if side == "source":
-        return 0 in task.sides
-    return 1 in task.sides and task.predicts != "label"
 
 
 def _dev_lines(
