@@ -18,9 +18,9 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
+from t2t_jax.io.output_files import check_output, write_file
 from t2t_jax.io.tables import markdown_cell, markdown_table, text_table
 from t2t_jax.tools.verify.check import (
     STATUSES,
@@ -56,7 +56,11 @@ def main(_):
     args = flags.FLAGS
     if args.quick and args.full:
         raise UserError("--quick and --full exclude each other; leave one out")
-    output = _output_file(args.output)
+    output = args.output and Path(args.output)
+    if output:
+        if output.suffix != ".md":
+            raise UserError(f"--output={output}: want a name that ends in .md")
+        check_output(output)
     # Mistakes above are reported before JAX is imported.
     from t2t_jax.parallel.machine import describe_machine
     from t2t_jax.parallel.process_setup import set_up_process
@@ -84,8 +88,7 @@ def main(_):
     if output:
         command = shlex.join(["python", "-m", "t2t_jax", "verify", *sys.argv[1:]])
         text = page(results, machine, command, datetime.date.today())
-        write_atomically(output, text.encode())
-        say(f"wrote {output}")
+        write_file(output, text.encode())
     if not all_held(results):
         sys.exit(NOT_HELD)
 
@@ -101,23 +104,6 @@ def _say_result(result: Result) -> None:
 def _status(result: Result) -> str:
     """The status, in capitals where a promise is broken."""
     return "NOT HELD" if result.held is False else result.status
-
-
-def _output_file(name: str | None) -> Path | None:
-    """The file of --output, refused before minutes are spent on the checks."""
-    if name is None:
-        return None
-    file = Path(name)
-    if file.suffix != ".md":
-        raise UserError(f"--output={name}: want a name that ends in .md")
-    if file.exists():
-        raise UserError(
-            f"--output={name} exists, and is not overwritten; delete it, or give "
-            "another name"
-        )
-    if not file.parent.is_dir():
-        raise UserError(f"--output={name}: there is no folder {file.parent}")
-    return file
 
 
 HEADINGS = "", "check", "promise", "figure", "bound", "s"
