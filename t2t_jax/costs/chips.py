@@ -29,33 +29,22 @@ JAX_TAKES = 0.75  # of a GPU's memory: JAX's default for XLA_PYTHON_CLIENT_MEM_F
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One kind of chip.
+    """One kind of chip."""
 
-    Attributes:
-      kind: tpu, gpu or cpu.
-      memory: bytes available to a program.
-      bfloat16, float32: peak FLOP/s of matrix products at JAX's default precision,
-        which multiplies float32 in one bfloat16 pass on a TPU, and as TF32 on a GPU
-        since Ampere.
-      bandwidth: of the memory, bytes/s.
-      link: bytes/s in one direction: of one link to a neighbour (TPU), or of all links
-        or the bus of one GPU together.
-      source: where the numbers are from.
-      native: True if the hardware multiplies bfloat16; otherwise float32 is used.
-      sizes: dimensions of the slices on offer (TPU).
-      torus: a dimension that is a multiple of this closes into a ring (TPU).
-    """
-
-    kind: str
-    memory: float
+    kind: str  # tpu, gpu or cpu
+    memory: float  # bytes available to a program
+    # Peak FLOP/s of matrix products at JAX's default precision, which multiplies
+    # float32 in one bfloat16 pass on a TPU, and as TF32 on a GPU since Ampere.
     bfloat16: float
     float32: float
-    bandwidth: float
+    bandwidth: float  # of the memory, bytes/s
+    # Bytes/s in one direction: of one link to a neighbour (TPU), or of all links or the
+    # bus of one GPU together.
     link: float
-    source: str
-    native: bool = True
-    sizes: tuple[str, ...] = ()
-    torus: int = 0
+    source: str  # where the numbers are from
+    native: bool = True  # the hardware multiplies bfloat16; otherwise float32 is used
+    sizes: tuple[str, ...] = ()  # dimensions of the slices on offer (TPU)
+    torus: int = 0  # a dimension that is a multiple closes into a ring (TPU)
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products for activations of a type."""

@@ -25,20 +25,14 @@ EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
 
 class Line(NamedTuple):
-    """A translated line of a test set.
-
-    Attributes:
-      output, reference: plain text.
-      source_pieces, output_pieces, reference_pieces: their tokens, EOS included.
-      log_prob: of the reference given the source.
-    """
+    """A translated line of a test set: plain text, and tokens with EOS."""
 
     output: str
     reference: str
     source_pieces: int
     output_pieces: int
     reference_pieces: int
-    log_prob: float
+    log_prob: float  # of the reference given the source
 
 
 def by_length(

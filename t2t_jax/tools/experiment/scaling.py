@@ -104,19 +104,12 @@ class Interval(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fitted law, and the laws of resampled runs, which give its intervals.
+    """A fitted law, and the laws of resampled runs, which give its intervals."""
 
-    Attributes:
-      law: fitted to all runs.
-      resampled: fitted to runs drawn with replacement.
-      residuals: log of observed over fitted loss, of each run.
-      at_bound: names of constants that are at the bound of the search.
-    """
-
-    law: Law
-    resampled: list[Law]
-    residuals: np.ndarray
-    at_bound: frozenset[str]
+    law: Law  # fitted to all runs
+    resampled: list[Law]  # fitted to runs drawn with replacement
+    residuals: np.ndarray  # log of observed over fitted loss, of each run
+    at_bound: frozenset[str]  # constants that are at the bound of the search
 
     def constants(self) -> dict[str, Interval]:
         """E, A, alpha, B and beta; A and B are identified if their exponents are."""

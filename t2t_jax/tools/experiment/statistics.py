@@ -33,24 +33,16 @@ SAME_RUNS = "same runs"
 
 
 class Comparison(NamedTuple):
-    """A row against the baseline, in one column.
+    """A row against the baseline, in one column."""
 
-    Attributes:
-      verdict: `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row shares runs
-        with the baseline.
-      reason: for the verdict; for people.
-      difference: of the means, row - baseline.
-      p_seeds: of the test over seeds; nan if there is none.
-      p_lines: of each test over lines, if there are any.
-      p_adjusted: the largest of these, or 1 if the lines could not be tested,
-        corrected for the number of comparisons; nan if there is no test over seeds.
-    """
-
+    # `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row shares runs with it.
     verdict: str
-    reason: str
-    difference: float
-    p_seeds: float = math.nan
-    p_lines: Mapping[str, float] = {}
+    reason: str  # for the verdict; for people
+    difference: float  # of the means, row - baseline
+    p_seeds: float = math.nan  # of the test over seeds; nan if there is none
+    p_lines: Mapping[str, float] = {}  # of each test over lines, if there are any
+    # The largest of these, or 1 if the lines could not be tested, corrected for the
+    # number of comparisons; nan if there is no test over seeds.
     p_adjusted: float = math.nan
 
 

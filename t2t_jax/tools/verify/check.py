@@ -135,22 +135,13 @@ def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The result of one check.
-
-    Attributes:
-      name: of the check.
-      check: the check.
-      measured: None if it was not checked.
-      unchecked: the reason why it was not checked; empty if it was.
-      error: the traceback if the check raised an error; then it is not held.
-      seconds: how long it took.
-    """
+    """The result of one check, or the reason why there is none."""
 
     name: str
     check: Check
-    measured: Measured | None = None
-    unchecked: str = ""
-    error: str = ""
+    measured: Measured | None = None  # None if it was not checked
+    unchecked: str = ""  # the reason why it was not checked
+    error: str = ""  # the traceback if the check raised an error; it is not held then
     seconds: float = 0.0
 
     @property

@@ -337,18 +337,12 @@ PERPLEXITY_ERROR = 1e-4  # relative; on another machine sums round otherwise
 
 
 class Scored(NamedTuple):
-    """A set that was scored: what is stored of it, and its text on this machine.
-
-    Attributes:
-      scores: the content of `scores/SET.json`.
-      answers: the lines of `translations/SET.ENDING`.
-      corpus, pairs: the set as it is read here; None and empty if it is not here.
-    """
+    """A set that was scored: what is stored of it, and its text on this machine."""
 
     name: str
-    scores: dict
-    answers: list[str]
-    corpus: Corpus | None
+    scores: dict  # the content of `scores/SET.json`
+    answers: list[str]  # the lines of `translations/SET.ENDING`
+    corpus: Corpus | None  # the set as it is read here; None if it is not here
     pairs: list[Pair]
 
 
