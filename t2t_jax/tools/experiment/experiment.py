@@ -111,19 +111,13 @@ class Row:
 
 
 class Run(NamedTuple):
-    """One repetition of a row.
+    """One repetition of a row."""
 
-    Attributes:
-      row: the row's name.
-      seed: of training.
-      config: what it trains; None if it only measures.
-      folder: the name of its workdir: the row's and a hash of the fields. Runs of the
-        same hash are one, whatever their rows are called.
-    """
-
-    row: str
-    seed: int
-    config: Config | None
+    row: str  # the row's name
+    seed: int  # of training
+    config: Config | None  # what it trains; None if it only measures
+    # The name of its workdir: the row's and a hash of the fields. Runs of the same hash
+    # are one, whatever their rows are called.
     folder: str
 
     @property
@@ -240,18 +234,14 @@ PLAN = "plan.json"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """An experiment as the command line asks for it.
+    """An experiment as the command line asks for it."""
 
-    Attributes:
-      experiment: the name, or the path of the file.
-      parameters: arguments of its `get_experiment`, by name.
-      changes: of `--config.SECTION.FIELD=VALUE`, by the field's full name.
-      ideas: SHA-256 of the modules of `--ideas`, by their names.
-    """
-
-    experiment: str
+    experiment: str  # the name, or the path of the file
+    # Arguments of its `get_experiment`, by name.
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Those of `--config.SECTION.FIELD=VALUE`, by the field's full name.
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # SHA-256 of the modules of `--ideas`, by their names.
     ideas: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

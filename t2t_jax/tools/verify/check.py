@@ -16,18 +16,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Context:
-    """The folders that checks work in, and fixtures that they share.
+    """The folders that checks work in, and fixtures that they share."""
 
-    Attributes:
-      scratch: an empty folder, deleted at the end.
-      workdir: the workdir of --workdir, or None.
-      full: True with --full: a check may then measure more, or longer.
-      began: when it was created, in seconds of `time.monotonic`.
-    """
-
-    scratch: Path
-    workdir: str | None = None
-    full: bool = False
+    scratch: Path  # an empty folder, deleted at the end
+    workdir: str | None = None  # that of --workdir
+    full: bool = False  # with --full: a check may then measure more, or longer
+    # When it was created, in seconds of `time.monotonic`.
     began: float = dataclasses.field(default_factory=time.monotonic)
     _shared: dict[str, object] = dataclasses.field(default_factory=dict)
 
@@ -54,39 +48,25 @@ class Unavailable(Exception):  # noqa: N818 - it is an answer, not a fault
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The result of one check.
+    """What a check has measured."""
 
-    Attributes:
-      figure: what was measured, for people, such as `3.1e-07`.
-      bound: what it must satisfy, such as `<= 1e-05`; empty if it is only reported.
-      held: True if the bound is kept; None for a figure that is only reported.
-      numbers: the same for programs: a dict that JSON can hold.
-      details: further lines, shown below the row.
-    """
-
-    figure: str
-    bound: str
-    held: bool | None
-    numbers: dict = dataclasses.field(default_factory=dict)
-    details: tuple[str, ...] = ()
+    figure: str  # for people, such as `3.1e-07`
+    bound: str  # what it must satisfy, `<= 1e-05`; empty if it is only reported
+    held: bool | None  # True if the bound is kept; None if it is only reported
+    numbers: dict = dataclasses.field(default_factory=dict)  # for programs, as JSON
+    details: tuple[str, ...] = ()  # further lines, shown below the row
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One promise: a row of the table of `verify`.
+    """One promise: a row of the table of `verify`."""
 
-    Attributes:
-      group: the heading that it is under, such as `numbers`.
-      promise: what is promised, in a few words.
-      run: measures it. Raises `Unavailable` where it cannot; any other error counts as
-        a promise that is not held.
-      quick: False for a check that only --full, or --only with its name, runs.
-    """
-
-    group: str
-    promise: str
+    group: str  # the heading that it is under, such as `numbers`
+    promise: str  # what is promised, in a few words
+    # Measures it. Raises `Unavailable` where it cannot; any other error counts as a
+    # promise that is not held.
     run: Callable[[Context], Measured]
-    quick: bool = True
+    quick: bool = True  # False: only --full, or --only with its name, runs it
 
 
 def at_most(measured: float, bound: float, **numbers) -> Measured:
