@@ -215,25 +215,20 @@ def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:
 
 
 class _Cost:
-    """The time of a run, as far as it is known.
-
-    Attributes:
-      row: its row's name.
-      left: steps that are left to train.
-      training: seconds of the steps so far.
-      step_seconds: those of a step; 0 until that is known.
-      seconds: of a finished run, from its start to its end.
-    """
+    """The time of a run, as far as it is known."""
 
     def __init__(self, queue: Queue, task: Task):
         result = queue.result(task)
         self.row = task.row.name
         done = result.trained[-1]["step"] if result.trained else 0
+        # Steps that are left to train.
         self.left = max(0, task.run.config.train.steps - done) if task.run.config else 0
+        # Seconds of the steps so far, and of one; 0 until that is known.
         self.training = math.fsum(entry["seconds"] for entry in result.trained)
         self.step_seconds = self.training / done if done else 0.0
         measured = [result.measured(measure.name) for measure in task.row.measures]
-        # An interrupted run's outcome has the time of the last process alone.
+        # Of a finished run, from its start to its end: an interrupted run's outcome has
+        # the time of the last process alone.
         whole = max(self.training, result.outcome.get("seconds", 0.0))
         self.seconds = math.fsum([whole, *(m.get("seconds", 0.0) for m in measured)])
 

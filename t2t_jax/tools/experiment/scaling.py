@@ -85,16 +85,13 @@ class Law(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A value with its 95% interval.
-
-    Attributes:
-      identified: False if the interval is too wide for the value to mean anything, or
-        if the value is at the bound of the search.
-    """
+    """A value with its 95% interval."""
 
     value: float
     low: float
     high: float
+    # False if the interval is too wide for the value to mean anything, or if the value
+    # is at the bound of the search.
     identified: bool
 
     def __str__(self):
