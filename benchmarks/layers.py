@@ -22,12 +22,13 @@ from flax import nnx
 from benchmarks import measuring, peers, run
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.costs.flops import count
+from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.attention import ATTENTION, Attention
 from t2t_jax.model.lstm import LSTMLayer
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import POSITIONS
-from t2t_jax.tools.verify.measuring import Trainer, median_seconds
+from t2t_jax.tools.verify.measuring import Trainer
 from t2t_jax.tools.verify.own_process import in_own_process, megabytes
 from t2t_jax.tools.verify.random_models import random_batch
 

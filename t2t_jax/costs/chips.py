@@ -29,33 +29,22 @@ JAX_TAKES = 0.75  # of a GPU's memory: JAX's default for XLA_PYTHON_CLIENT_MEM_F
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One kind of chip.
+    """One kind of chip."""
 
-    Attributes:
-      kind: tpu, gpu or cpu.
-      memory: bytes available to a program.
-      bfloat16, float32: peak FLOP/s of matrix products at JAX's default precision,
-        which multiplies float32 in one bfloat16 pass on a TPU, and as TF32 on a GPU
-        since Ampere.
-      bandwidth: of the memory, bytes/s.
-      link: bytes/s in one direction: of one link to a neighbour (TPU), or of all links
-        or the bus of one GPU together.
-      source: where the numbers are from.
-      native: True if the hardware multiplies bfloat16; otherwise float32 is used.
-      sizes: dimensions of the slices on offer (TPU).
-      torus: a dimension that is a multiple of this closes into a ring (TPU).
-    """
-
-    kind: str
-    memory: float
+    kind: str  # tpu, gpu or cpu
+    memory: float  # bytes available to a program
+    # Peak FLOP/s of matrix products at JAX's default precision, which multiplies
+    # float32 in one bfloat16 pass on a TPU, and as TF32 on a GPU since Ampere.
     bfloat16: float
     float32: float
-    bandwidth: float
+    bandwidth: float  # of the memory, bytes/s
+    # Bytes/s in one direction: of one link to a neighbour (TPU), or of all links or the
+    # bus of one GPU together.
     link: float
-    source: str
-    native: bool = True
-    sizes: tuple[str, ...] = ()
-    torus: int = 0
+    source: str  # where the numbers are from
+    native: bool = True  # the hardware multiplies bfloat16; otherwise float32 is used
+    sizes: tuple[str, ...] = ()  # dimensions of the slices on offer (TPU)
+    torus: int = 0  # a dimension that is a multiple closes into a ring (TPU)
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products for activations of a type."""
@@ -252,18 +241,7 @@ CPU_SIZE = 1536  # of the square matrices that measure a processor
 def measured_cpu() -> Chip:
     """This machine's processor as a `Chip`, with rates measured now."""
     peak = matrix_rate("float32", CPU_SIZE, 20)
-    traffic = memory_rate(64 << 20)
-    return Chip(
-        kind="cpu",
-        memory=memory_here(),
-        bfloat16=peak,
-        float32=peak,
-        bandwidth=traffic,
-        link=traffic,
-        source=f"measured now: a {CPU_SIZE} x {CPU_SIZE} float32 product, an addition "
-        "over 64 MiB",
-        native=False,
-    )
+    return _measured("cpu", memory_here(), peak, peak, CPU_SIZE, 64)
 
 
 def chip_here(device: Any) -> tuple[str, Chip]:
@@ -272,18 +250,21 @@ def chip_here(device: Any) -> tuple[str, Chip]:
         return "cpu", measured_cpu()
     if name := DEVICES.get(device.device_kind):
         return name, CHIPS[name]
+    kind = "tpu" if device.platform == "tpu" else "gpu"
     limit = (device.memory_stats() or {}).get("bytes_limit", 8 * GIB)
-    traffic = memory_rate(1 << 30)
-    chip = Chip(
-        kind="tpu" if device.platform == "tpu" else "gpu",
-        memory=float(limit),
-        bfloat16=matrix_rate("bfloat16", 8192, 10),
-        float32=matrix_rate("float32", 8192, 10),
-        bandwidth=traffic,
-        link=traffic,
-        source="measured now: products of 8192 x 8192, an addition over 1 GiB",
-    )
-    return device.device_kind, chip
+    peaks = (matrix_rate(dtype, 8192, 10) for dtype in ("bfloat16", "float32"))
+    return device.device_kind, _measured(kind, float(limit), *peaks, 8192, 1024)
+
+
+def _measured(
+    kind: str, memory: float, bfloat16: float, float32: float, size: int, mib: int
+) -> Chip:
+    """A chip of measured peaks, from products of a size; measures its memory's rate."""
+    traffic = memory_rate(mib << 20)
+    source = f"measured now: products of {size} x {size}, an addition over {mib} MiB"
+    native = kind != "cpu"
+    rates = bfloat16, float32, traffic, traffic
+    return Chip(kind, memory, *rates, source, native)
 
 
 def matrix_rate(dtype: str, size: int, times: int) -> float:

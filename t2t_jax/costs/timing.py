@@ -1,13 +1,13 @@
 """Times calls."""
 
+import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def timed(
-    call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
-) -> Iterator[float]:
+def timed(call: Callable[[], Any]) -> Iterator[float]:
     """Yields the seconds of one call after another; the first one may compile.
 
     A call ends when its results are computed, wherever they are.
@@ -15,17 +15,11 @@ def timed(
     import jax
 
     while True:
-        began = clock()
+        began = time.perf_counter()
         jax.block_until_ready(call())
-        yield clock() - began
+        yield time.perf_counter() - began
 
 
-def timed_steps(train: Callable, state: Any, *arguments: Any) -> Iterator[float]:
-    """Yields the seconds of one training step after another, as `timed` does."""
-
-    def step():
-        nonlocal state
-        state, metrics = train(state, *arguments)
-        return state, metrics
-
-    return timed(step)
+def median_seconds(call: Callable[[], Any], times: int) -> float:
+    """Median seconds of some calls after the first, which compiles."""
+    return statistics.median(itertools.islice(timed(call), 1, 1 + times))

@@ -209,20 +209,22 @@ def comparisons(scores: dict[str, dict]) -> list[str]:
 def read_answers(
     scores: dict, corpus: Corpus, folder: Workdir | epath.PathLike
 ) -> list[str]:
-    """Reads the answers that `score_set` has just stored, one for each example.
+    """Reads the answers that stored scores are of, one for each example.
 
     The folder is the workdir, or of an ensemble its `results_folder`. Raises UserError
-    if the file no longer matches `scores`.
+    if the file does not match `scores`.
     """
     file = _answers_file(corpus, Workdir.open(folder).path)
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        content = b""
+    return checked_answers(scores, file)
+
+
+def checked_answers(scores: dict, file: epath.Path) -> list[str]:
+    """`read_answers` of a file whose name is known."""
+    content = file.read_bytes() if file.exists() else b""
     if hashlib.sha256(content).hexdigest() != scores["translations_sha256"]:
         raise UserError(
-            f"{file} is not what was just scored: another process has scored "
-            f"{corpus.name} in the meantime; try again when it has ended"
+            f"{file} is not what was scored: its SHA-256 differs. If another process "
+            "is scoring the set now, try again when it has ended"
         )
     # Not splitlines(), which would also split at characters such as U+2028.
     return content.decode().split("\n")[:-1]

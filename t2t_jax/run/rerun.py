@@ -213,7 +213,7 @@ def plan_stretch(
             f"--step={asked}; want a step of the run, from 1 to {trained:,}, or a "
             "stretch N-M of them"
         )
-    start = _newest_intact(workdir, [s for s in steps_of["state"] if s < first])
+    start = newest_intact(workdir, [s for s in steps_of["state"] if s < first])
     if not start:
         _check_initial(workdir, config, asked, steps_of["state"])
     next_stored = min((step for step in stored if step >= first), default=trained)
@@ -222,7 +222,7 @@ def plan_stretch(
     return Stretch(start, end, between)
 
 
-def _newest_intact(workdir: Workdir, steps: list[int]) -> int:
+def newest_intact(workdir: Workdir, steps: list[int]) -> int:
     """The newest of some stored states that is not damaged; 0 if there is none."""
     for step in reversed(steps):
         path = workdir.checkpoints / "state" / str(step)

@@ -1,6 +1,7 @@
 """Laws of beam search, held against a slow twin and exhaustive search.
 
-Both, and the tables that serve as models, are in `tools/verify/references/search.py`.
+The latter, and the tables that serve as models, are in
+`tools/verify/references/search.py`.
 """
 
 import functools
@@ -16,14 +17,17 @@ from hypothesis import strategies
 from t2t_jax.search import beam
 from t2t_jax.search.algorithm import best_extensions, extensions, top_k
 from t2t_jax.tools.verify.references.search import (
+    BOS,
+    EOS,
     MAX_LENGTH,
+    PAD,
     SPECIAL,
     STATES,
     Options,
     as_hypotheses,
     exact_table,
     exhaustive,
-    slow_search,
+    per_penalty,
     smooth_table,
     table_cache,
     table_log_probs,
@@ -86,6 +90,47 @@ def examples(count):
 
 
 # Against the twin
+
+
+def slow_search(log_probs, limit, options, early_stop):
+    """One sentence, by the rules at the top of search.py, one line for each.
+
+    Returns ([(score, log_prob, tokens, ended)], steps taken).
+    """
+    real, alive, finished = np.float32, [((), np.float32(0))], []
+    weight = functools.partial(
+        per_penalty, alpha=options.alpha, dtype=real, penalty=options.penalty
+    )
+    for length in range(1, limit + 1):
+        extensions = [
+            ((*tokens, token), real(total + log_prob))
+            for tokens, total in alive
+            for token, log_prob in enumerate(log_probs(tokens))
+            if token not in (BOS, PAD) and log_prob > -np.inf
+        ]
+        extensions.sort(key=lambda extension: -extension[1])  # stable
+        survivors = extensions[: options.beam]
+        alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
+        finished += [
+            (real(log_prob * weight(length)), log_prob, tokens)
+            for tokens, log_prob in survivors
+            if tokens[-1] == EOS
+        ]
+        finished.sort(key=lambda hypothesis: -hypothesis[0])
+        finished = finished[: options.nbest]
+        if not alive:
+            break
+        enough = len(finished) == options.nbest
+        if enough and options.stop == "first":
+            break
+        if enough and early_stop and alive[0][1] * weight(limit) <= finished[-1][0]:
+            break
+    result = [(*hypothesis, True) for hypothesis in finished]
+    if length == limit:
+        for tokens, log_prob in alive:
+            score = real(log_prob * weight(limit))
+            result.append((score, log_prob, tokens, False))
+    return result[: options.nbest], length
 
 
 @examples(60)

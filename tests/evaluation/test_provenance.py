@@ -66,7 +66,7 @@ def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_p
     file = workdir / "translations/test.de"
     for damage in (lambda: file.write_text("other\n"), file.unlink):
         damage()
-        with pytest.raises(UserError, match="is not what was just scored"):
+        with pytest.raises(UserError, match="is not what was scored"):
             read_answers(trained[1]["test"], corpus, workdir)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from experiments import back_translation, table2, table3
 from t2t_jax.model.model import build
-from t2t_jax.tools.experiment.measures import lines_per_second
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +91,6 @@ def test_models_of_table_2_train_with_the_same_flops(models):
         flops = table2.step_flops(same.config) * row.config.train.steps
         assert flops == pytest.approx(wanted, rel=0.01), row.name
         assert row.config.train.steps % row.config.train.save_every == 0
-
-
-def test_speed_leaves_out_the_pass_that_compiles():
-    times = iter([0, 100, 100, 102, 102, 106, 106, 109])
-    passes = []
-    rate = lines_per_second(passes.append, ["a"] * 6, 3, lambda: next(times))
-    assert rate == 2.0  # of 2, 4 and 3 seconds
-    assert len(passes) == 4
 
 
 def test_rows_of_back_translation_differ_in_their_text_alone():

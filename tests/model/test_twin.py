@@ -11,8 +11,8 @@ import pytest
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Rotary
-from t2t_jax.tools.verify.references import formulas, twin
-from t2t_jax.tools.verify.references.older_twins import lstm_layer
+from t2t_jax.tools.verify.references import twin
+from tests.model.older_twins import lstm_layer
 
 # The buckets of T5 (32 up to 128) for keys before the query, as its program makes them:
 # the first distance of each bucket.
@@ -106,9 +106,9 @@ def test_lstm_is_torchs(torch):
         if kind == "weights":
             _, layer, direction, part = path
             layers.setdefault(f"{layer}/{direction}", {})[part] = array
-    layers = formulas.float64(layers)
+    layers = twin.float64(layers)
     for b, n in enumerate(torch["length"]):
-        x_si = formulas.float64(torch["x"][b, :n])
+        x_si = twin.float64(torch["x"][b, :n])
         states = {}
         forward_sd, states["0/forward"] = lstm_layer(layers["0/forward"], x_si)
         back_sd, states["0/backward"] = lstm_layer(layers["0/backward"], x_si[::-1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.model import kernels
-from t2t_jax.tools.verify import agreement, determinism, numbers, random_models
+from t2t_jax.tools.verify import determinism, numbers, random_models
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.tools.verify.references import search, twin
 
@@ -26,9 +26,9 @@ def test_a_broken_kernel_is_caught(context, monkeypatch, broken):
         return kernels.cudnn(q_bthk, kv, mask, scores, implementation="xla")
 
     with pytest.raises(Unavailable, match="no fused attention for cpu"):
-        agreement.fused(context)
+        numbers.fused(context)
     monkeypatch.setattr(kernels, "kernel_for", lambda *_: kernel)
-    assert agreement.fused(context).held is not broken
+    assert numbers.fused(context).held is not broken
 
 
 # -------------------------------------------------------------------- numbers, seeds
@@ -53,9 +53,9 @@ def test_padding_that_is_seen_is_caught(context):
     logits = np.zeros((*batch["target"].shape, 3), np.float32)
     stub = types.SimpleNamespace(batch=batch, logits=lambda batch=None: logits)
     context.shared("small models", lambda: {random_models.PAPER: stub})
-    assert agreement.padding(context).held
+    assert numbers.padding(context).held
     stub.logits = lambda batch=None: logits + (0.0 if batch is None else 1e-7)
-    assert not agreement.padding(context).held
+    assert not numbers.padding(context).held
 
 
 def test_adam_is_its_algorithm():
@@ -88,9 +88,9 @@ def test_a_search_that_loses_an_output_is_caught():
         ]
         return search.as_hypotheses(rows, 4)
 
-    assert agreement.search_differences(exhaustive, options, 0) == (0, 16)
+    assert numbers.search_differences(exhaustive, options, 0) == (0, 16)
     worse = functools.partial(exhaustive, last=3)  # the best is missing
-    wrong, compared = agreement.search_differences(worse, options, 0)
+    wrong, compared = numbers.search_differences(worse, options, 0)
     assert wrong > 4
     assert compared == 16
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from t2t_jax.costs import chips
-from t2t_jax.tools.verify import speed, speed_around
+from t2t_jax.tools.verify import speed
 from t2t_jax.tools.verify.check import Context, Unavailable, run_check
 from t2t_jax.tools.verify.measuring import StepCost
 from t2t_jax.tools.verify.table import CHECKS
@@ -62,8 +62,7 @@ def tiny(monkeypatch):
     monkeypatch.setitem(speed.SIZES, "cpu", sizes)
     small = speed.ACCELERATOR._replace(rows={"base": (128, 1024)})
     monkeypatch.setattr(speed, "ACCELERATOR", small)
-    for module in (speed, speed_around):
-        monkeypatch.setattr(module, "PIECES", 100)
+    monkeypatch.setattr(speed, "PIECES", 100)
 
 
 def with_cost(context, **fields):
@@ -91,9 +90,9 @@ def test_memory_may_be_little_more_than_the_forecast(context):
 
 
 def test_a_feeder_must_be_as_fast_as_a_step(context, tiny):
-    assert speed_around.feeder(context).held is True
+    assert speed.feeder(context).held is True
     slow = with_cost(context, seconds=1e-9)  # 2.6e11 tokens/s
-    assert speed_around.feeder(slow).held is False
+    assert speed.feeder(slow).held is False
 
 
 @pytest.mark.slow

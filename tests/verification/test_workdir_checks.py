@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 
 from t2t_jax.io import atomic
-from t2t_jax.tools.verify import workdir_files, workdir_results
+from t2t_jax.tools.verify import workdir_checks
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.workdir import Workdir
 from tests.faults.damage import largest
 from tests.small_run import files
 
 QUICK = {
-    "checkpoints": workdir_files.checkpoints,
-    "tokenizer": workdir_files.tokenizer,
-    "metrics": workdir_files.metrics,
-    "scores": workdir_results.scores,
+    "checkpoints": workdir_checks.checkpoints,
+    "tokenizer": workdir_checks.tokenizer,
+    "metrics": workdir_checks.metrics,
+    "scores": workdir_checks.scores,
 }
 COMPILED = {
-    "translations": workdir_results.translations,
-    "trains": workdir_files.trains,
+    "translations": workdir_checks.translations,
+    "trains": workdir_checks.trains,
 }
 UNAVAILABLE = "unavailable"
 
@@ -139,7 +139,7 @@ def test_each_damage_is_caught_by_one_check(copy, what):
     damage(copy)
     assert judged(copy) == ({caught_by}, not_judged)
     if damage in NOT_TRANSLATED:
-        assert outcome(copy, workdir_results.translations) == UNAVAILABLE
+        assert outcome(copy, workdir_checks.translations) == UNAVAILABLE
 
 
 def test_what_a_killed_run_leaves_is_no_damage(copy):
@@ -162,13 +162,13 @@ def replaced_line(run, line):
 @pytest.mark.usefixtures("compiled_once")
 def test_a_translation_that_the_model_did_not_make_is_caught(copy):
     replaced_line(copy, "Das sagt das Modell nicht.")
-    result = workdir_results.translations(Context(None, str(copy)))
+    result = workdir_checks.translations(Context(None, str(copy)))
     assert result.held is False
     assert "Das sagt das Modell nicht." in result.details[0]
     # Other machines may round otherwise, but not in many lines.
     stored = atomic.read_checked_json(copy / "scores/test.json")
     rewrite_scores(copy, machine=stored["machine"] | {"processor": "another"})
-    result = workdir_results.translations(Context(None, str(copy)))
+    result = workdir_checks.translations(Context(None, str(copy)))
     assert (result.held, result.bound) == (True, "<= 1")  # 1 of 10
     assert "processor another -> " in result.details[-1]
 
@@ -176,4 +176,4 @@ def test_a_translation_that_the_model_did_not_make_is_caught(copy):
 @pytest.mark.usefixtures("compiled_once")
 def test_a_loss_far_from_the_log_is_not_held(copy):
     change_entries(copy, "loss", lambda loss: loss / 2)
-    assert outcome(copy, workdir_files.trains) is False
+    assert outcome(copy, workdir_checks.trains) is False

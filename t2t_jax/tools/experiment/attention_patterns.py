@@ -21,18 +21,12 @@ NAMED, BROAD = 0.3, 0.75
 
 
 class Sentence(NamedTuple):
-    """The weights of one attention for one sentence, and what is at its keys.
+    """The weights of one attention for one sentence, and what is at its keys."""
 
-    Attributes:
-      weights: of all layers and heads, [l, h, t, s].
-      keys_t: the number of keys that each query may attend to.
-      at: by kind, bool [t, s]: keys of that kind.
-      distance: for self-attention, key - query, [t, s]; None for cross-attention.
-    """
-
-    weights: np.ndarray
-    keys_t: np.ndarray
-    at: Mapping[str, np.ndarray]
+    weights: np.ndarray  # of all layers and heads, [l, h, t, s]
+    keys_t: np.ndarray  # the number of keys that each query may attend to
+    at: Mapping[str, np.ndarray]  # by kind, bool [t, s]: keys of that kind
+    # For self-attention, key - query, [t, s]; None for cross-attention.
     distance: np.ndarray | None = None
 
 

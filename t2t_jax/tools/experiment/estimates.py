@@ -16,16 +16,15 @@ from t2t_jax.costs.chips import GIB, Chip
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.io.tables import text_table
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.model.model import build
-from t2t_jax.parallel.machine import tree_bytes
+from t2t_jax.model.model import Model, build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.experiment.experiment import Row
 from t2t_jax.tools.experiment.results import DONE, FAILED, LEFT, RUNNING, STATES
 from t2t_jax.tools.experiment.running import Queue, Task
 from t2t_jax.tools.plan import forecast
+from t2t_jax.tools.plan.describe import checkpoint_bytes
 from t2t_jax.tools.plan.forecast import plan
-from t2t_jax.training.optimizers import optimizer, split_frozen
 
 HOUR = 3600.0  # seconds
 
@@ -109,14 +108,16 @@ class _Costs:
 
     def _estimate(self, config: Config) -> RunCost:
         model = build(config.model, *task_of(config).vocab_sizes)
-        trained, _ = split_frozen(model.shapes, config.train.freeze)
-        moments = tree_bytes(jax.eval_shape(optimizer(config).init, trained))
-        parameters = tree_bytes(model.shapes)
-        state = parameters * (1 + bool(config.train.ema_decay)) + moments
+        size = checkpoint_bytes(config, model)
         if self._measure:
             seconds = forecast.measure_step(config, jax.devices())
             jax.clear_caches()
-            return RunCost(model.count(), seconds, parameters, state)
+        else:
+            seconds = self._forecast(config, model, size["state"])
+        return RunCost(model.count(), seconds, size["parameters"], size["state"])
+
+    def _forecast(self, config: Config, model: Model, state: int) -> float:
+        """The seconds of a step, by its FLOPs and the bytes of the state."""
         mesh = make_mesh(config.mesh)
         shape, _ = step_costs.assumed_shape(config, mesh)
         flops = step_costs.model_flops(model, config, shape)
@@ -124,12 +125,10 @@ class _Costs:
         dtype = compute_dtype(config.model).name
         self._dtypes.add(dtype)
         rate = chip.peak(dtype) * chips.SHARE_OF_PEAK
-        # The state is read and written once in a step.
-        memory = 2 * state / chip.bandwidth
         # Devices of a CPU share its cores, by which the rate was measured.
         devices = 1 if jax.devices()[0].platform == "cpu" else mesh.size
-        seconds = max(flops / devices / rate, memory)
-        return RunCost(model.count(), seconds, parameters, state)
+        # The state is read and written once in a step.
+        return max(flops / devices / rate, 2 * state / chip.bandwidth)
 
     @functools.cached_property
     def _chip(self) -> tuple[str, Chip]:
@@ -216,25 +215,20 @@ def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:
 
 
 class _Cost:
-    """The time of a run, as far as it is known.
-
-    Attributes:
-      row: its row's name.
-      left: steps that are left to train.
-      training: seconds of the steps so far.
-      step_seconds: those of a step; 0 until that is known.
-      seconds: of a finished run, from its start to its end.
-    """
+    """The time of a run, as far as it is known."""
 
     def __init__(self, queue: Queue, task: Task):
         result = queue.result(task)
         self.row = task.row.name
         done = result.trained[-1]["step"] if result.trained else 0
+        # Steps that are left to train.
         self.left = max(0, task.run.config.train.steps - done) if task.run.config else 0
+        # Seconds of the steps so far, and of one; 0 until that is known.
         self.training = math.fsum(entry["seconds"] for entry in result.trained)
         self.step_seconds = self.training / done if done else 0.0
         measured = [result.measured(measure.name) for measure in task.row.measures]
-        # An interrupted run's outcome has the time of the last process alone.
+        # Of a finished run, from its start to its end: an interrupted run's outcome has
+        # the time of the last process alone.
         whole = max(self.training, result.outcome.get("seconds", 0.0))
         self.seconds = math.fsum([whole, *(m.get("seconds", 0.0) for m in measured)])
 

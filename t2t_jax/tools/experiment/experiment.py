@@ -81,18 +81,16 @@ class Row:
         if isinstance(self.config, ConfigDict):
             config = fields.from_config_dict(self.config)
             object.__setattr__(self, "config", config)
-        problem = ""
+        row = f"row {self.name!r} has"
         if self.config is None and not self.measures:
-            problem = "neither a config nor measures; give it one"
-        elif self.config is None and self.seeds != 1:
-            problem = (
-                f"seeds={self.seeds}, but no config: only training is repeated with "
-                "other seeds"
+            raise UserError(f"{row} neither a config nor measures; give it one")
+        if self.config is None and self.seeds != 1:
+            raise UserError(
+                f"{row} seeds={self.seeds}, but no config: only training is repeated "
+                "with other seeds"
             )
-        elif self.seeds < 1:
-            problem = f"seeds={self.seeds}; want 1 or more"
-        if problem:
-            raise UserError(f"row {self.name!r} has {problem}")
+        if self.seeds < 1:
+            raise UserError(f"{row} seeds={self.seeds}; want 1 or more")
         kinds = {"measures": tuple, "needs": tuple, "values": dict, "paper": dict}
         for name, kind in kinds.items():
             object.__setattr__(self, name, kind(getattr(self, name)))
@@ -113,19 +111,13 @@ class Row:
 
 
 class Run(NamedTuple):
-    """One repetition of a row.
+    """One repetition of a row."""
 
-    Attributes:
-      row: the row's name.
-      seed: of training.
-      config: what it trains; None if it only measures.
-      folder: the name of its workdir: the row's and a hash of the fields. Runs of the
-        same hash are one, whatever their rows are called.
-    """
-
-    row: str
-    seed: int
-    config: Config | None
+    row: str  # the row's name
+    seed: int  # of training
+    config: Config | None  # what it trains; None if it only measures
+    # The name of its workdir: the row's and a hash of the fields. Runs of the same hash
+    # are one, whatever their rows are called.
     folder: str
 
     @property
@@ -242,18 +234,14 @@ PLAN = "plan.json"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """An experiment as the command line asks for it.
+    """An experiment as the command line asks for it."""
 
-    Attributes:
-      experiment: the name, or the path of the file.
-      parameters: arguments of its `get_experiment`, by name.
-      changes: of `--config.SECTION.FIELD=VALUE`, by the field's full name.
-      ideas: SHA-256 of the modules of `--ideas`, by their names.
-    """
-
-    experiment: str
+    experiment: str  # the name, or the path of the file
+    # Arguments of its `get_experiment`, by name.
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Those of `--config.SECTION.FIELD=VALUE`, by the field's full name.
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # SHA-256 of the modules of `--ideas`, by their names.
     ideas: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

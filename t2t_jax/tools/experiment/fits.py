@@ -9,15 +9,11 @@ LEVEL = 0.95  # of the intervals
 
 
 class PowerLaw(NamedTuple):
-    """The law y = coefficient * x^exponent.
-
-    Attributes:
-      low, high: the 95% confidence interval of the exponent.
-    """
+    """The law y = coefficient * x^exponent."""
 
     coefficient: float
     exponent: float
-    low: float
+    low: float  # the 95% confidence interval of the exponent
     high: float
 
 

@@ -37,20 +37,12 @@ HEAD_WIDTH = 64  # of the paper's base and big models
 
 
 class Kind(NamedTuple):
-    """A kind of layer.
+    """A kind of layer; `at` are the positions of one unpadded sentence a row."""
 
-    Attributes:
-      create: (config, rng, dilation) -> the module.
-      call: (module, config, x [b, t, d], at) -> [b, t, d]; `at` are the positions of
-        one sentence a row, without padding.
-      fields: those of `config.model` that choose it.
-      dilated: in a stack, the dilation doubles from layer to layer.
-    """
-
-    create: Callable
-    call: Callable
-    fields: Mapping[str, Any]
-    dilated: bool = False
+    create: Callable  # (config, rng, dilation) -> the module
+    call: Callable  # (module, config, x [b, t, d], at) -> [b, t, d]
+    fields: Mapping[str, Any]  # those of `config.model` that choose it
+    dilated: bool = False  # in a stack, the dilation doubles from layer to layer
 
 
 def _attention(module: Attention, _, x_btd: Array, at: Tokens) -> Array:

@@ -1,14 +1,13 @@
 """MEASURES: what rows of experiments may measure of what they have trained."""
 
+import functools
 import itertools
 import math
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_jax.costs.timing import timed
+from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -26,20 +25,14 @@ EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
 
 class Line(NamedTuple):
-    """A translated line of a test set.
-
-    Attributes:
-      output, reference: plain text.
-      source_pieces, output_pieces, reference_pieces: their tokens, EOS included.
-      log_prob: of the reference given the source.
-    """
+    """A translated line of a test set: plain text, and tokens with EOS."""
 
     output: str
     reference: str
     source_pieces: int
     output_pieces: int
     reference_pieces: int
-    log_prob: float
+    log_prob: float  # of the reference given the source
 
 
 def by_length(
@@ -206,9 +199,8 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
     translator = Translator.load(context.workdir)
 
     def rate(beam: int) -> float:
-        return lines_per_second(
-            lambda lines: translator.translate(lines, beam=beam), sources, repeats
-        )
+        translate = functools.partial(translator.translate, sources, beam=beam)
+        return len(sources) / median_seconds(translate, repeats)
 
     beam = context.config.decode.beam
     return {
@@ -217,17 +209,6 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
         "lines": len(sources),
         "beam": beam,
     }
-
-
-def lines_per_second(
-    translate: Callable[[Sequence[str]], Any],
-    lines: Sequence[str],
-    repeats: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Returns the lines a second of the median of several passes, after a first one."""
-    seconds = itertools.islice(timed(lambda: translate(lines), clock), 1, 1 + repeats)
-    return len(lines) / statistics.median(seconds)
 
 
 # (context, **arguments) -> what is stored as measures/NAME.json; the context is a

@@ -49,11 +49,11 @@ def draw(
     return True
 
 
-def new_axes(width: float = 7.5, height: float = 4.2) -> "Axes":
+def new_axes(height: float = 4.2) -> "Axes":
     """The axes of a new figure, which pyplot does not know of."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height)).subplots()
+    return Figure(figsize=(7.5, height)).subplots()
 
 
 def bars(

@@ -55,15 +55,10 @@ def better(column: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """The files that one run has written.
-
-    Attributes:
-      run: what it is.
-      path: its workdir, which may not exist yet.
-    """
+    """The files that one run has written."""
 
     run: Run
-    path: Path
+    path: Path  # its workdir, which may not exist yet
 
     @functools.cached_property
     def outcome(self) -> dict[str, Any]:
@@ -228,17 +223,11 @@ def workdir_of(run: Run, runs_folder: Path) -> Path:
 
 
 class Context(NamedTuple):
-    """A row of an experiment, for a function that measures it.
+    """A row of an experiment, for a function that measures it."""
 
-    Attributes:
-      workdir: that of the run; if the row trains nothing, an empty folder.
-      config: what was trained; None if the row trains nothing.
-      needs: the workdirs of the rows that the row needs.
-    """
-
-    workdir: Path
-    config: Config | None
-    needs: Needs
+    workdir: Path  # that of the run; if the row trains nothing, an empty folder
+    config: Config | None  # what was trained; None if the row trains nothing
+    needs: Needs  # the workdirs of the rows that the row needs
 
     def corpora(self, split: str, places: str = "") -> list[Corpus]:
         """The config's `train`, `dev` or `test`, or corpora at other places."""

@@ -85,16 +85,13 @@ class Law(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A value with its 95% interval.
-
-    Attributes:
-      identified: False if the interval is too wide for the value to mean anything, or
-        if the value is at the bound of the search.
-    """
+    """A value with its 95% interval."""
 
     value: float
     low: float
     high: float
+    # False if the interval is too wide for the value to mean anything, or if the value
+    # is at the bound of the search.
     identified: bool
 
     def __str__(self):
@@ -104,33 +101,24 @@ class Interval(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fitted law, and the laws of resampled runs, which give its intervals.
+    """A fitted law, and the laws of resampled runs, which give its intervals."""
 
-    Attributes:
-      law: fitted to all runs.
-      resampled: fitted to runs drawn with replacement.
-      residuals: log of observed over fitted loss, of each run.
-      at_bound: names of constants that are at the bound of the search.
-    """
-
-    law: Law
-    resampled: list[Law]
-    residuals: np.ndarray
-    at_bound: frozenset[str]
+    law: Law  # fitted to all runs
+    resampled: list[Law]  # fitted to runs drawn with replacement
+    residuals: np.ndarray  # log of observed over fitted loss, of each run
+    at_bound: frozenset[str]  # constants that are at the bound of the search
 
     def constants(self) -> dict[str, Interval]:
         """E, A, alpha, B and beta; A and B are identified if their exponents are."""
         drawn = np.array(self.resampled).T
-        intervals = dict(zip(Law._fields, map(_interval, self.law, drawn), strict=True))
-        of_exponent = {"A": "alpha", "B": "beta"}
-        identified = {
-            name: interval.identified and name not in self.at_bound
-            for name, interval in intervals.items()
+        found = {
+            name: _interval(value, of_name, name not in self.at_bound)
+            for name, value, of_name in zip(Law._fields, self.law, drawn, strict=True)
         }
-        return {
-            name: interval._replace(identified=identified[of_exponent.get(name, name)])
-            for name, interval in intervals.items()
-        }
+        for name, exponent in (("A", "alpha"), ("B", "beta")):
+            identified = found[exponent].identified
+            found[name] = found[name]._replace(identified=identified)
+        return found
 
     def exponents(self) -> dict[str, Interval]:
         """The exponents of the best N and D as powers of the compute."""

@@ -4,7 +4,6 @@ A difference is claimed only if two kinds of chance are unlikely to explain it: 
 seeds of training, and, for scores of a test set, other lines of the test set.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.corpus import Corpus
 from t2t_jax.evaluation.provenance import hashed
-from t2t_jax.evaluation.scores import TRANSLATIONS
+from t2t_jax.evaluation.scores import read_answers
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import TESTS
@@ -35,24 +33,16 @@ SAME_RUNS = "same runs"
 
 
 class Comparison(NamedTuple):
-    """A row against the baseline, in one column.
+    """A row against the baseline, in one column."""
 
-    Attributes:
-      verdict: `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row shares runs
-        with the baseline.
-      reason: for the verdict; for people.
-      difference: of the means, row - baseline.
-      p_seeds: of the test over seeds; nan if there is none.
-      p_lines: of each test over lines, if there are any.
-      p_adjusted: the largest of these, or 1 if the lines could not be tested,
-        corrected for the number of comparisons; nan if there is no test over seeds.
-    """
-
+    # `BETTER`, `WORSE`, `UNDECIDED`, or `SAME_RUNS` if the row shares runs with it.
     verdict: str
-    reason: str
-    difference: float
-    p_seeds: float = math.nan
-    p_lines: Mapping[str, float] = {}
+    reason: str  # for the verdict; for people
+    difference: float  # of the means, row - baseline
+    p_seeds: float = math.nan  # of the test over seeds; nan if there is none
+    p_lines: Mapping[str, float] = {}  # of each test over lines, if there are any
+    # The largest of these, or 1 if the lines could not be tested, corrected for the
+    # number of comparisons; nan if there is no test over seeds.
     p_adjusted: float = math.nan
 
 
@@ -238,8 +228,9 @@ def _pair(
     task = task_of(ours.run.config)
     # A scored place starts at the current folder: it includes config.data.dir.
     corpus = task.open(scores["set"])
-    answers = [_answers(run, test_set, corpus) for run in (ours, theirs)]
-    hashes = [hashlib.sha256(content).hexdigest() for content in answers]
+    both = [(run.scores(test_set), run.path) for run in (ours, theirs)]
+    answers = [read_answers(of_run, corpus, path) for of_run, path in both]
+    hashes = [of_run["translations_sha256"] for of_run, _ in both]
     # The place alone would miss a change of its files.
     key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
     try:
@@ -250,21 +241,6 @@ def _pair(
         pairs = task.of(corpus).examples(corpus)
         if hashed([target for _, target in pairs]) != scores["reference_sha256"]:
             raise UserError(f"{corpus.spec} has changed since it was scored")
-        # Not splitlines(), which would also split at characters such as U+2028.
-        lines = [content.decode().split("\n")[:-1] for content in answers]
-        cached[key] = task.of(corpus).significance(metric, *lines, pairs, corpus)
+        cached[key] = task.of(corpus).significance(metric, *answers, pairs, corpus)
         write_atomically(folder / CACHE, json.dumps(cached, indent=1).encode())
     return cached[key]
-
-
-def _answers(run: RunResult, test_set: str, corpus: Corpus) -> bytes:
-    file = run.path / TRANSLATIONS / f"{test_set}.{corpus.target}"
-    name = file.relative_to(run.path.parent)
-    try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{name} does not exist") from None
-    expected = run.scores(test_set)["translations_sha256"]
-    if hashlib.sha256(content).hexdigest() != expected:
-        raise UserError(f"{name} has changed since it was scored")
-    return content

@@ -44,24 +44,16 @@ _NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')  # from metadata={...}
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """One collective operation.
+    """One collective operation."""
 
-    Attributes:
-      kind: one of KINDS.
-      axes: the mesh axes along which devices take part.
-      devices: number of devices in one group.
-      arrays: (type, shape) of the unsharded arrays: the result of an all-gather, the
-        operand of a reduce-scatter, on one device.
-      times: executions per step; more than one inside a loop.
-      name: JAX's name for the operation of the program that needs it.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    devices: int
+    kind: str  # one of KINDS
+    axes: tuple[str, ...]  # the mesh axes along which devices take part
+    devices: int  # in one group
+    # (type, shape) of the unsharded arrays: the result of an all-gather, the operand of
+    # a reduce-scatter, on one device.
     arrays: tuple[tuple[str, tuple[int, ...]], ...]
-    times: int
-    name: str
+    times: int  # executions per step; more than one inside a loop
+    name: str  # JAX's, of the operation of the program that needs it
 
     @property
     def bytes(self) -> int:

@@ -124,12 +124,12 @@ def _size(n: float) -> str:
     return f"{n / GIB:,.2f} GiB" if n >= GIB / 100 else f"{n / 2**20:,.2f} MiB"
 
 
-def memory_lines(plan: dict, width: int = 64) -> list[str]:
+def memory_lines(plan: dict) -> list[str]:
     """Draws the memory of a chip as a bar of letters, with a legend.
 
-    The bar is longer than `width` where more than four times the chip's is needed.
+    The bar is longer where more than four times the chip's is needed.
     """
-    memory = plan["memory"]
+    memory, width = plan["memory"], 64
     scale = width / max(memory["chip"], min(memory["needed"], 4 * memory["chip"]))
     # Round the end of every part, not its length, so that the bar's length is right.
     bar, at = "", 0.0

@@ -155,7 +155,7 @@ def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
         },
         "labels": model.predicts == "label",  # are what its vocabulary holds
         "parameters": _parameters(model),
-        "bytes": _bytes(config, model),
+        "bytes": checkpoint_bytes(config, model),
         "compute": {"dtype": compute_dtype(config.model).name, **_flops(model, config)},
         "learning_rate": _learning_rate(config),
         "batches": _batches(config),
@@ -242,7 +242,7 @@ def _weights(model: Model):
         yield ".".join(str(part.key) for part in path), leaf.shape, names
 
 
-def _bytes(config: Config, model: Model) -> dict[str, int]:
+def checkpoint_bytes(config: Config, model: Model) -> dict[str, int]:
     """Sizes of the arrays in a checkpoint, without its counters and file headers."""
     trained, _ = split_frozen(model.shapes, config.train.freeze)
     moments = jax.tree.leaves(jax.eval_shape(optimizer(config).init, trained))

@@ -6,10 +6,8 @@ which parts of the answer are measured and which are assumed.
 
 import dataclasses
 import importlib.util
-import itertools
 import os
 import re
-import statistics
 import time
 from collections.abc import Sequence
 
@@ -22,7 +20,7 @@ from t2t_jax.config import Config
 from t2t_jax.costs import chips as chips_table
 from t2t_jax.costs import memory_check, step_costs
 from t2t_jax.costs.chips import Chip, Slice
-from t2t_jax.costs.timing import timed_steps
+from t2t_jax.costs.timing import median_seconds
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import waiting
 from t2t_jax.model.model import Model, build, check_batching
@@ -330,5 +328,11 @@ def measure_step(config: Config, devices: Sequence, count: int = 5) -> float:
     frozen = jax.tree.map(  # values do not matter
         lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), steps.frozen
     )
-    seconds = timed_steps(steps.train, steps.init(), batch, *frozen)
-    return statistics.median(itertools.islice(seconds, 1, 1 + count))
+    state = steps.init()
+
+    def step():
+        nonlocal state
+        state, metrics = steps.train(state, batch, *frozen)
+        return state, metrics
+
+    return median_seconds(step, count)

@@ -16,18 +16,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Context:
-    """The folders that checks work in, and fixtures that they share.
+    """The folders that checks work in, and fixtures that they share."""
 
-    Attributes:
-      scratch: an empty folder, deleted at the end.
-      workdir: the workdir of --workdir, or None.
-      full: True with --full: a check may then measure more, or longer.
-      began: when it was created, in seconds of `time.monotonic`.
-    """
-
-    scratch: Path
-    workdir: str | None = None
-    full: bool = False
+    scratch: Path  # an empty folder, deleted at the end
+    workdir: str | None = None  # that of --workdir
+    full: bool = False  # with --full: a check may then measure more, or longer
+    # When it was created, in seconds of `time.monotonic`.
     began: float = dataclasses.field(default_factory=time.monotonic)
     _shared: dict[str, object] = dataclasses.field(default_factory=dict)
 
@@ -54,39 +48,25 @@ class Unavailable(Exception):  # noqa: N818 - it is an answer, not a fault
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The result of one check.
+    """What a check has measured."""
 
-    Attributes:
-      figure: what was measured, for people, such as `3.1e-07`.
-      bound: what it must satisfy, such as `<= 1e-05`; empty if it is only reported.
-      held: True if the bound is kept; None for a figure that is only reported.
-      numbers: the same for programs: a dict that JSON can hold.
-      details: further lines, shown below the row.
-    """
-
-    figure: str
-    bound: str
-    held: bool | None
-    numbers: dict = dataclasses.field(default_factory=dict)
-    details: tuple[str, ...] = ()
+    figure: str  # for people, such as `3.1e-07`
+    bound: str  # what it must satisfy, `<= 1e-05`; empty if it is only reported
+    held: bool | None  # True if the bound is kept; None if it is only reported
+    numbers: dict = dataclasses.field(default_factory=dict)  # for programs, as JSON
+    details: tuple[str, ...] = ()  # further lines, shown below the row
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One promise: a row of the table of `verify`.
+    """One promise: a row of the table of `verify`."""
 
-    Attributes:
-      group: the heading that it is under, such as `numbers`.
-      promise: what is promised, in a few words.
-      run: measures it. Raises `Unavailable` where it cannot; any other error counts as
-        a promise that is not held.
-      quick: False for a check that only --full, or --only with its name, runs.
-    """
-
-    group: str
-    promise: str
+    group: str  # the heading that it is under, such as `numbers`
+    promise: str  # what is promised, in a few words
+    # Measures it. Raises `Unavailable` where it cannot; any other error counts as a
+    # promise that is not held.
     run: Callable[[Context], Measured]
-    quick: bool = True
+    quick: bool = True  # False: only --full, or --only with its name, runs it
 
 
 def at_most(measured: float, bound: float, **numbers) -> Measured:
@@ -133,33 +113,31 @@ def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:
     )
 
 
-NOT_QUICK = "only --full runs it, or --only={name}"
-
-
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The result of one check.
-
-    Attributes:
-      name: of the check.
-      check: the check.
-      measured: None if it was not checked.
-      unchecked: the reason why it was not checked; empty if it was.
-      error: the traceback if the check raised an error; then it is not held.
-      seconds: how long it took.
-    """
+    """The result of one check, or the reason why there is none."""
 
     name: str
     check: Check
-    measured: Measured | None = None
-    unchecked: str = ""
-    error: str = ""
+    measured: Measured | None = None  # None if it was not checked
+    unchecked: str = ""  # the reason why it was not checked
+    error: str = ""  # the traceback if the check raised an error; it is not held then
     seconds: float = 0.0
 
     @property
     def held(self) -> bool | None:
         """None if it was not checked, or is only reported."""
         return self.measured.held if self.measured else None
+
+    @property
+    def status(self) -> str:
+        """One of `STATUSES`."""
+        if self.measured is None:
+            return "not checked"
+        return {True: "held", False: "not held", None: "reported"}[self.measured.held]
+
+
+STATUSES = "held", "not held", "reported", "not checked"
 
 
 def chosen(
@@ -172,13 +150,11 @@ def chosen(
         if name not in checks and name not in groups:
             hint = did_you_mean(name, [*checks, *sorted(groups)])
             raise UserError(f"--only={name}: no such check{hint} (--list shows all)")
-    if not only:
-        return [name for name, check in checks.items() if full or check.quick]
     # A check named itself runs in any case; of a group, those that `full` allows.
     return [
         name
         for name, check in checks.items()
-        if name in only or (check.group in only and (full or check.quick))
+        if name in only or ((check.group in only or not only) and (full or check.quick))
     ]
 
 
@@ -207,7 +183,7 @@ def left_out(checks: Mapping[str, Check], names: Iterable[str]) -> list[Result]:
     """The checks that were not asked to run, with that as the reason."""
     names = {*names}
     return [
-        Result(name, check, unchecked=NOT_QUICK.format(name=name))
+        Result(name, check, unchecked=f"only --full runs it, or --only={name}")
         for name, check in checks.items()
         if name not in names
     ]

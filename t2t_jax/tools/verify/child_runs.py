@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -129,11 +129,9 @@ class Processes:
         return True
 
     def running(self, number: int = 0) -> bool:
-        """True if a process has not ended."""
         return self._popen[number].poll() is None
 
     def send(self, signum: signal.Signals, number: int = 0) -> None:
-        """Sends a signal to a process."""
         self._popen[number].send_signal(signum)
 
     def end(self, seconds: float = LONG) -> list[int]:
@@ -239,18 +237,17 @@ class ChildRuns:
         with self._started(commands, name, environments) as processes:
             return [(s, processes.err(i)) for i, s in enumerate(processes.end())]
 
-    def _started(self, commands, name: str, environments=None) -> Processes:
-        """Starts commands; all are killed if they cannot be."""
-        with contextlib.ExitStack() as stack:
-            processes = stack.enter_context(Processes(self.folder / name))
+    @contextlib.contextmanager
+    def _started(self, commands, name: str, environments=None) -> Iterator[Processes]:
+        """Starts commands, which are killed at the end of the `with`."""
+        with Processes(self.folder / name) as processes:
             for i, command in enumerate(commands):
                 environment = child_environment(self.folder / "cache")
                 environment |= (environments or [{}] * len(commands))[i]
                 # On a cluster, a single process must not wait for others.
                 alone = ["--num_processes=1"] if len(commands) == 1 else []
                 processes.start([*command, *alone], self.folder, environment)
-            stack.pop_all()
-        return processes
+            yield processes
 
 
 def child_runs(context: Context) -> ChildRuns:

@@ -5,6 +5,8 @@ trained run. Prints a table; the exit status is 0 only if every promise that cou
 checked is held. docs/verify.md explains the checks.
 """
 
+import collections
+import dataclasses
 import datetime
 import itertools
 import json
@@ -16,11 +18,12 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
+from t2t_jax.io.output_files import check_output, write_file
 from t2t_jax.io.tables import markdown_cell, markdown_table, text_table
 from t2t_jax.tools.verify.check import (
+    STATUSES,
     Check,
     Context,
     Result,
@@ -53,7 +56,11 @@ def main(_):
     args = flags.FLAGS
     if args.quick and args.full:
         raise UserError("--quick and --full exclude each other; leave one out")
-    output = _output_file(args.output)
+    output = args.output and Path(args.output)
+    if output:
+        if output.suffix != ".md":
+            raise UserError(f"--output={output}: want a name that ends in .md")
+        check_output(output)
     # Mistakes above are reported before JAX is imported.
     from t2t_jax.parallel.machine import describe_machine
     from t2t_jax.parallel.process_setup import set_up_process
@@ -79,45 +86,26 @@ def main(_):
     else:
         print("\n".join(["", *table(results)]), flush=True)
     if output:
-        text = page(results, machine, _command(), datetime.date.today())
-        write_atomically(output, text.encode())
-        say(f"wrote {output}")
+        command = shlex.join(["python", "-m", "t2t_jax", "verify", *sys.argv[1:]])
+        text = page(results, machine, command, datetime.date.today())
+        write_file(output, text.encode())
     if not all_held(results):
         sys.exit(NOT_HELD)
 
 
-def _say_result(result) -> None:
+def _say_result(result: Result) -> None:
     """Reports a check as soon as it ends; the table follows when all have."""
-    if result.measured is None:
-        say(f"{result.name}: not checked: {result.unchecked}")
-        return
-    held = HELD[result.held]
-    say(f"{result.name}: {held}: {result.measured.figure} ({result.seconds:.1f} s)")
+    found = result.unchecked
+    if result.measured:
+        found = f"{result.measured.figure} ({result.seconds:.1f} s)"
+    say(f"{result.name}: {_status(result)}: {found}")
 
 
-def _output_file(name: str | None) -> Path | None:
-    """The file of --output, refused before minutes are spent on the checks."""
-    if name is None:
-        return None
-    file = Path(name)
-    if file.suffix != ".md":
-        raise UserError(f"--output={name}: want a name that ends in .md")
-    if file.exists():
-        raise UserError(
-            f"--output={name} exists, and is not overwritten; delete it, or give "
-            "another name"
-        )
-    if not file.parent.is_dir():
-        raise UserError(f"--output={name}: there is no folder {file.parent}")
-    return file
+def _status(result: Result) -> str:
+    """The status, in capitals where a promise is broken."""
+    return "NOT HELD" if result.held is False else result.status
 
 
-def _command() -> str:
-    """The command line, for the page."""
-    return shlex.join(["python", "-m", "t2t_jax", "verify", *sys.argv[1:]])
-
-
-HELD = {True: "held", False: "NOT HELD", None: "reported"}
 HEADINGS = "", "check", "promise", "figure", "bound", "s"
 
 
@@ -144,7 +132,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     """The cells below `HEADINGS`."""
     measured = result.measured
     return (
-        HELD[measured.held],
+        _status(result),
         result.name,
         result.check.promise,
         measured.figure,
@@ -155,17 +143,10 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 def _summary(results: Sequence[Result]) -> str:
     """One line: how many held, which did not."""
-    failed = [result.name for result in results if result.held is False]
-    counts = {
-        "held": sum(result.held is True for result in results),
-        "not held": len(failed),
-        "reported": sum(
-            result.measured is not None and result.held is None for result in results
-        ),
-        "not checked": sum(result.measured is None for result in results),
-    }
-    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    counts = collections.Counter(result.status for result in results)
+    text = ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name])
     seconds = sum(result.seconds for result in results)
+    failed = [result.name for result in results if result.held is False]
     ending = f"; not held: {', '.join(failed)}" if failed else ""
     return f"{text}, in {seconds:.0f} s{ending}"
 
@@ -183,15 +164,10 @@ def _json_of(result: Result) -> dict:
     common = {"group": result.check.group, "promise": result.check.promise}
     if result.measured is None:
         return {**common, "checked": False, "reason": result.unchecked}
-    measured = result.measured
     return {
         **common,
         "checked": True,
-        "held": measured.held,
-        "figure": measured.figure,
-        "bound": measured.bound,
-        "numbers": measured.numbers,
-        "details": [*measured.details],
+        **dataclasses.asdict(result.measured),
         "error": result.error,
         "seconds": round(result.seconds, 2),
     }
@@ -237,12 +213,10 @@ def _markdown(heads: Sequence[str], rows: Iterable, left: Sequence[int]) -> list
 
 def _listing(checks: Mapping[str, Check]) -> list[str]:
     """The lines of --list."""
-    width = max(map(len, checks))
-    lines, group = [], None
-    for name, check in checks.items():
-        if check.group != group:
-            group = check.group
-            lines += ["", group] if lines else [group]
-        when = "" if check.quick else " (--full)"
-        lines.append(f"  {name:{width}}  {check.promise}{when}")
-    return lines
+    rows = []
+    for group, names in itertools.groupby(checks, lambda name: checks[name].group):
+        rows += [("",), (group,)]
+        for name in names:
+            when = "" if checks[name].quick else " (--full)"
+            rows.append((f"  {name}", checks[name].promise + when))
+    return text_table(rows[1:], left=(0, 1))

@@ -1,10 +1,7 @@
 """Checks of equal results: twice, after a kill, on other devices, among other lines."""
 
 import dataclasses
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run.differences import COMPARED, workdir_differences
 from t2t_jax.tools.verify import child_runs, numbers
 from t2t_jax.tools.verify.check import (
@@ -30,15 +28,14 @@ from t2t_jax.tools.verify.check import (
     with_details,
     worst,
 )
-from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY
+from t2t_jax.tools.verify.own_process import in_own_process
+from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY, small_models
 from t2t_jax.training.step import compile_steps
 
 # Of losses, relative: devices add in another order (docs/scaling.md: 6.5e-7 at most).
 ORDER = 1e-5
 VIRTUAL_DEVICES = 4
 PIECES = 330  # of the vocabulary of the translator of `lines`
-# Set in the process that this one starts to get virtual devices.
-STARTED = "T2T_JAX_VERIFY_DEVICES"
 
 
 # ------------------------------------------------------------------------ runs as bytes
@@ -123,20 +120,35 @@ def devices(context: Context) -> Measured:
 
     A CPU has one device; there a process with virtual devices runs this check.
     """
-    if len(jax.devices()) == 1:
-        if jax.default_backend() != "cpu" or os.environ.get(STARTED):
-            raise Unavailable("there is one device only")
-        return on_virtual_devices(context.full)
-    small = numbers.models(context)[PAPER]
+    if len(jax.devices()) > 1:
+        return on_all_devices(context.full)
+    if jax.default_backend() != "cpu":
+        raise Unavailable("there is one device only")
+    measured = in_own_process(_on_virtual_devices, context.full)
+    said = (f"virtual devices of a CPU: {detail}" for detail in measured.details)
+    return dataclasses.replace(measured, details=tuple(said))
+
+
+def _on_virtual_devices(full: bool) -> Measured:
+    """`on_all_devices` in a process that has not started JAX."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", VIRTUAL_DEVICES)
+    set_up_process()
+    return on_all_devices(full)
+
+
+def on_all_devices(full: bool) -> Measured:
+    """The check `devices` of a process that has several; `full` as of `meshes_of`."""
+    small = small_models()[PAPER]
     copies = len(jax.devices())  # so that rows divide among any number of devices
     batch = {name: np.tile(x, (copies, 1)) for name, x in small.batch.items()}
     want = mesh_losses(batch, MeshConfig(), jax.devices()[:1])
     errors = {}
-    for name, mesh in meshes_of(len(jax.devices()), context.full).items():
+    for name, mesh in meshes_of(copies, full).items():
         got = mesh_losses(batch, mesh, jax.devices())
         errors[name] = loss_difference(dict(enumerate(got)), dict(enumerate(want)))
     measured = at_most(worst(errors.values()), ORDER, meshes=errors)
-    said = f"{len(jax.devices())} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
+    said = f"{copies} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
     return with_details(measured, [said])
 
 
@@ -167,40 +179,6 @@ def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
     steps = compile_steps(model, config, placed_on, BOS)
     _, losses = numbers.trained(steps, batch)
     return [float(loss) for loss in losses]
-
-
-def on_virtual_devices(full: bool) -> Measured:
-    """Runs `devices` in a process with virtual devices of a CPU."""
-    command = [sys.executable, "-m", "t2t_jax", "verify", "--only=devices", "--json"]
-    command += ["--full"] if full else []
-    environment = child_runs.child_environment() | {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(VIRTUAL_DEVICES),
-        STARTED: "1",
-    }
-    done = subprocess.run(
-        command,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=child_runs.LONG,
-    )
-    try:
-        row = json.loads(done.stdout)["checks"]["devices"]
-    except (ValueError, KeyError):
-        end = "\n".join(done.stderr.splitlines()[-12:])
-        raise RuntimeError(f"status {done.returncode}:\n{end}") from None
-    if not row["checked"]:
-        raise Unavailable(row["reason"])
-    if row["error"]:
-        raise RuntimeError(row["error"])
-    return Measured(
-        row["figure"],
-        row["bound"],
-        row["held"],
-        row["numbers"],
-        tuple(f"virtual devices of a CPU: {detail}" for detail in row["details"]),
-    )
 
 
 # ------------------------------------------------------------------------------- lines

@@ -9,7 +9,7 @@ import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -19,7 +19,6 @@ import numpy as np
 from t2t_jax.config import Config
 from t2t_jax.costs import chips, step_costs
 from t2t_jax.costs.chips import Slice
-from t2t_jax.costs.timing import timed
 from t2t_jax.data.feeding import AHEAD
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
@@ -39,14 +38,6 @@ from t2t_jax.workdir import Workdir
 Batch = dict[str, np.ndarray]
 
 # --------------------------------------------------------------------- time of a step
-
-
-def median_seconds(call: Callable[[], object], times: int) -> float:
-    """Median seconds of some calls after the first, which compiles.
-
-    Each call returns what is to be waited for, or waits itself.
-    """
-    return statistics.median(itertools.islice(timed(call), 1, 1 + times))
 
 
 class Trainer:
@@ -89,32 +80,20 @@ class Trainer:
 
 @dataclasses.dataclass(frozen=True)
 class StepCost:
-    """The cost of a training step on one device, and the forecast of `plan`.
+    """The cost of a training step on one device, and the forecast of `plan`."""
 
-    Attributes:
-      parameters: their number.
-      dtype: of the activations.
-      rows, source, target: the shape of the batch; no token is padding.
-      first: seconds of the first step, compilation included.
-      seconds: of a step, the median.
-      flops: of the model's matrix products (`step_costs.model_flops`).
-      memory: bytes in use at most; None if unknown.
-      planned_memory, planned_seconds: the forecast; without a time if it does not fit.
-      planned_by: the compiler and the chip that the forecast is of.
-    """
-
-    parameters: int
-    dtype: str
-    rows: int
+    parameters: int  # their number
+    dtype: str  # of the activations
+    rows: int  # the shape of the batch; no token is padding
     source: int
     target: int
-    first: float
-    seconds: float
-    flops: float
-    memory: int | None
+    first: float  # seconds of the first step, compilation included
+    seconds: float  # of a step, the median
+    flops: float  # of the model's matrix products (`step_costs.model_flops`)
+    memory: int | None  # bytes in use at most; None if unknown
     planned_memory: float
-    planned_seconds: float | None
-    planned_by: str
+    planned_seconds: float | None  # None if it does not fit
+    planned_by: str  # the compiler and the chip that the forecast is of
 
     @property
     def tokens_per_second(self) -> float:

@@ -1,12 +1,16 @@
-"""Checks of numbers against references in float64, and against a golden value.
+"""Checks of numbers: against float64 references, a golden value, and one another.
 
 Float32 products are computed in full precision here: the default of a GPU or TPU rounds
 their factors to fewer bits, which would hide a mistake. `default_precision` says what
 that costs.
+
+Shape suffixes: b batch, n beam rows, t target, s source, h heads, k head width,
+v vocabulary.
 """
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 
 import jax
@@ -17,18 +21,32 @@ from flax import nnx
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
+from t2t_jax.model import kernels
+from t2t_jax.model.architecture import step_logits
+from t2t_jax.model.attention import KV, NO_POSITION, dense
+from t2t_jax.model.layers import Dropout
+from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.search.beam import beam_search
 from t2t_jax.tools.verify.check import (
     Context,
     Measured,
     Unavailable,
+    all_equal,
     at_most,
     reported,
     with_details,
     worst,
 )
-from t2t_jax.tools.verify.random_models import BOS, PAPER, SmallModel, small_models
-from t2t_jax.tools.verify.references import twin
+from t2t_jax.tools.verify.random_models import (
+    BOS,
+    PAPER,
+    ROWS,
+    SmallModel,
+    packed,
+    small_models,
+)
+from t2t_jax.tools.verify.references import search, twin
 from t2t_jax.training.losses import loss_sums
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 
@@ -169,10 +187,10 @@ def adam_steps(context: Context) -> Measured:
     return at_most(_worst(got, want) / moved, UPDATE_ROUNDING, largest_update=moved)
 
 
-def step_config(seed: int = 1, warmup: int = WARMUP, **model) -> Config:
+def step_config(warmup: int = WARMUP, **model) -> Config:
     """A config of the paper's small model, with changed fields of `config.model`."""
     model = dataclasses.replace(small_models()[PAPER].config, **model)
-    train = {"warmup": warmup, "label_smoothing": SMOOTHING, "seed": seed}
+    train = {"warmup": warmup, "label_smoothing": SMOOTHING, "seed": 1}
     config = fields.from_config_dict({"train": train})
     return dataclasses.replace(config, model=model)
 
@@ -229,13 +247,10 @@ def bfloat16(context: Context) -> Measured:
 
 def mean_nll(logits_btv: np.ndarray, batch) -> float:
     """The mean -log p of the real target tokens."""
-    return float(
-        np.mean(
-            optax.softmax_cross_entropy_with_integer_labels(
-                logits_btv, batch["target"]
-            )[batch["target_segment"] > 0]
-        )
+    nll_bt = optax.softmax_cross_entropy_with_integer_labels(
+        logits_btv, batch["target"]
     )
+    return float(np.mean(nll_bt[batch["target_segment"] > 0]))
 
 
 def golden(context: Context) -> Measured:
@@ -254,9 +269,256 @@ def golden(context: Context) -> Measured:
     return with_details(measured, [f"to the last bit {said}"])
 
 
-def losses_from_seed(seed: int = 1) -> list[np.float32]:
+def losses_from_seed() -> list[np.float32]:
     """The losses of three steps of one layer; all that is random comes from a seed."""
-    config = step_config(seed, warmup=40, layers=1, dropout=0.1)
+    config = step_config(warmup=40, layers=1, dropout=0.1)
     small = SmallModel(config.model)
     _, losses = trained(compiled(small, config), small.batch)
     return losses
+
+
+# -------------------------------------------------------- two ways to the same: kernels
+
+# Of a fused kernel in bfloat16, relative to dense attention in float32: it rounds
+# queries, keys, values, weights and results to 8 bits each.
+FUSED_RESULTS, FUSED_GRADIENTS = 0.02, 0.04
+FUSED_LENGTHS = 64, 96, 128, 256  # of which a kernel may take some
+SCORES = 1e-5  # of hypotheses, against float64
+
+
+def fused(context: Context) -> Measured:
+    """Compares this backend's fused attention with dense attention, gradients too.
+
+    Rows hold two sentences and padding. The mask is that of a decoder: its own causal
+    one, and that to the source, in rows without padding there, so that padding has
+    nothing to attend to.
+    """
+    errors, names = {}, set()
+    for length in FUSED_LENGTHS:
+        for cross in (False, True):
+            arrays = attention_arrays(length=length, cross=cross)
+            kernel = kernels.kernel_for(*arrays, NO_POSITION, Dropout(0.0, None))
+            if kernel:
+                names.add(kernel.__name__)
+                whom = f"{length} tokens, {'cross' if cross else 'self'}-attention"
+                errors[whom] = fused_errors(kernel, *arrays)
+    if not errors:
+        raise Unavailable(
+            f"there is no fused attention for {jax.devices()[0].device_kind}; "
+            "attention is computed as dense everywhere"
+        )
+    results, gradients = map(worst, zip(*errors.values(), strict=True))
+    return Measured(
+        f"{results:.2g}, {gradients:.2g}",
+        f"<= {FUSED_RESULTS:g}, {FUSED_GRADIENTS:g}",
+        results <= FUSED_RESULTS and gradients <= FUSED_GRADIENTS,
+        {"results": results, "gradients": gradients, "errors": errors},
+        (f"kernel {', '.join(names)}: {'; '.join(errors)}",),
+    )
+
+
+def attention_arrays(length: int, cross: bool):
+    """Random queries, keys and values in bfloat16, and a mask of packed rows.
+
+    Two rows, two heads of 64. `cross`: the keys are those of a source without padding;
+    else the queries' own tokens, up to each.
+    """
+    random, rows = np.random.default_rng(0), 2
+    q_bthk, k_bshk, v_bshk = (
+        jnp.asarray(random.normal(size=(rows, length, 2, 64)), jnp.bfloat16)
+        for _ in range(3)
+    )
+    place = np.arange(length)
+    second, padding = length // 3, length - length // 5
+    segment = 1 + (place >= second) - 2 * (place >= padding)
+    position = place - second * (segment == 2)
+    at = Tokens(
+        *(jnp.asarray(np.tile(x, (rows, 1)), jnp.int32) for x in (segment, position))
+    )
+    mask = Mask(at, at, causal=True, aligned=True)
+    if cross:
+        source = at._replace(segment=jnp.where(at.segment == 0, 2, at.segment))
+        mask = Mask(at, source)
+    return q_bthk, KV(k_bshk, v_bshk), mask
+
+
+def fused_errors(kernel, q_bthk, kv, mask) -> tuple[float, float]:
+    """Relative errors of a kernel: of its results, and of the worst gradient."""
+    real_bthk = (mask.query.segment > 0)[:, :, None, None]
+    weights = np.random.default_rng(1).normal(size=q_bthk.shape).astype(np.float32)
+
+    def both(attend, q_bthk, kv):
+        def total(q_bthk, kv):
+            y_bthk = jnp.where(real_bthk, attend(q_bthk, kv).astype(jnp.float32), 0)
+            return jnp.sum(y_bthk * weights), y_bthk
+
+        (_, y_bthk), gradients = jax.jit(
+            jax.value_and_grad(total, argnums=(0, 1), has_aux=True)
+        )(q_bthk, kv)
+        return [
+            np.asarray(x, np.float32) for x in (y_bthk, *jax.tree.leaves(gradients))
+        ]
+
+    got = both(lambda q, kv: kernel(q, kv, mask, None), q_bthk, kv)
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (q_bthk, kv))
+    with exact():
+        want = both(
+            lambda q, kv: dense(q, kv, mask, NO_POSITION, Dropout(0.0, None)), *single
+        )
+    errors = [
+        float(np.linalg.norm(a - b) / np.linalg.norm(b))
+        for a, b in zip(got, want, strict=True)
+    ]
+    return errors[0], worst(errors[1:])
+
+
+# ------------------------------------------------------------------- caches, batches
+
+
+def cached(context: Context) -> Measured:
+    """Compares logits of cached steps with those of teacher forcing, token by token."""
+    small = models(context)[PAPER]
+    with exact():
+        return at_most(cached_error(small), ROUNDING)
+
+
+def cached_error(small: SmallModel) -> float:
+    """The largest difference between a cached step's logits and the forced ones."""
+    pairs = [(13, 11), (5, 11), (1, 11)]
+    batch = packed([[pair] for pair in pairs] + [[]] * (len(ROWS) - len(pairs)), seed=5)
+    forced_btv = small.logits(batch)[: len(pairs)]
+    source = [batch[f"source{part}"][: len(pairs)] for part in SOURCE_PARTS]
+    target_bt = batch["target"][: len(pairs)]
+    length = target_bt.shape[1]
+
+    @jax.jit
+    def steps(parameters, source_bs, segment_bs, position_bs, token_bt):
+        module = nnx.merge(small.model.definition, parameters)
+        memory = module.encode(source_bs, Tokens(segment_bs, position_bs))
+
+        def step(cache, inputs):
+            token_b, t = inputs
+            logits_bnv, cache = step_logits(module, memory, cache, token_b[:, None], t)
+            return cache, logits_bnv[:, 0]
+
+        cache = module.initial_cache(memory, 1, length)
+        _, logits_tbv = jax.lax.scan(step, cache, (token_bt.T, jnp.arange(length)))
+        return logits_tbv.swapaxes(0, 1)
+
+    begin_b1 = np.full((len(pairs), 1), BOS, np.int32)
+    token_bt = np.concatenate([begin_b1, target_bt[:, :-1]], axis=1)
+    stepped_btv = np.asarray(steps(small.parameters, *source, token_bt))
+    return float(np.max(np.abs(stepped_btv - forced_btv)))
+
+
+SOURCE_PARTS = "", "_segment", "_position"
+
+
+def packing(context: Context) -> Measured:
+    """Compares logits of sentences that share a row with those that they have alone."""
+    with exact():
+        return at_most(packing_error(models(context)[PAPER]), ROUNDING)
+
+
+def packing_error(small: SmallModel) -> float:
+    """The largest difference that the other sentences of a row make."""
+    together_btv, batch = small.logits(), small.batch
+    errors = []
+    segments = range(1, int(batch["target_segment"].max()) + 1)
+    for segment in segments:  # the sentences of this number, each alone in its row
+        alone_btv = small.logits(only_segment(batch, segment))
+        for b, row in enumerate(batch["target_segment"] == segment):
+            got_tv, want_tv = alone_btv[b, : row.sum()], together_btv[b, row]
+            errors.append(np.max(np.abs(got_tv - want_tv), initial=0))
+    return worst(errors)
+
+
+def only_segment(batch, segment: int) -> dict[str, np.ndarray]:
+    """A batch of the same shape in which each row has one sentence, at its start."""
+    alone = {name: np.zeros_like(x) for name, x in batch.items()}
+    for side in ("source", "target"):
+        for b, mine in enumerate(batch[f"{side}_segment"] == segment):
+            n = mine.sum()
+            alone[side][b, :n] = batch[side][b, mine]
+            alone[f"{side}_segment"][b, :n] = 1
+            alone[f"{side}_position"][b, :n] = range(n)
+    return alone
+
+
+def padding(context: Context) -> Measured:
+    """Counts the logits that change when other tokens stand where padding is."""
+    small = models(context)[PAPER]
+    noisy = dict(small.batch)
+    for side in ("source", "target"):
+        real = small.batch[f"{side}_segment"] > 0
+        noisy[side] = np.where(real, small.batch[side], 7)
+    real_bt = small.batch["target_segment"] > 0
+    with exact():
+        got, want = small.logits(noisy)[real_bt], small.logits()[real_bt]
+    return all_equal(int(np.sum(got != want)), want.size, "logits")
+
+
+# ------------------------------------------------------------------------------- search
+
+
+def beam(context: Context) -> Measured:
+    """Compares a beam that is wide enough to lose nothing with exhaustive search.
+
+    The models are tables with two letters and EOS; of outputs of at most four tokens
+    there are 31. Tokens must be equal, and scores within `SCORES`.
+    """
+    options = search.Options(vocabulary=5, beam=32, nbest=32)
+    tables = range(8 if context.full else 3)
+    differing = compared = 0
+    for alpha, penalty in (0.0, "none"), (0.6, "gnmt"), (1.0, "length"):
+        variant = options._replace(alpha=alpha, penalty=penalty)
+        run = table_search(variant)
+        for seed in tables:
+            wrong, outputs = search_differences(run, variant, seed)
+            differing, compared = differing + wrong, compared + outputs
+    return all_equal(differing, compared, "outputs")
+
+
+def table_search(options: search.Options):
+    """The product's beam search of table models: (table, seeds, limits) -> result."""
+    fields = options._asdict()
+    del fields["vocabulary"]
+
+    @jax.jit
+    def run(table, seed_b, limit_b):
+        step = search.table_step(table, seed_b)
+        cache = search.table_cache(len(seed_b), options.beam)
+        most = {"max_length": search.MAX_LENGTH, **search.SPECIAL}
+        return beam_search(step, cache, limit_b, **most, **fields)
+
+    return run
+
+
+def search_differences(run, options: search.Options, seed: int) -> tuple[int, int]:
+    """Counts outputs of a random table: those that exhaustive search has not, and all.
+
+    Four sentences, which may have 1, 2, 3 and 4 tokens.
+    """
+    table = search.smooth_table(seed, options.vocabulary)
+    seed_b, limit_b = np.arange(4, dtype=np.int32), np.array([1, 2, 3, 4], np.int32)
+    rows = [
+        search.exhaustive(
+            search.table_log_probs(table, s, np.float64),
+            limit,
+            options.vocabulary,
+            options.alpha,
+            options.penalty,
+        )
+        for s, limit in zip(seed_b, limit_b, strict=True)
+    ]
+    want = search.as_hypotheses([row[: options.nbest] for row in rows], options.nbest)
+    got = jax.device_get(run(table, seed_b, limit_b))
+    near = functools.partial(np.isclose, rtol=SCORES, atol=SCORES)
+    same_bn = (
+        np.all(got.tokens_bnt == want.tokens_bnt, axis=2)
+        & (got.length_bn == want.length_bn)
+        & (got.ended_bn == want.ended_bn)
+        & near(got.score_bn, want.score_bn)
+        & near(got.log_prob_bn, want.log_prob_bn)
+    )
+    return int(np.sum(~same_bn)), same_bn.size

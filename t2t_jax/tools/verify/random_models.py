@@ -38,24 +38,19 @@ class Numbers:
         return self.size
 
     def encode(self, lines, end: bool = False, threads: int = -1) -> list[list[int]]:
-        """Token ids of lines of numbers."""
         ids = [[int(number) for number in line.split()] for line in lines]
         return [[*line, self.eos] for line in ids] if end else ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Lines of numbers."""
         return [" ".join(map(str, line)) for line in ids]
 
     def spelled(self, text: str) -> str:
-        """The text itself."""
         return text
 
     def spelling(self, token: int) -> str:
-        """The number after a space."""
         return f" {token}"
 
     def piece(self, token: int) -> str:
-        """The number."""
         return str(token)
 
 
@@ -70,14 +65,8 @@ def random_translator(
 ) -> Translator:
     """Builds a translator with random weights that never ends a sentence.
 
-    Args:
-      model: sizes.
-      size: tokens of the vocabulary.
-      rows: sentences in a batch.
-      source: tokens of a source.
-      steps: length of an output.
-      batch_tokens: `config.decode.batch_tokens`; by default that of `rows` sources.
-      devices: to compute on; all if None.
+    Of `size` tokens, for sources of `source` tokens and outputs of `steps`; a batch has
+    `batch_tokens` source tokens, by default those of `rows` sentences.
     """
     tokens = rows * source if batch_tokens is None else batch_tokens
     decode = DecodeConfig(batch_tokens=tokens, extra_length=steps - source)
@@ -185,7 +174,6 @@ class SmallModel:
 
     @functools.cached_property
     def parameters(self) -> dict[str, Any]:
-        """Its random parameters."""
         return random_parameters(self.model, self.seed)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Checks of speed and memory: matrix products, training steps, `plan`'s forecast.
+"""Checks of speed and memory: products, steps, the feeder, checkpoints, beam search.
 
 On a CPU sizes shrink, so that all of it takes minutes. On other devices it measures
 what docs/performance.md has no figures of. Figures are reported; bounds are those that
@@ -7,31 +7,45 @@ the documentation states.
 
 import dataclasses
 import functools
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from t2t_jax.config import Config, ModelConfig, changed
 from t2t_jax.costs import chips
+from t2t_jax.costs.timing import median_seconds
+from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.shapes import Shape
+from t2t_jax.decoding.batches import block_rows, bucket_for
 from t2t_jax.io.threads import core_count
 from t2t_jax.model.attention import ATTENTION, KV
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
+from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.parallel.mesh import place_batch
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable, reported
 from t2t_jax.tools.verify.measuring import (
     StepCost,
     Trainer,
-    median_seconds,
+    feed_rate,
+    plain_file,
+    random_pairs,
+    saved_and_restored,
     step_cost,
+    with_noise,
 )
-from t2t_jax.tools.verify.random_models import random_batch
+from t2t_jax.tools.verify.random_models import (
+    random_batch,
+    random_lines,
+    random_translator,
+)
 
 BIG = {"width": 1024, "heads": 16, "hidden": 4096, "dropout": 0.3}  # configs/big.py
 PIECES = 37_000  # of the vocabulary, as in configs/base.py
@@ -54,42 +68,26 @@ def check_time(context: Context) -> None:
 
 
 class Sizes(NamedTuple):
-    """The amounts that are measured on a kind of device.
+    """The amounts that are measured on a kind of device."""
 
-    Attributes:
-      matrix: dtype -> size of the square matrices, and the number of products.
-      traffic: bytes of the array that measures the memory.
-      rows: tokens of a row, and of a side of a batch, by model.
-      shrunk: changes to the models, by model; empty for the paper's.
-      small: changes to base for checks that compare two steps.
-      small_rows: as `rows`, of these.
-      steps: that are timed.
-      attention: lengths of rows, and the number of tokens.
-      pairs, batches: of the feeder's text, and those that are filled.
-      state: changes to base for the state that is saved.
-      state_pieces: of its vocabulary.
-      decoders: changes to base, by check of beam search.
-      decoded: (sentences, tokens of each source, of each output).
-      compared: as `decoded`, for each of `batch_tokens`.
-      batch_tokens: values of `config.decode.batch_tokens` to compare.
-    """
-
+    # By dtype, the size of the square matrices, and the number of products.
     matrix: dict[str, tuple[int, int]]
-    traffic: int
+    traffic: int  # bytes of the array that measures the memory
+    # Tokens of a row, and of a side of a batch, by model.
     rows: dict[str, tuple[int, int]]
-    shrunk: dict[str, dict]
-    small: dict
-    small_rows: tuple[int, int]
-    steps: int
-    attention: tuple[tuple[int, ...], int]
-    pairs: int
-    batches: int
-    state: dict
-    state_pieces: int
-    decoders: dict[str, dict]
-    decoded: tuple[int, int, int]
-    compared: tuple[int, int, int]
-    batch_tokens: tuple[int, ...]
+    shrunk: dict[str, dict]  # changes to the models, by model; empty for the paper's
+    small: dict  # changes to base for checks that compare two steps
+    small_rows: tuple[int, int]  # as `rows`, of these
+    steps: int  # that are timed
+    attention: tuple[tuple[int, ...], int]  # lengths of rows, and the number of tokens
+    pairs: int  # of the feeder's text
+    batches: int  # that are filled
+    state: dict  # changes to base for the state that is saved
+    state_pieces: int  # of its vocabulary
+    decoders: dict[str, dict]  # changes to base, by check of beam search
+    decoded: tuple[int, int, int]  # sentences, tokens of each source, of each output
+    compared: tuple[int, int, int]  # as `decoded`, for each of `batch_tokens`
+    batch_tokens: tuple[int, ...]  # values of `config.decode.batch_tokens` to compare
 
 
 ACCELERATOR = Sizes(
@@ -179,14 +177,6 @@ def flops(rate: float) -> str:
     )
 
 
-def model_config(name: str) -> Config:
-    """The config of `base` or `big`, with the sizes for this machine."""
-    own = sizes()
-    config = changed(Config(), "model", **(BIG if name == "big" else {}))
-    config = changed(config, "model", **own.shrunk[name])
-    return with_rows(config, own.rows[name])
-
-
 def with_rows(config: Config, rows: tuple[int, int]) -> Config:
     """The config with rows of so many tokens, and batches of so many on each side."""
     length, tokens = rows
@@ -199,7 +189,9 @@ def cost_of(context: Context, name: str) -> StepCost:
 
     def measure() -> StepCost:
         check_time(context)
-        return step_cost(model_config(name), sizes().steps)
+        own, fields = sizes(), BIG if name == "big" else {}
+        config = changed(Config(), "model", **fields | own.shrunk[name])
+        return step_cost(with_rows(config, own.rows[name]), own.steps)
 
     return context.shared(f"step of {name}", measure)
 
@@ -415,3 +407,147 @@ def _step_seconds(config: Config, devices: Sequence[jax.Device]) -> float:
         trainer.finish()
 
     return median_seconds(step, sizes().steps)
+
+
+# ------------------------------------------------- around a step: input, disk, search
+
+BEAM = 4
+
+
+def feeder(context: Context) -> Measured:
+    """Compares the rate of filled batches with what a step of base consumes.
+
+    Both in tokens a second of source and target. Without planning, which happens once
+    an epoch during training; its seconds are in the details.
+    """
+    check_time(context)
+    step = cost_of(context, "base").tokens_per_second
+    config = with_rows(Config(), ACCELERATOR.rows["base"])  # configs/base.py
+    config = changed(config, "data", feeder="numpy")  # needs no TensorFlow
+    pairs = random_pairs(_lengths(sizes().pairs), PIECES)
+    began = time.perf_counter()
+    plan = plan_for(pairs, config.data, seed=0, epoch=0)
+    planning = time.perf_counter() - began
+    stream = (batch for _, batch in feed(pairs, config.data, seed=0))
+    rate = feed_rate(stream, sizes().batches)
+    return Measured(
+        f"{rate / 1e6:,.1f}M tokens/s, {rate / step:,.0f} times a step of base",
+        ">= 1 times",
+        rate >= step,
+        {"feeder": rate, "step": step, "planning": planning, "pairs": len(pairs)},
+        (
+            f"NumPy; {len(pairs):,} random pairs, batches of "
+            f"{config.data.batch_tokens:,} tokens in rows of {config.data.row_length}, "
+            f"{plan.efficiency:.3f} of them filled; an epoch is planned in "
+            f"{planning:.2f} s, during training",
+        ),
+    )
+
+
+def _lengths(count: int) -> list[np.ndarray]:
+    """Log-normal lengths of sentences, of mean 28 and 31 tokens."""
+    rng = np.random.default_rng(0)
+    spread = 0.5  # of the logarithm; the mean is exp(mu + spread^2 / 2)
+    return [
+        np.clip(
+            rng.lognormal(np.log(mean) - spread**2 / 2, spread, count).astype(int),
+            2,
+            128,
+        )
+        for mean in (28, 31)
+    ]
+
+
+def saving(context: Context) -> Measured:
+    """Saves and restores a state; compares with one plain file of as many bytes.
+
+    The file is written, fsynced and hashed. Ours has a SHA-256 of every file, which is
+    compared when it is restored (docs/surviving.md).
+    """
+    check_time(context)
+    config = changed(Config(), "model", **sizes().state)
+    trainer = Trainer(config, sizes().state_pieces)
+    state = with_noise(trainer.state)
+    size = tree_bytes(state)
+    folder = context.folder("saving")
+    plain = plain_file(folder, size)
+    ours = saved_and_restored(folder / "run", state, trainer.steps.shapes)
+    disk = size / (plain["written"] + plain["hashed"])
+    return reported(
+        f"blocks {ours['blocked']:.2f} s, complete after {ours['complete']:.2f} s "
+        f"(plain file: {plain['written'] + plain['hashed']:.2f} s), restored in "
+        f"{ours['restored']:.2f} s",
+        {"bytes": size, "plain": plain, **ours},
+        (
+            f"{size / 1e6:,.0f} MB of state ({trainer.model.count():,} parameters"
+            f"{', base shrunk for a CPU' if sizes().state else ''}), "
+            f"{ours['on_disk'] / 1e6:,.0f} MB on disk, in {tempfile.gettempdir()}",
+            f"plain file: written and fsynced in {plain['written']:.2f} s, read and "
+            f"hashed in {plain['hashed']:.2f} s, {disk / 1e6:,.0f} MB/s",
+        ),
+    )
+
+
+def decode(context: Context) -> Measured:
+    """Translates with a random base model, to a fixed length."""
+    check_time(context)
+    count, source, target = sizes().decoded
+    rate, _ = _decoded("decode", sizes().decoded, batch_tokens=0)
+    return reported(
+        f"{rate:,.1f} sentences/s, {rate * target:,.0f} tokens/s",
+        {"sentences_per_second": rate, "tokens_per_second": rate * target},
+        (
+            f"{_model('decode')}, beam {BEAM}, {PIECES:,} tokens; {count} lines of "
+            f"{source} tokens to exactly {target}",
+        ),
+    )
+
+
+def decode_batch(context: Context) -> Measured:
+    """Compares how many lines are searched together: `config.decode.batch_tokens`."""
+    check_time(context)
+    count, source, target = sizes().compared
+    rates, rows = {}, []
+    for batch_tokens in sizes().batch_tokens:
+        rate, in_block = _decoded("decode_batch", sizes().compared, batch_tokens)
+        rates[batch_tokens] = rate
+        rows.append(f"{batch_tokens:,} ({in_block} lines): {rate:,.1f} sentences/s")
+    best = max(rates, key=rates.get)
+    default = 512 if jax.default_backend() == "cpu" else 16_384
+    return reported(
+        f"best {best:,}; the default, {default:,}, reaches "
+        f"{rates[default] / rates[best]:.0%} of it",
+        {str(tokens): rate for tokens, rate in rates.items()},
+        (
+            f"{_model('decode_batch')}, beam {BEAM}; {count:,} lines of {source} "
+            f"tokens to exactly {target}",
+            *rows,
+        ),
+    )
+
+
+def _model(check: str) -> str:
+    changes = in_words(sizes().decoders[check])
+    shrunk = f" shrunk to {changes}" if changes else ""
+    return f"one device, random base model{shrunk}"
+
+
+def _decoded(
+    check: str, lengths: tuple[int, int, int], batch_tokens: int
+) -> tuple[float, int]:
+    """Sentences/s of the second of two calls, and the lines in a block."""
+    count, source, target = lengths
+    model = dataclasses.replace(ModelConfig(), **sizes().decoders[check])
+    one = jax.devices()[:1]
+    translator = random_translator(model, PIECES, 1, source, target, batch_tokens, one)
+    lines = random_lines(count, source, PIECES)
+    spent = []
+    for _ in range(2):  # the first one compiles
+        began = time.perf_counter()
+        translations = translator.translate(lines, beam=BEAM, warn=False)
+        spent.append(time.perf_counter() - began)
+    lengths = {len(each.best.tokens) for each in translations}
+    if lengths != {target}:
+        raise Unavailable(f"outputs have {sorted(lengths)} tokens, not {target}")
+    decode = translator.config.decode
+    return count / spent[-1], block_rows(bucket_for(source), decode)

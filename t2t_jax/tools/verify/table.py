@@ -2,97 +2,67 @@
 
 from functools import partial
 
-from t2t_jax.tools.verify import (
-    agreement,
-    determinism,
-    numbers,
-    speed,
-    speed_around,
-    workdir_files,
-    workdir_results,
-)
+from t2t_jax.tools.verify import determinism, numbers, speed, workdir_checks
 from t2t_jax.tools.verify.check import Check
 
+# What makes a check of each group; those of speed run with --full, or by name.
+determined, numeric, timed, of_workdir = (
+    partial(Check, "determinism"),
+    partial(Check, "numbers"),
+    partial(Check, "speed", quick=False),
+    partial(Check, "workdir"),
+)
 # Name (of --only) -> check.
 CHECKS = {
     # First those that start processes: they need a TPU that this one has not taken yet.
-    "twice": Check("determinism", "two runs write the same bytes", determinism.twice),
-    "resume": Check(
-        "determinism", "after SIGKILL a run ends in the same bytes", determinism.resume
+    "twice": determined("two runs write the same bytes", determinism.twice),
+    "resume": determined(
+        "after SIGKILL a run ends in the same bytes", determinism.resume
     ),
-    "processes": Check(
-        "determinism", "two processes train as one", determinism.processes, quick=False
+    "processes": determined("two processes train as one", determinism.processes, False),
+    "devices": determined("all devices train as one", determinism.devices),
+    "lines": determined("a translation depends on its line alone", determinism.lines),
+    "forward": numeric("logits are the float64 twin's", numbers.forward),
+    "default_precision": numeric(
+        "the same with this backend's products", numbers.default_precision
     ),
-    "devices": Check("determinism", "all devices train as one", determinism.devices),
-    "lines": Check(
-        "determinism", "a translation depends on its line alone", determinism.lines
-    ),
-    "forward": Check("numbers", "logits are the float64 twin's", numbers.forward),
-    "default_precision": Check(
-        "numbers", "the same with this backend's products", numbers.default_precision
-    ),
-    "gradients": Check("numbers", "gradients are those in float64", numbers.gradients),
-    "adam": Check("numbers", "3 steps of Adam as in float64", numbers.adam_steps),
-    "bfloat16": Check("numbers", "bfloat16 is near: logits, loss", numbers.bfloat16),
-    "golden": Check("numbers", "losses at a seed are the stored ones", numbers.golden),
-    "fused": Check(
-        "numbers", "fused attention is dense: results, gradients", agreement.fused
-    ),
-    "cached": Check("numbers", "cached steps are teacher forcing", agreement.cached),
-    "packing": Check("numbers", "packed sentences are as alone", agreement.packing),
-    "padding": Check("numbers", "padding changes nothing", agreement.padding),
-    "beam": Check("numbers", "a wide beam is exhaustive search", agreement.beam),
+    "gradients": numeric("gradients are those in float64", numbers.gradients),
+    "adam": numeric("3 steps of Adam as in float64", numbers.adam_steps),
+    "bfloat16": numeric("bfloat16 is near: logits, loss", numbers.bfloat16),
+    "golden": numeric("losses at a seed are the stored ones", numbers.golden),
+    "fused": numeric("fused attention is dense: results, gradients", numbers.fused),
+    "cached": numeric("cached steps are teacher forcing", numbers.cached),
+    "packing": numeric("packed sentences are as alone", numbers.packing),
+    "padding": numeric("padding changes nothing", numbers.padding),
+    "beam": numeric("a wide beam is exhaustive search", numbers.beam),
     # In this order: on a GPU the allocator's peak of memory only rises, so that of
     # base is known only before anything larger has run. What is last may come too late
     # (`speed.check_time`).
-    "matrix": Check("speed", "matrix products by dtype, and memory", speed.matrix),
-    "base_step": Check(
-        "speed",
-        "a training step of base",
-        partial(speed.step, name="base"),
-        quick=False,
+    "matrix": timed("matrix products by dtype, and memory", speed.matrix, quick=True),
+    "base_step": timed("a training step of base", partial(speed.step, name="base")),
+    "base_memory": timed(
+        "base takes no more than plan says", partial(speed.memory, name="base")
     ),
-    "base_memory": Check(
-        "speed",
-        "base takes no more than plan says",
-        partial(speed.memory, name="base"),
-        quick=False,
+    "big_step": timed("a training step of big", partial(speed.step, name="big")),
+    "big_memory": timed(
+        "big takes no more than plan says", partial(speed.memory, name="big")
     ),
-    "big_step": Check(
-        "speed", "a training step of big", partial(speed.step, name="big"), quick=False
-    ),
-    "big_memory": Check(
-        "speed",
-        "big takes no more than plan says",
-        partial(speed.memory, name="big"),
-        quick=False,
-    ),
-    "attention": Check("speed", "fused and dense attention", speed.attention, False),
-    "decode": Check("speed", "beam search with base", speed_around.decode, False),
-    "feeder": Check(
-        "speed", "batches are filled before a step ends", speed_around.feeder, False
-    ),
-    "saving": Check(
-        "speed", "a checkpoint compared with a plain file", speed_around.saving, False
-    ),
-    "dtypes": Check("speed", "a step in bfloat16 and float32", speed.dtypes, False),
-    "scaling": Check("speed", "all devices compared with one", speed.scaling, False),
-    "decode_batch": Check(
-        "speed", "lines searched together", speed_around.decode_batch, False
-    ),
+    "attention": timed("fused and dense attention", speed.attention),
+    "decode": timed("beam search with base", speed.decode),
+    "feeder": timed("batches are filled before a step ends", speed.feeder),
+    "saving": timed("a checkpoint compared with a plain file", speed.saving),
+    "dtypes": timed("a step in bfloat16 and float32", speed.dtypes),
+    "scaling": timed("all devices compared with one", speed.scaling),
+    "decode_batch": timed("lines searched together", speed.decode_batch),
     # With --workdir.
-    "checkpoints": Check(
-        "workdir", "checkpoints are as written", workdir_files.checkpoints
+    "checkpoints": of_workdir("checkpoints are as written", workdir_checks.checkpoints),
+    "tokenizer": of_workdir(
+        "config, tokenizer as recorded; lossless", workdir_checks.tokenizer
     ),
-    "tokenizer": Check(
-        "workdir", "config, tokenizer as recorded; lossless", workdir_files.tokenizer
+    "metrics": of_workdir("the log fits the checkpoints", workdir_checks.metrics),
+    "scores": of_workdir("scores follow from translations", workdir_checks.scores),
+    "translations": of_workdir(
+        "translations follow from parameters", workdir_checks.translations
     ),
-    "metrics": Check("workdir", "the log fits the checkpoints", workdir_files.metrics),
-    "scores": Check(
-        "workdir", "scores follow from translations", workdir_results.scores
-    ),
-    "translations": Check(
-        "workdir", "translations follow from parameters", workdir_results.translations
-    ),
-    "trains": Check("workdir", "the config trains", workdir_files.trains),
+    "trains": of_workdir("the config trains", workdir_checks.trains),
 }

@@ -1,4 +1,4 @@
-"""Beam search a second time: slowly, by its rules, and by trying every output.
+"""Beam search a second time, by trying every output.
 
 The models here are tables: the logits of a prefix are the row its hash picks, and the
 hash is of the whole prefix as the cache remembers it, so a cache that moves wrongly is
@@ -9,7 +9,6 @@ of them are exact, ties are real ties, and results can be compared bit by bit.
 Shape suffixes: b batch, n hypotheses, t target, v vocabulary.
 """
 
-import functools
 import itertools
 from typing import NamedTuple
 
@@ -90,47 +89,6 @@ def per_penalty(length, alpha, dtype, penalty="gnmt"):
     """The factor of scores: rounded once, as the table of hypotheses.py is."""
     base = {"gnmt": (5 + length) / 6, "length": length, "none": 1}[penalty]
     return dtype(1 / base**alpha)
-
-
-def slow_search(log_probs, limit, options, early_stop):
-    """One sentence, by the rules at the top of search.py, one line for each.
-
-    Returns ([(score, log_prob, tokens, ended)], steps taken).
-    """
-    real, alive, finished = np.float32, [((), np.float32(0))], []
-    weight = functools.partial(
-        per_penalty, alpha=options.alpha, dtype=real, penalty=options.penalty
-    )
-    for length in range(1, limit + 1):
-        extensions = [
-            ((*tokens, token), real(total + log_prob))
-            for tokens, total in alive
-            for token, log_prob in enumerate(log_probs(tokens))
-            if token not in (BOS, PAD) and log_prob > -np.inf
-        ]
-        extensions.sort(key=lambda extension: -extension[1])  # stable
-        survivors = extensions[: options.beam]
-        alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
-        finished += [
-            (real(log_prob * weight(length)), log_prob, tokens)
-            for tokens, log_prob in survivors
-            if tokens[-1] == EOS
-        ]
-        finished.sort(key=lambda hypothesis: -hypothesis[0])
-        finished = finished[: options.nbest]
-        if not alive:
-            break
-        enough = len(finished) == options.nbest
-        if enough and options.stop == "first":
-            break
-        if enough and early_stop and alive[0][1] * weight(limit) <= finished[-1][0]:
-            break
-    result = [(*hypothesis, True) for hypothesis in finished]
-    if length == limit:
-        for tokens, log_prob in alive:
-            score = real(log_prob * weight(limit))
-            result.append((score, log_prob, tokens, False))
-    return result[: options.nbest], length
 
 
 def as_hypotheses(rows, nbest):

@@ -8,8 +8,8 @@ model config. All sizes are those of the parameters.
 Arrays are NumPy's; under `jax.grad`, with 64-bit types on, those of the parameters are
 JAX's, and gradients follow from the same formulas.
 
-Here are the Transformer and its halves, the loss, Adam and greedy search;
-`older_twins.py` has the models of other papers.
+Here are the Transformer and its halves, the loss and Adam; the tests have the models of
+other papers, `tests/model/older_twins.py`.
 
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
 k head width, f feed-forward width, v vocabulary, n real tokens of a batch.
@@ -18,40 +18,90 @@ k head width, f feed-forward width, v vocabulary, n real tokens of a batch.
 import math
 from fractions import Fraction
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from t2t_jax.tools.verify.references import older_twins
-from t2t_jax.tools.verify.references.formulas import (
-    embeddings,
-    float64,
-    norm,
-    option,
-    relu,
-    softmax,
-    tables,
-    xp,
-)
-
-# The entries of the tables that have a formula here.
-KNOWN = {
-    "kind": {
-        "transformer",
-        "encoder_only",
-        "decoder_only",
-        "classifier",
-        *older_twins.MODELS,
-    },
-    "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
-    "norm_kind": {"layer", "rms", "none"},
-    "attention": {"fused", "dense", "unscaled", "chunked", "restricted"},
-    "feed_forward": {"relu", "gelu", "silu", "swiglu", "geglu"},
+# What the options are if a config does not say: the values of their papers.
+OPTIONS = {
+    "neighbourhood": 32,
+    "pooling": "mean",
+    "position_offset": 0,
+    "relative_clip": 16,
+    "relative_values": True,
+    "rotary_base": 10_000,
+    "sinusoid_layout": "interleaved",
+    "sinusoid_spacing": "paper",
+    "t5_buckets": 32,
+    "t5_distance": 128,
 }
 
 
-def logits(config, parameters, batch):
+def xp(array):
+    """The module of an array's functions: NumPy, or JAX's under `jax.grad`."""
+    return jnp if isinstance(array, jax.Array) else np
+
+
+def float64(arrays):
+    """All arrays as NumPy's in float64; JAX's stay where it differentiates them."""
+    return jax.tree.map(
+        lambda x: x if isinstance(x, jax.core.Tracer) else np.asarray(x, np.float64),
+        arrays,
+    )
+
+
+def option(config, name: str):
+    return config.options.get(name, OPTIONS[name])
+
+
+def tables(config, embedding) -> tuple:
+    """The matrices [v, d] of source, target and output (section 3.4)."""
+    of_target = embedding["tokens"]
+    one_side = config.kind in ("encoder_only", "decoder_only", "classifier")
+    one = config.tied == "all" or one_side
+    of_source = of_target if one else embedding["source_tokens"]
+    of_output = embedding["output"] if config.tied == "none" else of_target
+    return of_source, of_target, of_output
+
+
+def embeddings(config, table_vd, tokens):
+    """Embedding times sqrt(d_model) (section 3.4), [..., d]."""
+    scaled = config.embedding_scale and config.kind != "conv"
+    scale = math.sqrt(table_vd.shape[1]) if scaled else 1
+    return table_vd[tokens] * scale
+
+
+def norm(config, weights, x_td):
+    """Ba et al. 2016, equation 4: gain * (a - mean) / deviation + bias.
+
+    RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of the mean of a^2.
+    """
+    if config.norm_kind == "none":
+        return x_td
+    if config.norm_kind == "layer":
+        x_td = x_td - x_td.mean(axis=-1, keepdims=True)
+    square_t1 = (x_td**2).mean(axis=-1, keepdims=True)
+    y_td = weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
+    return y_td + weights["bias"] if config.norm_kind == "layer" else y_td
+
+
+def softmax(scores):
+    """Softmax over the last axis."""
+    exponentials = xp(scores).exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def relu(x):
+    return xp(x).maximum(0, x)
+
+
+def logits(config, parameters, batch, older=None):
     """float64 [b, t, v] of a batch that has `target_input`.
 
     Padding (segment 0) is seen by nothing; its logits mean nothing.
+
+    Args:
+      older: (config, parameters, batch) -> outputs, for kinds not in `OUTPUTS`.
     """
     parameters = float64(parameters)
     if config.kind == "classifier":
@@ -60,7 +110,7 @@ def logits(config, parameters, batch):
         return x_btd @ head["labels"].T + head["labels_bias"]
     # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
     *_, of_output_vd = tables(config, parameters["embedding"])
-    outputs = OUTPUTS.get(config.kind, older_twins.outputs)
+    outputs = OUTPUTS.get(config.kind, older)
     bias_v = parameters["embedding"]["output_bias"] if config.output_bias else 0
     return outputs(config, parameters, batch) @ of_output_vd.T + bias_v
 
@@ -353,7 +403,7 @@ ACTIVATIONS = {
 }
 
 
-# ------------------------------------------------------------------- training, search
+# --------------------------------------------------------------------------- training
 
 
 def teacher_forcing(batch, bos: int) -> dict:
@@ -400,27 +450,3 @@ def adam(parameter, gradient, moments, step: int, rate, b1=0.9, b2=0.98, epsilon
     unbiased_second = second / (1 - b2**step)
     update = rate * unbiased_first / (np.sqrt(unbiased_second) + epsilon)
     return parameter - update, (first, second)
-
-
-def greedy(config, parameters, source, length: int, bos: int, eos: int, never=()):
-    """The most probable next token, again and again: (tokens, their log-probability).
-
-    Every step runs the whole model anew on all that has been written. Stops behind EOS
-    or after `length` tokens. Tokens in `never` are not written.
-    """
-    written, log_probability = [], 0.0
-    while len(written) < length and eos not in written:
-        batch = {}
-        for side, name, tokens in (
-            ("source", "source", source),
-            ("target", "target_input", [bos, *written]),
-        ):
-            batch[name] = np.array([tokens])
-            batch[f"{side}_segment"] = np.ones((1, len(tokens)), int)
-            batch[f"{side}_position"] = np.arange(len(tokens))[None]
-        probability_v = softmax(logits(config, parameters, batch)[0, -1])
-        ranked = sorted(range(len(probability_v)), key=lambda v: -probability_v[v])
-        best = next(token for token in ranked if token not in never)
-        written.append(best)
-        log_probability += math.log(probability_v[best])
-    return written, log_probability

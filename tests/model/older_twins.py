@@ -13,15 +13,33 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_jax.tools.verify.references.formulas import (
+from t2t_jax.tools.verify.references.twin import (
     embeddings,
     norm,
-    option,
     relu,
-    sigmoid,
     softmax,
     tables,
 )
+
+# What the options are if a config does not say: the values of their papers.
+OPTIONS = {
+    "bytenet_extra": 0,
+    "bytenet_kernel": 3,
+    "bytenet_set": 5,
+    "bytenet_unfold": 1.2,
+    "conv_kernel": 3,
+    "lstm_form": "gnmt",
+    "neural_gpu_rows": 2,
+    "position_offset": 0,
+}
+
+
+def option(config, name: str):
+    return config.options.get(name, OPTIONS[name])
+
+
+def sigmoid(x) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
 
 
 def outputs(config, parameters, batch) -> np.ndarray:
@@ -302,15 +320,12 @@ def cgru(weights, s_rcd, tape_rcd=None) -> np.ndarray:
 def convolution_3x3(kernel_33io, x_rci) -> np.ndarray:
     """y[r, c] = sum of x[r + a - 1, c + b - 1] kernel[a, b]; outside, x is zero."""
     rows, columns, _ = x_rci.shape
-    y_rco = np.zeros((rows, columns, kernel_33io.shape[3]))
-    for r in range(rows):
-        for c in range(columns):
-            for a in range(3):
-                for b in range(3):
-                    i, j = r + a - 1, c + b - 1
-                    if 0 <= i < rows and 0 <= j < columns:
-                        y_rco[r, c] += x_rci[i, j] @ kernel_33io[a, b]
-    return y_rco
+    padded_rci = np.pad(x_rci, ((1, 1), (1, 1), (0, 0)))
+    return sum(
+        padded_rci[a : a + rows, b : b + columns] @ kernel_33io[a, b]
+        for a in range(3)
+        for b in range(3)
+    )
 
 
 # ---------------------------------------------------------------------------- for all

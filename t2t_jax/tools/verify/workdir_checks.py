@@ -1,31 +1,42 @@
-"""Checks of a workdir's files: checkpoints, tokenizer, log, and that they train on.
+"""Checks of a workdir: its files, that they train on, and that its scores follow.
 
-None writes into it. Each check judges one thing. What another check judges makes it
-unavailable here, so that one fault is reported once.
+Scores from its translations, these from its model. None writes into the workdir. Each
+check judges one thing. What another check judges makes it unavailable here, so that one
+fault is reported once.
 """
 
 import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from etils import epath
 
-from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, open_specs
+from t2t_jax.config import Config, DecodeConfig
+from t2t_jax.data.corpus import Corpus, Pair, open_specs
 from t2t_jax.data.feeding import Position, feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.evaluation.provenance import hashed
+from t2t_jax.evaluation.scores import (
+    SCORES,
+    SCORES_VERSION,
+    TRANSLATIONS,
+    checked_answers,
+)
 from t2t_jax.io import sealed
+from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.run.rerun import open_text
+from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.run.rerun import newest_intact, open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.tools.verify.check import (
@@ -43,8 +54,6 @@ from t2t_jax.training.frozen_models import open_frozen
 from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import IMPORTED, Workdir
-
-T = TypeVar("T")
 
 MOST_LINES = 2_000  # of the dev text that are encoded and decoded
 # Lines in which a tokenizer could lose something.
@@ -128,11 +137,11 @@ def tokenizer(context: Context) -> Measured:
         workdir.text()
     except UserError as e:
         return Measured(first_line(e), "as recorded", False)
-    sides = {
-        side: of_side
-        for side, of_side in {"source": vocabulary.source, "target": vocabulary}.items()
-        if _is_text(task_of(config), side)
-    }
+    task, sides = task_of(config), {}
+    if 0 in task.sides:
+        sides["source"] = vocabulary.source
+    if 1 in task.sides and task.predicts != "label":
+        sides["target"] = vocabulary
     lines, note = _dev_lines(config, sides)
     own = not (config.data.tokenizer or config.train.init_from)
     own &= not (workdir / IMPORTED).exists()
@@ -154,13 +163,6 @@ def tokenizer(context: Context) -> Measured:
         note = "the tokenizer was not trained by this run, so it may lose something"
         result = dataclasses.replace(result, held=None, bound="")
     return with_details(result, [*([note] if note else []), *changed])
-
-
-def _is_text(task: Task, side: str) -> bool:
-    """True if a side of the examples is text, not a label, nor empty."""
-    if side == "source":
-        return 0 in task.sides
-    return 1 in task.sides and task.predicts != "label"
 
 
 def _dev_lines(
@@ -241,16 +243,6 @@ def _best_scores(
     return faults, len(best)
 
 
-def _newest_intact(
-    folder: epath.Path, read: Callable[[epath.Path], T]
-) -> tuple[int, T]:
-    """The step of the newest intact checkpoint of a folder, and what `read` returns."""
-    for step in reversed(checkpoint_folders.sealed_steps(folder)):
-        if not checkpoint_folders.damage(folder / str(step)):
-            return step, read(folder / str(step))
-    raise Unavailable(f"{folder} has no intact checkpoint (see the check checkpoints)")
-
-
 NEAR = 0.25  # a step's loss may be so far, relatively, from the last one logged
 
 
@@ -272,9 +264,12 @@ def trains(context: Context) -> Measured:
         raise Unavailable(str(e)) from None
     mesh = meshes.make_mesh(devices=jax.devices()[:1])
     steps = compile_steps(model, config, mesh, vocabulary.bos, frozen.models)
-    number, (state, progress) = _newest_intact(
-        folder, lambda path: read_state(path, steps.shapes)
-    )
+    number = newest_intact(workdir, checkpoint_folders.sealed_steps(folder))
+    if not number:
+        raise Unavailable(
+            f"{folder} has no intact checkpoint (see the check checkpoints)"
+        )
+    state, progress = read_state(folder / str(number), steps.shapes)
     position = Rollbacks(workdir).position(number, progress.position)
     batch = _batch(config, pairs, position, mesh)
     placed = jax.device_put(state, jax.tree.map(lambda x: x.sharding, steps.shapes))
@@ -288,7 +283,9 @@ def trains(context: Context) -> Measured:
     if not _trained(state.parameters, after.parameters, moved=rate > 0):
         figure = f"loss {loss:.3f}; no parameter changed, or one is not finite"
         return Measured(figure, "parameters change, and stay finite", False)
-    return _judged(number, loss, _logged_loss(workdir, number))
+    logged = read_log(workdir / METRICS).metrics("train").items()
+    losses = [m["loss"] for step, m in logged if step <= number and m.get("loss")]
+    return _judged(number, loss, losses[-1] if losses else math.nan)
 
 
 def _batch(
@@ -311,22 +308,9 @@ def _batch(
 
 def _trained(before: Parameters, after: Parameters, moved: bool) -> bool:
     """True if parameters are finite, and, if `moved`, not all as they were."""
-    pairs = [
-        (np.asarray(a), np.asarray(b))
-        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-    ]
-    finite = all(np.isfinite(b).all() for _, b in pairs)
-    return finite and (not moved or any((a != b).any() for a, b in pairs))
-
-
-def _logged_loss(workdir: Workdir, step: int) -> float:
-    """The last training loss that was logged up to a step; nan if there is none."""
-    losses = [
-        metrics["loss"]
-        for of_step, metrics in read_log(workdir / METRICS).metrics("train").items()
-        if of_step <= step and metrics.get("loss")
-    ]
-    return losses[-1] if losses else math.nan
+    finite = jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), after))
+    same = jax.tree.all(jax.tree.map(np.array_equal, before, after))
+    return bool(finite) and not (moved and same)
 
 
 def _judged(step: int, loss: float, recorded: float) -> Measured:
@@ -342,3 +326,209 @@ def _judged(step: int, loss: float, recorded: float) -> Measured:
         bool(low <= loss <= high),
         numbers,
     )
+
+
+# ---------------------------------------------------------- scores and translations
+
+QUICK_LINES, FULL_LINES = 16, 200  # of all sets together, translated again
+# Near-equal hypotheses may swap on another machine, where sums round otherwise.
+ELSEWHERE = 10  # of so many lines one may differ
+PERPLEXITY_ERROR = 1e-4  # relative; on another machine sums round otherwise
+
+
+class Scored(NamedTuple):
+    """A set that was scored: what is stored of it, and its text on this machine."""
+
+    name: str
+    scores: dict  # the content of `scores/SET.json`
+    answers: list[str]  # the lines of `translations/SET.ENDING`
+    corpus: Corpus | None  # the set as it is read here; None if it is not here
+    pairs: list[Pair]
+
+
+def scores(context: Context) -> Measured:
+    """Computes stored scores again, from the translations and references on disk.
+
+    Scores are equal to the last digit. With --full also their intervals, and all
+    metrics; else those that are logged during training.
+    """
+    workdir, config, _ = opened(context)
+    task = task_of(config)
+    faults, notes, compared = [], [], 0
+    for name in _names(workdir):
+        try:
+            scored = _read(workdir, task, name)
+        except UserError as e:
+            faults.append(f"{name}: {e}")
+            compared += 1
+            continue
+        if reason := _not_comparable(scored):
+            notes.append(f"{name}: {reason}")
+            continue
+        of_set = task.of(scored.corpus)
+        if context.full:
+            again = of_set.scores(scored.answers, scored.pairs, scored.corpus)
+        else:
+            again = of_set.quick_scores(scored.answers, scored.pairs)
+        compared += len(again)
+        faults += [
+            f"{name}: {score} is {scored.scores.get(score)}, and comes to {value} now"
+            for score, value in again.items()
+            if not _same(value, scored.scores.get(score))
+        ]
+    if not compared:
+        raise Unavailable("; ".join(notes) or f"{workdir} has no scores")
+    return with_details(all_equal(len(faults), compared, "scores"), [*faults, *notes])
+
+
+def _names(workdir: Workdir) -> list[str]:
+    """The sets that were scored; not earlier scores of them, SET.1.json, SET.2.json."""
+    folder = workdir / SCORES
+    files = folder.glob("*.json") if folder.exists() else []
+    names = sorted(file.name.removesuffix(".json") for file in files)
+    return [n for n in names if re.sub(r"\.\d+$", "", n) not in {*names} - {n}]
+
+
+def _read(workdir: Workdir, task: Task, name: str) -> Scored:
+    """Reads what is stored of a set."""
+    try:
+        stored = read_checked_json(workdir / SCORES / f"{name}.json")
+    except (OSError, ValueError) as e:
+        raise UserError(f"the scores of {name} cannot be read: {e}") from None
+    try:
+        corpus = task.open(stored["set"], task.config.data.dir)
+        ending = corpus.target
+    except UserError:
+        corpus, ending = None, stored["direction"].split("-")[-1]
+    answers = checked_answers(stored, workdir / TRANSLATIONS / f"{name}.{ending}")
+    pairs = []
+    try:
+        if corpus is not None:
+            pairs = task.of(corpus).examples(check_here(corpus))
+    except (UserError, OSError):
+        corpus = None  # its files are not on this machine
+    return Scored(name, stored, answers, corpus, pairs)
+
+
+def _not_comparable(scored: Scored) -> str:
+    """Says why scores cannot be computed again here; empty if they can."""
+    if scored.corpus is None:
+        return f"its text, {scored.scores['set']}, is not on this machine"
+    sides = zip(*scored.pairs, strict=True)
+    hashes = [hashed(side) for side in sides]
+    recorded = [scored.scores[f"{side}_sha256"] for side in ("source", "reference")]
+    if hashes != recorded:
+        return f"the text at {scored.scores['set']} is another than what was scored"
+    if scored.scores.get("layout") != SCORES_VERSION:
+        return "another version of t2t_jax computed its scores"
+    return ""
+
+
+def _same(a, b) -> bool:
+    """Compares values of JSON; numbers up to their last digit."""
+    if isinstance(a, float) and isinstance(b, int | float):
+        return math.isclose(a, b, rel_tol=1e-12)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return a == b
+
+
+def translations(context: Context) -> Measured:
+    """Translates lines again, with the recorded checkpoints, search and type.
+
+    The parameters must have the recorded hash. On the same machine and versions all
+    lines come out equal, elsewhere nine of ten. With --full more lines, and perplexity.
+    """
+    workdir, config, _ = opened(context)
+    task = task_of(config)
+    sets, notes = [], []
+    for name in _names(workdir):
+        with judged_by("scores"):
+            scored = _read(workdir, task, name)
+        if reason := _not_comparable(scored):
+            notes.append(f"{name}: {reason}")
+        else:
+            sets.append(scored)
+    if not sets:
+        raise Unavailable("; ".join(notes) or f"{workdir} has no translations")
+    most = FULL_LINES if context.full else QUICK_LINES
+    faults, compared, others = [], 0, set()
+    for scored in sets:
+        translator = _recorded(workdir, scored.scores)
+        if translator is None:
+            faults.append(
+                f"{scored.name}: the parameters are not those that translated it: "
+                "their SHA-256 differs"
+            )
+            compared += 1
+            continue
+        of_set = task.of(scored.corpus)
+        rows = _sample(len(scored.pairs), max(1, most // len(sets)), of_set.searches)
+        again = of_set.answers(translator, [scored.pairs[row] for row in rows], False)
+        compared += len(rows)
+        faults += [
+            f"{scored.name}, line {row + 1:,}: {line!r} here, {scored.answers[row]!r} "
+            "on disk"
+            for row, line in zip(rows, again, strict=True)
+            if line != scored.answers[row]
+        ]
+        if context.full:
+            compared += 1
+            faults += _perplexity_faults(of_set, translator, scored)
+        others |= _differences(scored.scores)
+    result = all_equal(len(faults), compared, "lines, translated again,")
+    if others:
+        allowed = compared // ELSEWHERE
+        notes.append(f"the run's machine differs: {', '.join(sorted(others))}")
+        result = dataclasses.replace(
+            result, bound=f"<= {allowed}", held=len(faults) <= allowed
+        )
+    return with_details(result, [*faults, *notes])
+
+
+def _recorded(workdir: Workdir, stored: dict) -> Translator | None:
+    """The translator that answered a set; None if its parameters are others now."""
+    steps = ",".join(map(str, stored["checkpoints"]))
+    with judged_by("checkpoints"):
+        weights = stored.get("weights", "float32")
+        translator = Translator.load(workdir, steps, stored["dtype"], weights)
+    if translator.members[0].parameters_sha256() != stored["parameters_sha256"]:
+        return None
+    fields = {field.name for field in dataclasses.fields(DecodeConfig)}
+    search = {k: v for k, v in stored["decode"].items() if k in fields}
+    translator = translator.with_options(**search)
+    if translator.decode_options() != stored["decode"]:
+        raise Unavailable(
+            "the recorded search cannot be set up again: "
+            f"{stored['decode']} was {translator.decode_options()} now"
+        )
+    return translator
+
+
+def _sample(count: int, most: int, apart: bool) -> list[int]:
+    """Numbers of lines to answer again.
+
+    Args:
+      apart: spread over the set; else the first ones, as what a task hides in a line
+        may depend on the line's number.
+    """
+    if not apart:
+        return [*range(min(count, most))]
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)).tolist()
+
+
+def _perplexity_faults(
+    task: Task, translator: Translator, scored: Scored
+) -> Iterator[str]:
+    """Compares scores that do not follow from the answers, such as perplexity."""
+    for name, value in task.extra_scores(translator, scored.pairs).items():
+        stored = scored.scores.get(name, math.nan)
+        if not math.isclose(value, stored, rel_tol=PERPLEXITY_ERROR):
+            yield f"{scored.name}: {name} {value} here, {stored} on disk"
+
+
+def _differences(stored: dict) -> set[str]:
+    """The parts of machine and versions that differ from those that made scores."""
+    then = stored.get("machine", {}) | stored.get("versions", {})
+    here = describe_machine()
+    return {f"{k} {then.get(k)} -> {v}" for k, v in here.items() if then.get(k) != v}
