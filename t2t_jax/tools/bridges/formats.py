@@ -20,7 +20,6 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.search import algorithm
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
@@ -93,13 +92,6 @@ def load_vocabulary(file: Path, of_source: Path | None = None) -> Vocabulary:
     """Loads a tokenizer of ours or of SentencePiece; the source may have its own."""
     source = Vocabulary.load(of_source) if of_source else None
     return Vocabulary(Vocabulary.load(file).model, str(file), source)
-
-
-def never_generated(vocabulary: Vocabulary) -> tuple[int, ...]:
-    """The tokens that no search with this vocabulary generates."""
-    return algorithm.never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
 
 
 # ------------------------------------------------------ the config of an imported model

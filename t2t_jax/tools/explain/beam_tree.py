@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.search.algorithm import Hypotheses, inverse_penalties, never_generated
+from t2t_jax.search.algorithm import Hypotheses, inverse_penalties
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tools.explain.trace import TracedStep
 
@@ -187,9 +187,6 @@ class _Builder:
         self.required_phrases = required_phrases
         table_t = inverse_penalties(limit, algorithm.alpha, algorithm.penalty)
         self.inverse_t = np.asarray(table_t)
-        self.never = never_generated(
-            algorithm.bos, algorithm.eos, algorithm.pad, algorithm.never
-        )
         self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
         self.reference = None if reference is None else Reference((*reference,))
         self.last: TracedStep | None = None
@@ -297,7 +294,7 @@ class _Builder:
         node, piece = self.nodes[tokens], self._piece(refused.tokens)
         node.fate = "forbidden"
         node.why = f"A constraint refuses {piece} here ({shown(refused.log_prob)})."
-        if refused.tokens[-1] in self.never:
+        if refused.tokens[-1] in self.algorithm.banned:
             node.why = (
                 f"The search never generates {piece} ({shown(refused.log_prob)})."
             )

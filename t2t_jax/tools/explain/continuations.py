@@ -57,9 +57,7 @@ def likely_alternatives(
       forced: the number of first tokens that a prefix prescribes.
       at_most: how many to return.
     """
-    never = never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
+    never = never_generated(vocabulary)
     alternatives = [
         Alternative(t, int(token), float(log_prob))
         for t in range(forced, len(ids))

@@ -28,7 +28,7 @@ from t2t_jax.decoding.programs import (
     grow_caches,
     program,
 )
-from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
+from t2t_jax.search.algorithm import Hypotheses, extensions
 from t2t_jax.search.beam import BeamSearch, Sentences
 from t2t_jax.search.rules import Rules, allowed
 
@@ -103,8 +103,7 @@ def all_extensions(
     logits_bnv, _ = step(state.search.cache, sentences.token_bn, position)
     log_prob_bnv = extensions(logits_bnv, sentences.log_prob_bn, banned=())
     allowed_v = np.ones(logits_bnv.shape[2], bool)
-    never = never_generated(algorithm.bos, eos, algorithm.pad, algorithm.never)
-    allowed_v[list(never)] = False
+    allowed_v[list(algorithm.banned)] = False
     allowed_bnv = jnp.broadcast_to(allowed_v, log_prob_bnv.shape)
     if rules is not None:
         allowed_bnv &= allowed(

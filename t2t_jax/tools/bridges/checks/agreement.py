@@ -20,8 +20,8 @@ from t2t_jax.decoding.batches import pad_rows
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits as model_logits
 from t2t_jax.model.model import build
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.checks import peer_process
-from t2t_jax.tools.bridges.formats import never_generated
 
 TOLERANCE = 1e-4  # of logits in float32
 TIE = 1e-3  # nats

@@ -18,6 +18,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Sinusoid
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
@@ -28,7 +29,6 @@ from t2t_jax.tools.bridges.formats import (
     languages,
     layerdrop_notes,
     load_vocabulary,
-    never_generated,
 )
 from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors

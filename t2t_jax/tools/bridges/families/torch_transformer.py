@@ -17,6 +17,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     Imported,
@@ -26,7 +27,6 @@ from t2t_jax.tools.bridges.formats import (
     imported_config,
     languages,
     load_vocabulary,
-    never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.weights import Layers, Rule, Tables, Tensors, listed
