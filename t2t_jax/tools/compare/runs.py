@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -11,7 +12,7 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.feeding import BatchLookup, Position, epoch_for
+from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
@@ -79,6 +80,11 @@ class OpenedRun:
     def text(self) -> RunText:
         """Its training text, if it is on this machine."""
         return open_text(self.workdir)
+
+    @cached_property
+    def lookup(self) -> BatchLookup:
+        """Its batches."""
+        return BatchLookup(self.text.config, self.text.pairs, self.text.vocabulary)
 
     @cached_property
     def rollbacks(self) -> Rollbacks:
@@ -236,7 +242,7 @@ def batches_section(a: OpenedRun, b: OpenedRun) -> Section:
     if not steps:
         return Section(None, {"steps": 0}, ["not compared: no step is trained"])
     try:
-        texts = a.text, b.text
+        lookups = a.lookup, b.lookup
     except UserError as e:
         return Section(None, {"error": str(e)}, [f"not compared: {e}"])
     planned_alike = same_plan(a, b)
@@ -247,7 +253,6 @@ def batches_section(a: OpenedRun, b: OpenedRun) -> Section:
     facts = {"steps": steps, "same plan": planned_alike, "first": step}
     if step is None:
         return Section(False, facts, [f"the same in all {steps:,} common steps"])
-    lookups = [BatchLookup(t.config, t.pairs, t.vocabulary) for t in texts]
     positions = [
         position_of_step(lookup, run.rollbacks, step)
         for lookup, run in zip(lookups, (a, b), strict=True)
@@ -310,15 +315,13 @@ def first_other_position(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
         return None
     # Positions part only behind a step that a run returned to: the next position is
     # else a function of this one. Both runs have the same plan, so one serves.
-    lookup = BatchLookup(a.text.config, a.text.pairs, a.text.vocabulary)
     for step in sorted({*jumps[0], *jumps[1]}):
-        if (
-            step < steps
-            and len(
-                {position_of_step(lookup, run.rollbacks, step + 1) for run in (a, b)}
-            )
-            == 2
-        ):
+        if step >= steps:
+            break
+        one, other = (
+            position_of_step(a.lookup, run.rollbacks, step + 1) for run in (a, b)
+        )
+        if one != other:
             return step + 1
     return None
 
@@ -329,7 +332,7 @@ def first_other_batch(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
         for step, *batches in zip(
             range(1, steps + 1), _batches(a), _batches(b), strict=False
         ):
-            if not _equal(*batches):
+            if not compare_trees(*batches).same:
                 return step
             progress.add(1)
     return None
@@ -337,24 +340,11 @@ def first_other_batch(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
 
 def _batches(run: OpenedRun) -> Iterator[dict[str, np.ndarray]]:
     """Yields the arrays of each batch of a run, without end."""
-    jumps, step, at = run.rollbacks.in_effect(), 0, Position()
-    made, number = None, -1
-    while True:
-        at = jumps.get(step, at)
-        if at.epoch != number:
-            number = at.epoch
-            seed = run.config.train.seed
-            made = epoch_for(run.text.pairs, run.config.data, seed, number)
-        if at.batch >= len(made.plan):
-            at = Position(at.epoch + 1, 0)
-            continue
-        layout = made.plan[at.batch]
-        yield made.pairs.batch(layout, run.config.train.seed, at.epoch)
-        at, step = Position(at.epoch, at.batch + 1), step + 1
-
-
-def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    jumps, at = run.rollbacks.in_effect(), Position()
+    for step in itertools.count():
+        at = run.lookup.position(jumps.get(step, at), 0)
+        yield run.lookup.arrays(at)
+        at = at._replace(batch=at.batch + 1)
 
 
 # ---------------------------------------------------------------------------------- log
