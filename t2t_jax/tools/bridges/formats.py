@@ -137,12 +137,7 @@ def imported_config(
 ) -> Config:
     """Puts the config together from fields of `model` and of `decode`.
 
-    Args:
-      name: what says `model`, for error messages.
-      between: the languages.
-
-    Raises:
-      UserError: the user's fields contradict the model, or a field is impossible.
+    Raises UserError if the user's fields contradict `model`, which `name` states.
     """
     for field, value in request.model.items():
         if model.get(field, value) != value:

@@ -99,13 +99,11 @@ def unpickle(
 
     Args:
       stream: has `read`, `readline` and `tell`; not larger than the file.
-      name: the file, for error messages.
       persistent: makes an object from its persistent id.
       calls: functions that this pickle may name besides `CALLS`.
       names: more names that may occur and are not called, such as dtypes.
 
-    Raises:
-      UserError: damaged, or it names another class or function.
+    Raises UserError if it is damaged, or names another class or function.
     """
     machine = _Machine(name, persistent, {**CALLS, **(calls or {})}, names)
     try:

@@ -101,13 +101,10 @@ def compare(
 
 
 def histogram(differences_n: np.ndarray) -> dict:
-    """Counts differences of sentence scores.
+    """Counts differences of sentence scores in bins from -100 to 100.
 
-    Returns:
-      `edges` of the bins, from -100 to 100, and `counts`. The bins are symmetric, so
-      two systems exchanged have the mirrored counts; `equal` is the number of lines
-      without any difference, which the counts leave out. `better` and `worse` are the
-      numbers of lines above and below 0.
+    The bins are symmetric, so two systems exchanged have the mirrored counts. `equal`
+    are the lines without any difference, which the counts leave out.
     """
     differing = differences_n[differences_n != 0]
     # An odd number of bins: small differences either way share the one in the middle.
@@ -221,11 +218,9 @@ def marks(
     """Marks each word by the systems that have it right.
 
     Bit s of a mark is set if system s has this word of the reference: its k-th
-    occurrence, if the system's line has the word k times.
-
-    Returns:
-      The marks of the reference's words, and of each system's. In the latter, the
-      system's own bit is 0 where its word is not in the reference.
+    occurrence, if the system's line has the word k times. Returns the marks of the
+    reference's words, and of each system's; in the latter, the system's own bit is 0
+    where its word is not in the reference.
     """
     counts = [Counter(words) for words in outputs]
     reference_counts = Counter(reference)

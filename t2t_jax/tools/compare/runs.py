@@ -57,15 +57,7 @@ class Section(NamedTuple):
 
 
 class OpenedRun:
-    """A run; each part is read when it is first asked for.
-
-    Attributes:
-      workdir: of the run.
-      name: a short name, for people.
-
-    Raises:
-      UserError: not a workdir, or a part of it is damaged.
-    """
+    """A run, with a short name; each part is read when it is first asked for."""
 
     def __init__(self, workdir: Workdir, name: str):
         self.workdir, self.name = workdir, name
@@ -471,11 +463,7 @@ _MARKS = {True: "differs", False: "the same", None: ""}
 def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
     """Compares two workdirs; reads both and changes nothing.
 
-    Returns:
-      The sections by title, in the order of `SECTIONS`.
-
-    Raises:
-      UserError: not two workdirs, or one of them is damaged.
+    Returns the sections by title, in the order of `SECTIONS`.
     """
     if len(workdirs) != 2:
         raise UserError(

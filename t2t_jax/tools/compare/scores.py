@@ -95,14 +95,7 @@ BATCH = 8  # lines; COMET's own default
 
 
 class Comet:
-    """A COMET model.
-
-    Args:
-      place: its checkpoint (.ckpt), or the folder that holds it. Nothing is downloaded.
-
-    Raises:
-      UserError: the package is not installed, or there is no such checkpoint.
-    """
+    """A COMET model: a checkpoint (.ckpt), or a folder with one. Downloads nothing."""
 
     def __init__(self, place: str):
         file = _checkpoint(Path(place).expanduser())

@@ -264,9 +264,7 @@ class Stretch(NamedTuple):
 def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch]:
     """Finds stretches of low log-odds, in the order of the text.
 
-    Args:
-      log_odds_p: of each pair of all corpora.
-      sizes: the pairs of each corpus; no stretch crosses into the next.
+    None crosses from one corpus, of so many pairs, into the next.
     """
     stretches, first = [], 0
     for size in sizes:
@@ -312,11 +310,8 @@ def with_offset(
 ) -> Stretch:
     """Finds the offset at which a stretch's sides belong together.
 
-    Args:
-      stretch: as `find_stretches` returns it.
-      pairs: by place, at least those of `wanted_lines`.
-      bounds: the places of the first pair of the stretch's corpus, and behind its last.
-      log_odds: pairs -> their log-odds.
+    `pairs` are those of `wanted_lines`, by place; `bounds` the places of the first pair
+    of the stretch's corpus, and behind its last.
     """
     places = range(stretch.begin, min(stretch.end, stretch.begin + LOOKED_AT))
     means = {}

@@ -20,12 +20,7 @@ LONGEST = 600  # characters of an example's side that are shown
 
 
 def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, Any]:
-    """Returns all that is reported of an examined text.
-
-    Args:
-      examination: the text.
-      languages: source and target, for headings.
-    """
+    """Returns all that is reported of an examined text; languages are for headings."""
     knowledge, total = examination.known, len(examination)
     dropped = int(examination.dropped_p.sum())
     pairs = examination.lines(_shown_places(examination))
@@ -235,12 +230,7 @@ EXAMPLES = 2  # of each rule
 
 
 def report(content: dict[str, Any], examples: int = EXAMPLES) -> list[str]:
-    """Returns the lines of a report.
-
-    Args:
-      content: as `findings` returns it.
-      examples: worst pairs that are shown of each rule, with their neighbours.
-    """
+    """Returns the lines of a report, with the worst `examples` of each rule."""
     places = ", ".join(f"{p['place']} ({p['pairs']:,})" for p in content["places"])
     lines = [f"{content['pairs']:,} pairs of {places}", "", *content["verdict"], ""]
     lines += _table(content["rules"])

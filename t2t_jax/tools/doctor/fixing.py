@@ -46,13 +46,7 @@ def write_fix(
 ) -> tuple[int, int]:
     """Writes the files of a fix; returns the number of pairs kept and removed.
 
-    Args:
-      examination: says which pairs are dropped; its text is read once more.
-      prefix: of the files.
-      languages: source and target, the endings of the files.
-
-    Raises:
-      UserError: a file exists; or the text has changed since it was examined.
+    Raises UserError if a file exists, or the text has changed since it was examined.
     """
     check_prefix(prefix, languages)
     endings = *languages, HASHES_ENDING

@@ -108,13 +108,9 @@ class Knowledge:
 def sample_blocks(
     corpora: Sequence[Corpus], most: int = SAMPLE
 ) -> tuple[list[list[Pair]], list[int]]:
-    """Reads a text once, and samples runs of consecutive pairs evenly.
+    """Samples about `most` pairs of a text evenly, in runs of consecutive ones.
 
-    Args:
-      most: pairs of the sample, about.
-
-    Returns:
-      (the runs, in order; the number of pairs of each corpus).
+    Reads it once. Returns the runs in order, and the number of pairs of each corpus.
     """
     sizes = [0] * len(corpora)
 
@@ -139,9 +135,6 @@ class Pieces:
     A token is odd if it is the unknown token, or a byte that spells a character which
     the vocabulary lacks.
 
-    Args:
-      vocabulary: of the run, or the one that it would have.
-
     Attributes:
       totals: for each side, [tokens, odd tokens, words] of all lines counted.
       seen: for each side, which ids occurred.
@@ -164,11 +157,7 @@ class Pieces:
             )
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Counts a side's tokens and odd tokens of each line, and adds to the totals.
-
-        Returns:
-          (tokens, odd tokens), int64 [pairs].
-        """
+        """Counts tokens and odd ones of each line of a side; adds to the totals."""
         pieces_p, odd_p, ids = self._counts(view, number)
         words = view.sides[number].word_counts_p.sum()
         self.totals[number] += [pieces_p.sum(), odd_p.sum(), words]

@@ -80,12 +80,8 @@ class Overlap:
     def equal(self, view: View, least_words: int) -> Iterator[tuple[int, float, str]]:
         """Finds pairs with a side that is a line of a reference, on the same side.
 
-        Args:
-          least_words: of a line that counts if only one side is equal: the sides of
-            different texts may both have "Yes.".
-
-        Yields:
-          (place in the chunk, 1.0 if both sides are lines, else 0.5; which).
+        If only one is, it needs `least_words`: different texts may both have "Yes.".
+        Yields (place in the chunk, 1.0 for both sides, else 0.5; which).
         """
         keys = zip(*(side.keys for side in view.sides), strict=True)
         for place, both in enumerate(keys):
@@ -104,11 +100,7 @@ class Overlap:
     def near(self, view: View, least: float) -> Iterator[tuple[int, float, str]]:
         """Finds pairs that share most words and word pairs with a reference.
 
-        Args:
-          least: the smallest Jaccard index that counts, of both sides together.
-
-        Yields:
-          (place in the chunk, Jaccard index, which reference).
+        Yields (place in the chunk, Jaccard index of both sides together, which one).
         """
         tokens = [self._tokens(view, n) for n in (0, 1)]
         shingles = _shingles(tokens)

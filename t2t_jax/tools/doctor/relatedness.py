@@ -65,10 +65,7 @@ class Lexicon:
     ) -> tuple[set[str], set[str]]:
         """Splits the words that it knows: with a translation opposite, and without.
 
-        Args:
-          words: of a line, or of a part of it.
-          opposite: the words of the other side.
-          side: that of `words`: 0 the source, 1 the target.
+        `side` is that of `words`: 0 the source, 1 the target.
         """
         translations, others = self.translations[side], {*opposite}
         in_lexicon = {*words} & translations.keys()

@@ -94,8 +94,6 @@ def attribute(
 
     Args:
       member: a model that `can_attribute`.
-      pair: source ids and target ids.
-      positions: from 0.
       tokens: of each position; those of the target, or their rivals.
     """
     source, target = pair

@@ -103,9 +103,7 @@ def judge_reference(
 ) -> float:
     """Decides between search error and model error; returns the reference's score.
 
-    Args:
-      log_prob: of the reference, all tokens.
-      best_score: of the result's first hypothesis.
+    `log_prob` is that of all its tokens; `best_score` is that of the result.
     """
     reference, algorithm = tree.reference, tree.algorithm
     length = len(reference.tokens)
@@ -168,8 +166,7 @@ def build_tree(
 
     Args:
       limit: the longest output of the sentence in tokens, EOS included.
-      required_phrases: the search has them, so places do not follow the
-        log-probability alone.
+      required_phrases: places do not follow the log-probability alone.
       reference: tokens of a translation whose way is followed. Its verdict is `found`
         or empty; `judge_reference` completes it.
     """

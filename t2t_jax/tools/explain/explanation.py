@@ -214,11 +214,7 @@ LONGEST_TITLE = 60  # characters of a sentence that names the page
 
 
 def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
-    """Returns the payload of the page.
-
-    Args:
-      title: by default the first sentence, shortened, and how many follow.
-    """
+    """Returns the payload of the page; the title is by default the first sentence."""
     payload = Payload()
     models = explanation.models
     first = explanation.sentences[0].source.strip()

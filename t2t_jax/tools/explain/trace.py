@@ -115,10 +115,9 @@ def all_extensions(
 def trace_search(
     model: Explained, source: Sequence[int], constraints: Constraints
 ) -> Iterator[TracedStep]:
-    """Yields the steps of the search for one line, in the shapes of `decode_batch`.
+    """Yields the steps of the search for a source with EOS.
 
-    Args:
-      source: token ids with EOS.
+    The shapes are those of `decode_batch`.
     """
     search, decode = model.search, model.decode
     group = groups([len(source)], decode, search.mesh.size)[0]

@@ -116,9 +116,7 @@ def cover(
 ) -> Coverage:
     """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
 
-    Args:
-      maps: the attention weights of a model with attention to the source.
-      layer, heads: of `alignment_heads`.
+    The layer and its heads are those of `alignment_heads`.
     """
     weights_ts = maps.cross[layer][:heads].mean(axis=0)
     weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)

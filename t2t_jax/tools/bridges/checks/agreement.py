@@ -138,13 +138,9 @@ def check_greedy(
 
 
 def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
-    """Computes our logits of each pair, float32 [target, vocabulary].
+    """Computes our logits for sources with EOS and decoder inputs, float32 [t, v].
 
     On a GPU or TPU, call it with `jax.default_matmul_precision("highest")`.
-
-    Args:
-      sources: ids with EOS.
-      targets: the inputs of the decoder, from its start token on.
     """
     source, source_segment = pad_rows(sources, len(sources), max(map(len, sources)))
     target, target_segment = pad_rows(targets, len(targets), max(map(len, targets)))

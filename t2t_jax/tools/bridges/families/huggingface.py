@@ -295,11 +295,8 @@ def finish(
 ) -> Imported:
     """Reads the weights and puts together what the parts of an import have found.
 
-    Args:
-      model: from `model_fields`.
-      between: the languages.
-      stored_positions: the class adds a stored table of positions as it is.
-      silent: tokens for `silence`.
+    `stored_positions`: the class adds a stored table of positions as it is. `silent`:
+    tokens for `silence`.
     """
     path = request.path
     tensors = read_tensors(path)

@@ -146,11 +146,7 @@ _ESCAPE = SPACE_ESCAPED[0]
 
 
 def tokenizer_json(model: bytes, eos: int) -> bytes:
-    """Converts a `lossless` SentencePiece model.
-
-    Args:
-      eos: the id of the end of a sentence, which is appended to each line.
-    """
+    """Converts a `lossless` SentencePiece model; the id `eos` ends each line."""
     table = pieces(model)
     # The longest first: one symbol may begin another.
     symbols = sorted((p.name for p in table if p.kind == SYMBOL), key=len)[::-1]
