@@ -109,10 +109,7 @@ class Comet:
         with waiting("loading the COMET model"):
             self._model = load_from_checkpoint(str(file))
         self.measure = Measure(
-            f"COMET, {file.name}",
-            self._no_statistics,
-            measures.mean,
-            digits=4,
+            f"COMET, {file.name}", self._no_statistics, measures.mean, digits=4
         )
 
     def statistics(self, texts: Texts, outputs: Sequence[str]) -> np.ndarray:

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_jax.data.corpus import (
-    Corpus,
-    distinct,
-    open_corpora,
-    open_specs,
-    split_specs,
-)
+from t2t_jax.data.corpus import Corpus, distinct, open_corpora, open_specs, split_specs
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local

@@ -303,10 +303,7 @@ def wanted_lines(stretches: Sequence[Stretch]) -> set[int]:
 
 
 def with_offset(
-    stretch: Stretch,
-    pairs: dict[int, Pair],
-    bounds: tuple[int, int],
-    log_odds: LogOdds,
+    stretch: Stretch, pairs: dict[int, Pair], bounds: tuple[int, int], log_odds: LogOdds
 ) -> Stretch:
     """Finds the offset at which a stretch's sides belong together.
 

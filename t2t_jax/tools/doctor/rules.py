@@ -81,16 +81,10 @@ RULES = {
         {"z": 7.0, "letters": 20},
     ),
     "misaligned": Rule(
-        "alignment",
-        "in a stretch that fits at another offset",
-        True,
-        None,
+        "alignment", "in a stretch that fits at another offset", True, None
     ),
     "loose_stretch": Rule(
-        "alignment",
-        "in a stretch that fits at no offset nearby",
-        False,
-        None,
+        "alignment", "in a stretch that fits at no offset nearby", False, None
     ),
     "unrelated": Rule(
         "alignment",
@@ -114,18 +108,10 @@ RULES = {
         {"z": 6.0, "factor": 2.0},
     ),
     "length": Rule(
-        "alignment",
-        "with an unusually long side",
-        False,
-        checks.length,
-        {"z": 4.0},
+        "alignment", "with an unusually long side", False, checks.length, {"z": 4.0}
     ),
     "numbers": Rule(
-        "content",
-        "with different numbers",
-        False,
-        checks.numbers,
-        {"small": 12},
+        "content", "with different numbers", False, checks.numbers, {"small": 12}
     ),
     "markup": Rule(
         "content",

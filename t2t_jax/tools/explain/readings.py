@@ -25,11 +25,7 @@ from t2t_jax.tools.explain.attribution import (
     strongest_rivals,
 )
 from t2t_jax.tools.explain.continuations import continuations
-from t2t_jax.tools.explain.distribution import (
-    Distribution,
-    distributions,
-    lenses,
-)
+from t2t_jax.tools.explain.distribution import Distribution, distributions, lenses
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
 from t2t_jax.tools.explain.trace import Explained
 from t2t_jax.tools.explain.words import Words, cover, words_of_tokens

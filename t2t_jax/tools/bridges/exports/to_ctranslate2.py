@@ -28,10 +28,7 @@ from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoi
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction, write_files
-from t2t_jax.tools.bridges.formats import (
-    ExportFormat,
-    check_choices,
-)
+from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables, listed
 from t2t_jax.workdir import TOKENIZERS

@@ -33,10 +33,7 @@ from t2t_jax.tools.bridges.families.huggingface import (
     SIZES,
     weight_rules,
 )
-from t2t_jax.tools.bridges.formats import (
-    ExportFormat,
-    check_choices,
-)
+from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first

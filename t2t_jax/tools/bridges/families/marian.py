@@ -251,11 +251,7 @@ def weight_rules(config: ModelConfig) -> list[Rule]:
 
 
 NPZ = ImportFormat(
-    "Marian's own .npz",
-    recognize_npz,
-    read_npz,
-    peer=None,
-    reads=Request._fields[1:],
+    "Marian's own .npz", recognize_npz, read_npz, peer=None, reads=Request._fields[1:]
 )
 
 

@@ -120,10 +120,7 @@ def run(job):
     began = time.perf_counter()
     result = getattr(model, job["task"])(job)
     seconds = time.perf_counter() - began
-    return result | {
-        "seconds": seconds,
-        "compute_type": model.translator.compute_type,
-    }
+    return result | {"seconds": seconds, "compute_type": model.translator.compute_type}
 
 
 TASKS = dict.fromkeys(("greedy", "beam", "log_probs"), run)
