@@ -97,10 +97,7 @@ class Knowledge:
             View(held_out), neighbours, self.lexicon, self.lengths
         )
         self.overlap = Overlap(references)
-        self.pieces = None
-        if vocabulary is not None:
-            self.pieces = Pieces(vocabulary)
-            self.pieces.learn(view)
+        self.pieces = None if vocabulary is None else Pieces(vocabulary, view)
         self.seen_pairs, self.seen_keys = HashSet(), HashSet()
         self.seen_sources = HashSet()
 
@@ -138,23 +135,20 @@ class Pieces:
     Attributes:
       totals: for each side, [tokens, odd tokens, words] of all lines counted.
       seen: for each side, which ids occurred.
-      usual: for each side, the tokens a word.
+      usual: for each side, the tokens a word of a sample.
     """
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: Vocabulary, sample: View):
         self._sides = vocabulary.source, vocabulary
         self._odd = [_odd(side) for side in self._sides]
         self.totals = np.zeros((2, 3), np.int64)
         self.seen = [np.zeros(len(side), bool) for side in self._sides]
-        self.usual = [Spread(1.0, 1.0), Spread(1.0, 1.0)]
-
-    def learn(self, view: View) -> None:
-        """Estimates what is usual, from a sample."""
-        for number, side in enumerate(view.sides):
-            pieces_p, *_ = self._counts(view, number)
-            self.usual[number] = Spread.of(
-                pieces_p / np.maximum(side.word_counts_p, 1), 0.1
+        self.usual = [
+            Spread.of(
+                self._counts(sample, n)[0] / np.maximum(side.word_counts_p, 1), 0.1
             )
+            for n, side in enumerate(sample.sides)
+        ]
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Counts tokens and odd ones of each line of a side; adds to the totals."""

@@ -315,7 +315,16 @@ def finish(
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
     if config.model.output_bias:
         parameters = silence(parameters, silent)
-    peer = peer_arguments(path, vocabulary)
+    # A target's language token begins every line, so an empty one has nothing else.
+    first = vocabulary.encode([""])[0]
+    peer = {
+        "model": str(path.absolute()),
+        "start": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "pad": vocabulary.source.pad,
+        "forced_bos": first[0] if first else None,
+        "never": never_generated(vocabulary),
+    }
     return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
 
 
@@ -342,20 +351,6 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
         if folder.merged().get(field) != token:
             raise folder.config.error(field, f"{token}, which {path.name} has")
     return vocabulary
-
-
-def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The arguments of the peer script for the folder `path`."""
-    # A target's language token begins every line, so an empty one has nothing else.
-    first = vocabulary.encode([""])[0]
-    return {
-        "model": str(path.absolute()),
-        "start": vocabulary.bos,
-        "eos": vocabulary.eos,
-        "pad": vocabulary.source.pad,
-        "forced_bos": first[0] if first else None,
-        "never": never_generated(vocabulary),
-    }
 
 
 def after_padding(config: Fields, size: int) -> dict[str, Any]:
