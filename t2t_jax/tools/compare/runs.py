@@ -65,7 +65,6 @@ class OpenedRun:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Its tokenizer."""
         return self.workdir.vocabulary()
 
     @cached_property
@@ -75,7 +74,6 @@ class OpenedRun:
 
     @cached_property
     def lookup(self) -> BatchLookup:
-        """Its batches."""
         return BatchLookup(self.text.config, self.text.pairs, self.text.vocabulary)
 
     @cached_property
@@ -85,7 +83,6 @@ class OpenedRun:
 
     @cached_property
     def starts(self) -> list[Start]:
-        """Its starts, oldest first."""
         return read_starts(self.workdir)
 
     @cached_property
@@ -94,17 +91,14 @@ class OpenedRun:
 
     @cached_property
     def train(self) -> dict[int, Metrics]:
-        """Logged metrics of training by step."""
         return self._log.metrics("train")
 
     @cached_property
     def dev(self) -> dict[int, Metrics]:
-        """Logged scores of the dev set by step."""
         return self._log.metrics("dev")
 
     @cached_property
     def shapes(self) -> TrainState:
-        """The shapes of its state."""
         model = build(self.config.model, *self.vocabulary.sizes)
         return state_shapes(model, self.config)
 

@@ -342,13 +342,10 @@ class Histogram:
         self.counts = np.zeros(len(edges) - 1, np.int64)
 
     def add(self, values: np.ndarray) -> None:
-        """Counts values."""
-        bins = np.searchsorted(self.edges, values, side="right") - 1
-        bins = np.clip(bins, 0, len(self.counts) - 1)
-        self.counts += np.bincount(bins, minlength=len(self.counts))
+        inside = np.clip(values, self.edges[0], self.edges[-1])
+        self.counts += np.histogram(inside, self.edges)[0]
 
     def to_json(self, name: str) -> dict:
-        """Returns it as JSON can hold it."""
         lists = {"edges": self.edges.tolist(), "counts": self.counts.tolist()}
         return {"name": name, "title": self.title, "log": self.log, **lists}
 
@@ -367,7 +364,6 @@ class Histograms(dict[str, Histogram]):
         )
 
     def add(self, view: View) -> None:
-        """Counts the pairs of a chunk."""
         s, t = (side.lengths_p for side in view.sides)
         self["source"].add(s)
         self["target"].add(t)
@@ -383,5 +379,4 @@ class Histograms(dict[str, Histogram]):
         self[name].add(score_p)
 
     def to_json(self) -> list[dict]:
-        """Returns the histograms as JSON can hold them."""
         return [counted.to_json(name) for name, counted in self.items()]

@@ -101,10 +101,8 @@ def _judged(examination: Examination) -> Iterator[tuple]:
         for chunk in read_chunks(examination.corpora, examination.options.chunk):
             corpus = examination.corpora[chunk.corpus]
             for line, pair in zip(chunk.lines.tolist(), chunk.pairs, strict=True):
+                yield line, corpus, pair, why if place == next_place else []
                 if place == next_place:
-                    yield line, corpus, pair, why
                     next_place, why = next(reasons, (-1, []))
-                else:
-                    yield line, corpus, pair, []
                 place += 1
             progress.add(len(chunk.pairs))

@@ -383,23 +383,18 @@ def read_m2m100(request: Request) -> Imported:
     tied = "all" if config.flag("tie_word_embeddings", True) else "none"
     model = model_fields(config, scaled=True, norm="pre", tied=tied, options=options)
     between = languages(request, stored_languages(folder), several=True)
-    vocabulary = _reader(folder)(request.path, folder.merged(), *between)
-    # The language of the target decides, whatever the folder was saved with.
-    folder.generation.get("forced_bos_token_id")
-    return finish(request, folder, model, vocabulary, between)
-
-
-def _reader(folder: Folder):
-    """Returns the function that reads the folder's tokenizer."""
-    settings = folder.tokenizer
     # NLLB's tokens are in the SentencePiece model alone.
     joined = (folder.path / "vocab.json").is_file()
     default = "M2M100Tokenizer" if joined else "NllbTokenizer"
-    kind = settings.get("tokenizer_class", default).removesuffix("Fast")
+    kind = folder.tokenizer.get("tokenizer_class", default).removesuffix("Fast")
     if kind not in _TOKENIZERS:
-        raise settings.error("tokenizer_class", " or ".join(_TOKENIZERS))
-    settings.only(legacy_behaviour=False)  # true puts the language after the end
-    return _TOKENIZERS[kind]
+        raise folder.tokenizer.error("tokenizer_class", " or ".join(_TOKENIZERS))
+    # True puts the language after the end.
+    folder.tokenizer.only(legacy_behaviour=False)
+    vocabulary = _TOKENIZERS[kind](request.path, folder.merged(), *between)
+    # The language of the target decides, whatever the folder was saved with.
+    folder.generation.get("forced_bos_token_id")
+    return finish(request, folder, model, vocabulary, between)
 
 
 M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)
