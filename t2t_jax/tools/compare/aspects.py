@@ -24,12 +24,7 @@ NONE = -1  # the bucket of a word that is in none
 
 
 class LineBuckets(NamedTuple):
-    """A division of the lines.
-
-    Attributes:
-      names: of the buckets.
-      bucket_n: the bucket of each line.
-    """
+    """A division of the lines: the bucket of each, and the names of the buckets."""
 
     names: tuple[str, ...]
     bucket_n: np.ndarray

@@ -19,13 +19,7 @@ BINS = 41  # of the histogram, from -100 to 100
 
 
 class System(NamedTuple):
-    """Translations of a test set.
-
-    Attributes:
-      name: for people.
-      lines: one for each line of the set.
-      origin: where they come from, such as a file or a workdir and its checkpoints.
-    """
+    """Translations of a test set, and their origin: a file, or a run's checkpoints."""
 
     name: str
     lines: Sequence[str]

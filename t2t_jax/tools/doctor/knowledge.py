@@ -48,15 +48,10 @@ class Spread(NamedTuple):
 class Knowledge:
     """Models of a text, and what rules remember of the pairs that they have read.
 
-    Args:
-      blocks: a sample of the text: runs of consecutive pairs.
-      references: dev and test sets.
-      vocabulary: the tokenizer, if tokens are to be counted.
+    Learnt from a sample of the text, runs of consecutive pairs.
 
     Attributes:
-      lengths, languages, lexicon, relatedness: the models.
       log_length: for each side, the logarithm of the characters of a line.
-      overlap: an index of the references.
       pieces: counts tokens; None without a tokenizer.
       seen_pairs, seen_keys, seen_sources: hashes of what was read.
     """

@@ -22,12 +22,7 @@ _PRIMES = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Reference(NamedTuple):
-    """A dev or test set.
-
-    Attributes:
-      place: its name.
-      pairs: its lines.
-    """
+    """A dev or test set."""
 
     place: str
     pairs: list[Pair]
@@ -37,7 +32,8 @@ class Overlap:
     """An index of reference sets.
 
     Attributes:
-      unseen: for each side, its words -> True while training text has not had them.
+      ids: for each side, the number of each of its words, from 1.
+      seen: for each side and number, True once training text had the word.
     """
 
     def __init__(self, references: Sequence[Reference]):

@@ -133,11 +133,9 @@ class Relatedness:
     """The classifier, learnt from a sample.
 
     Args:
-      view: the sample.
       neighbours: for each pair of the sample, the pair whose target is its negative
         example, an index; itself if there is none.
       lexicon: learnt from other pairs, or it would know these by heart.
-      lengths: the model of lengths.
     """
 
     def __init__(
