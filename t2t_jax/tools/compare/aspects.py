@@ -182,10 +182,9 @@ def compare_buckets(
     outputs: Sequence[Sequence[Words]],
     line_statistics: Sequence[np.ndarray],
 ) -> dict:
-    """Scores each bucket of an aspect for each system.
+    """Scores each bucket of an aspect for each system; the first is the baseline.
 
     Args:
-      outputs: for each system the words of each line; the first is the baseline.
       line_statistics: for each system the counts of chrF and of BLEU, [n, 28].
 
     Returns:

@@ -163,10 +163,7 @@ def word_changes(
     """Counts the reference's words that only one of two systems gets.
 
     A system gets a word of a reference as often as both have it, as in BLEU.
-    Punctuation is left out.
-
-    Args:
-      most: how many words are returned, the most frequent first.
+    Punctuation is left out; of the others, the most frequent are returned.
 
     Returns:
       `right` (the system gets them, the baseline does not) and `wrong` (the reverse).

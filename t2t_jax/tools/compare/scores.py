@@ -27,11 +27,7 @@ def compare_totals(
     statistics: Mapping[str, Sequence[np.ndarray]],
     texts: Texts,
 ) -> list[dict]:
-    """Scores systems and tests whether each differs from the first.
-
-    Args:
-      of_measure: by name.
-      statistics: for each measure those of each system, [n, k].
+    """Scores systems, given their statistics [n, k] of each measure, and tests them.
 
     Returns:
       For each measure `name`, `title`, `higher_is_better`, `digits`, `signature` (of

@@ -172,9 +172,6 @@ SIGNS = {
 def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndarray]:
     """Counts the signs in each system's translations, and in the references.
 
-    Args:
-      outputs: for each system the words of each line; the first is the baseline.
-
     Returns:
       By the name of the sign: `title`, `about`, `of`; `reference` and `systems`, each
       with `found`, `total` and `share` (found / total; None of none); `differences` of

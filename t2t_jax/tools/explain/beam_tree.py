@@ -110,7 +110,6 @@ def judge_reference(
     inverse_t = inverse_penalties(length, algorithm.alpha, algorithm.penalty)
     score = float(np.float32(log_prob) * np.asarray(inverse_t)[length])
     if tree.finished[:1] == [reference.tokens]:
-        reference.verdict = "found"
         reference.why = "It is the translation that the search found."
         return score
     better = score > best_score + ROUNDING

@@ -47,11 +47,7 @@ class Distribution(NamedTuple):
 def distributions(
     vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
 ) -> list[Distribution]:
-    """Computes the distribution at each position of each target (teacher forcing).
-
-    Args:
-      members: an ensemble predicts with the mean of their probabilities.
-    """
+    """Computes the distribution at each position of each target (teacher forcing)."""
     compute = partial(
         target_distributions,
         tuple(member.parameters for member in members),
@@ -119,8 +115,7 @@ class Lens(NamedTuple):
 def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
     """Reads every decoder layer through the output layer, for each pair.
 
-    Raises:
-      UserError: the model has no layers that the output layer can read.
+    Raises UserError for a model without layers that the output layer can read.
     """
     compute = partial(
         layer_distributions,

@@ -402,17 +402,14 @@ def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]
 def _attention(payload: Payload, reading: Reading) -> dict[str, Any]:
     if isinstance(reading.maps, Missing):
         missing = {"missing": reading.maps.why}
-        return dict.fromkeys(("encoder", "decoder", "cross"), missing)
+        return dict.fromkeys(_SIDES, missing)
     content = {}
-    for name in ("encoder", "decoder", "cross"):
+    for name, described in _SIDES.items():
         weights = getattr(reading.maps, name)
-        if not len(weights):
-            content[name] = {"missing": f"This model has no {_SIDES[name]}."}
-            continue
-        heads = reading.heads[name]
-        content[name] = heads._asdict() | {
-            "weights": payload.add(weights, scale=WEIGHT)
-        }
+        content[name] = {"missing": f"This model has no {described}."}
+        if len(weights):
+            content[name] = reading.heads[name]._asdict()
+            content[name]["weights"] = payload.add(weights, scale=WEIGHT)
     return content
 
 

@@ -43,11 +43,9 @@ def read_targets(
     targets: dict[str, Hypothesis],
     alternatives: int,
 ) -> tuple[Reading, ...]:
-    """Reads the targets of a sentence.
+    """Reads the translation of a source, and perhaps a target that was given.
 
-    Args:
-      targets: `translation`, found by the search, and perhaps a given `target`.
-      alternatives: of a target, the most whose continuation is searched for.
+    For at most so many alternatives of each, a continuation is searched for.
     """
     vocabulary, members = model.vocabulary, model.members
     read = read_of(model, source)

@@ -93,10 +93,9 @@ def all_extensions(
     definitions,
     algorithm: BeamSearch,
 ) -> tuple[Array, Array]:
-    """Computes every extension of every hypothesis; advances nothing.
+    """Returns the log-probability of every extension [b, n, v], and which are allowed.
 
-    Returns:
-      The log-probabilities [b, n, v], and which of them are allowed, bool.
+    Advances nothing.
     """
     step = ensemble_step(definitions, parameters, state.memories)
     sentences, eos = _only_group(state), algorithm.eos
