@@ -52,14 +52,12 @@ def marian_vocabulary(
     models = [read_sentencepiece(file)[0] for file in (of_target, of_source)]
     tag, never = _tag(source_pieces, target), forbidden(config)
 
-    target_only = {"config": config, "never": never}
+    checked = {"config": config, "never": never}
     if joint:
-        return _pack(
-            "marian", of_target, pieces, models, first=[[], tag], **target_only
-        )
+        return _pack("marian", of_target, pieces, models, first=[[], tag], **checked)
     first = [tag, tag]
     source = _pack("marian", of_source, source_pieces, models[1:], first=first)
-    return _pack("marian", of_target, pieces, models[:1], source, **target_only)
+    return _pack("marian", of_target, pieces, models[:1], source, **checked)
 
 
 def _table(path: Path, size: int) -> list[str]:
