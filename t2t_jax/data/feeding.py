@@ -295,12 +295,11 @@ class BatchLookup:
           `line` (in that corpus before cleaning, from 1), and `source` and `target`
           (the text that the tokens decode to, as the model saw them).
         """
-        varied, plan = self._epoch(position.epoch)
-        layout = plan[position.batch]
+        layout = self._epoch(position.epoch).plan[position.batch]
         specs = split_specs(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
-        source, target = self._tokens(varied, position.epoch, layout)
+        source, target = self._tokens(position)
         sides = self._vocabulary.source.decode(source), self._vocabulary.decode(target)
         for pair, row, source, target in zip(
             layout.pair_p.tolist(), layout.row_p.tolist(), *sides, strict=True
@@ -316,11 +315,16 @@ class BatchLookup:
                 "target": target,
             }
 
-    def _tokens(
-        self, pairs: Pairs, epoch: int, layout: Layout
-    ) -> list[list[np.ndarray]]:
+    def arrays(self, position: Position) -> HostBatch:
+        """The arrays of the batch at a position, as `feed` yields them."""
+        pairs, plan = self._epoch(position.epoch)
+        seed = self._config.train.seed
+        return pairs.batch(plan[position.batch], seed, position.epoch)
+
+    def _tokens(self, position: Position) -> list[list[np.ndarray]]:
         """The source tokens of each pair of a batch, and its target tokens."""
-        batch = pairs.batch(layout, self._config.train.seed, epoch)
+        pairs, plan = self._epoch(position.epoch)
+        layout, batch = plan[position.batch], self.arrays(position)
         starts = layout.source_start_p, layout.target_start_p
         return [
             [

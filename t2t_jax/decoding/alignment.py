@@ -281,17 +281,16 @@ def traces(
         definition=member.model.definition,
         mesh=member.mesh,
     )
-    for rows, trace in run_batches(compute, vocabulary, [member], pairs, divided):
-        for place, row in enumerate(rows):
-            s, t = map(len, pairs[row])
-            yield (
-                row,
-                LayerTrace(
-                    trace.encoder[place, :, :, :s, :s],
-                    trace.decoder[place, :, :, :t, :t],
-                    trace.cross[place, :, :, :t, :s],
-                ),
-            )
+    for row, trace in run_batches(compute, vocabulary, [member], pairs, divided):
+        s, t = map(len, pairs[row])
+        yield (
+            row,
+            LayerTrace(
+                trace.encoder[:, :, :s, :s],
+                trace.decoder[:, :, :t, :t],
+                trace.cross[:, :, :t, :s],
+            ),
+        )
 
 
 # ----------------------------------- in a few numbers, and through all layers (rollout)

@@ -92,10 +92,8 @@ def for_each_pair(
         mesh=members[0].mesh,
     )
     results: dict[int, Any] = {}
-    for rows, outputs in run_batches(compute, vocabulary, members, pairs):
-        for place, row in enumerate(rows):
-            of_row = jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023
-            results[row] = read(row, of_row)
+    for row, outputs in run_batches(compute, vocabulary, members, pairs):
+        results[row] = read(row, outputs)
     results = gather_results(what, results)
     return [results.get(row) for row in range(len(pairs))]
 
@@ -106,8 +104,8 @@ def run_batches(
     members: Sequence[Member],
     pairs: Pairs,
     divided: bool = True,
-) -> Iterator[tuple[Sequence[int], Any]]:
-    """Yields the numbers of the pairs of each block, and what `compute` returns for it.
+) -> Iterator[tuple[int, Any]]:
+    """Yields the number of each pair, and its row of what `compute` returns.
 
     Pairs of similar length are batched; the shape depends on the length alone.
     """
@@ -127,7 +125,10 @@ def run_batches(
         return teacher_forcing(batch, vocabulary.bos)
 
     lengths = [max(map(len, pair)) for pair in pairs]
-    return compute_blocks(make, compute, lengths, decode, members[0].mesh, divided)
+    mesh = members[0].mesh
+    for rows, outputs in compute_blocks(make, compute, lengths, decode, mesh, divided):
+        for place, row in enumerate(rows):
+            yield row, jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023
 
 
 def piece_names(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:

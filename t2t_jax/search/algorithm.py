@@ -82,7 +82,7 @@ class Algorithm:
     @property
     def banned(self) -> tuple[int, ...]:
         """The tokens that are never generated."""
-        return never_generated(self.bos, self.eos, self.pad, self.never)
+        return never_generated(self)
 
     def start(
         self,
@@ -209,11 +209,12 @@ def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
 # ---------------------------------------------------------------------------- one step
 
 
-def never_generated(
-    bos: int, eos: int, pad: int, never: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Returns the tokens that are never generated; `eos` may also start the decoder."""
-    return tuple(sorted({bos, pad, *never} - {eos}))
+def never_generated(of: Any) -> tuple[int, ...]:
+    """Returns the tokens that an algorithm never generates, or one of a vocabulary.
+
+    `eos` may also start the decoder.
+    """
+    return tuple(sorted({of.bos, of.pad, *of.never} - {of.eos}))
 
 
 def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):

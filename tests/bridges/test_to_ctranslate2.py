@@ -205,7 +205,7 @@ def test_it_gives_our_probabilities_and_tokens(vocabularies, variant, tmp_path):
     found = result["log_probs"]
     inputs = [[1, *ids[:-1]] for ids in targets]
     for row, logits_tv in enumerate(agreement.logits(translator, sources, inputs)):
-        banned = [*never_generated(1, 2, 0, ())]
+        banned = [*never_generated(translator.vocabulary)]
         wanted_tv = jax.nn.log_softmax(jnp.asarray(logits_tv).at[:, banned].add(-6e4))
         wanted_t = wanted_tv[np.arange(len(targets[row])), np.array(targets[row])]
         np.testing.assert_allclose(found[row], wanted_t, atol=1e-4)

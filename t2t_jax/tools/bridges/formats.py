@@ -20,7 +20,6 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.search import algorithm
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
@@ -95,13 +94,6 @@ def load_vocabulary(file: Path, of_source: Path | None = None) -> Vocabulary:
     return Vocabulary(Vocabulary.load(file).model, str(file), source)
 
 
-def never_generated(vocabulary: Vocabulary) -> tuple[int, ...]:
-    """The tokens that no search with this vocabulary generates."""
-    return algorithm.never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
-
-
 # ------------------------------------------------------ the config of an imported model
 
 # Options of sinusoids as Tensor2Tensor computes them, and others after it: all sines
@@ -145,12 +137,7 @@ def imported_config(
 ) -> Config:
     """Puts the config together from fields of `model` and of `decode`.
 
-    Args:
-      name: what says `model`, for error messages.
-      between: the languages.
-
-    Raises:
-      UserError: the user's fields contradict the model, or a field is impossible.
+    Raises UserError if the user's fields contradict `model`, which `name` states.
     """
     for field, value in request.model.items():
         if model.get(field, value) != value:

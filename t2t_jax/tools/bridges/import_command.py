@@ -28,9 +28,7 @@ def define_flags():
     string("model", None, "The model: a folder or a file.", required=True)
     string("workdir", None, "The new workdir.", required=True)
     string(
-        "format",
-        "",
-        f"The format of the model, if its files do not state: {formats}.",
+        "format", "", f"The format of the model, if its files do not state: {formats}."
     )
     string("source", "", "The language to translate from, as the model names it.")
     string("target", "", "The language to translate into.")

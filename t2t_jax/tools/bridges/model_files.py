@@ -51,11 +51,7 @@ def recognizer(field: str, value: str) -> Callable[[Path], bool]:
 
 
 def read_lines(path: Path, ended: bool = False) -> list[str]:
-    """Reads lines of UTF-8; a line break at the end does not begin another line.
-
-    Args:
-      ended: leaves out a last line without a line break, as FSMT does.
-    """
+    """Reads lines of UTF-8; if `ended`, leaves out a last one without a line break."""
     try:
         text = read_content(path).decode("utf-8")
     except UnicodeDecodeError as e:
@@ -79,9 +75,7 @@ def read_pieces(
 ) -> list[str]:
     """Reads a table {piece: id}, JSON or YAML; returns the tokens in the order of ids.
 
-    Args:
-      required: tokens that must be in it.
-      gaps: True if some ids may be missing; they get empty tokens.
+    Ids that are missing, which `gaps` allows, get empty tokens.
     """
     ids = _yaml_table(path) if path.suffix in (".yml", ".yaml") else read_json(path)
     by_id: dict[int, str] = {}
@@ -114,10 +108,6 @@ class Fields:
     """An object of named values, such as a config; reports those that nobody read.
 
     What is read has a meaning here; what is left at the end is reported to the user.
-
-    Args:
-      values: the object.
-      name: the file, for error messages.
     """
 
     def __init__(self, values: Mapping[str, Any], name: str):

@@ -67,9 +67,6 @@ def read_checkpoint(path: Path) -> Any:
 
     Objects of `unpickling.RECORDS`, such as fairseq's `argparse.Namespace`, become
     dicts of their attributes.
-
-    Raises:
-      UserError: damaged, not such a file, or it holds other classes.
     """
     path = Path(path)
     kind = _kind(path)
@@ -409,11 +406,9 @@ def write_safetensors(
     tensors: Mapping[str, np.ndarray],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes arrays under their names.
+    """Writes arrays under their names, and texts about the file.
 
-    Args:
-      metadata: texts about the file. Transformers wants `{"format": "pt"}` of a file
-        for PyTorch.
+    Transformers wants the metadata `{"format": "pt"}` of a file for PyTorch.
     """
     header: dict = {"__metadata__": dict(metadata)} if metadata else {}
     start = 0

@@ -14,15 +14,7 @@ from t2t_jax.io.errors import UserError
 
 
 class Record(dict):
-    """An object of which only the attributes were read: they are its items.
-
-    Attributes:
-      name: the class of the original, such as `argparse.Namespace`.
-    """
-
-    def __init__(self, name: str, arguments: tuple = ()):
-        super().__init__({"arguments": arguments} if arguments else {})
-        self.name = name
+    """An object of which only the attributes were read: they are its items."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +91,11 @@ def unpickle(
 
     Args:
       stream: has `read`, `readline` and `tell`; not larger than the file.
-      name: the file, for error messages.
       persistent: makes an object from its persistent id.
       calls: functions that this pickle may name besides `CALLS`.
       names: more names that may occur and are not called, such as dtypes.
 
-    Raises:
-      UserError: damaged, or it names another class or function.
+    Raises UserError if it is damaged, or names another class or function.
     """
     machine = _Machine(name, persistent, {**CALLS, **(calls or {})}, names)
     try:
@@ -276,7 +266,7 @@ class _Machine:
             raise TypeError("a call of what is not a function")
         if call := self._calls.get(function.path):
             return call(*arguments)
-        return Record(function.path, arguments)
+        return Record({"arguments": arguments} if arguments else {})
 
     def _build(self, _):
         """Gives an object its state: only records keep it."""

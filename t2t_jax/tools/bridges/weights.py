@@ -84,8 +84,7 @@ def nest(flat: Mapping[str, Any], like: Parameters) -> Parameters:
 def write(rules: Sequence[Rule], parameters: Parameters) -> dict[str, np.ndarray]:
     """Stores our parameters as another system does, float32.
 
-    Raises:
-      UserError: a parameter has no rule, so the other system cannot hold it.
+    Raises UserError for a parameter without a rule: the other system cannot hold it.
     """
     ours = {name: np.asarray(x, np.float32) for name, x in flatten(parameters).items()}
     ruled = {name for rule in rules for name in rule.ours}
@@ -102,16 +101,10 @@ def write(rules: Sequence[Rule], parameters: Parameters) -> dict[str, np.ndarray
 def read(
     rules: Iterable[Rule], tensors: Tensors, model: Model, name: str
 ) -> Parameters:
-    """Reads parameters as another system stored them, float32.
+    """Reads parameters of a model of ours as another system stored them, float32.
 
-    Args:
-      tensors: its arrays; all of them must have a rule.
-      model: ours; gives names and shapes.
-      name: the file, for error messages.
-
-    Raises:
-      UserError: an array is missing, has another shape or values that are not finite,
-        or no rule is for it.
+    Raises UserError for an array that is missing, unknown, of another shape, or not
+    finite.
     """
     rules = list(rules)
     shapes = {ours: leaf.shape for ours, leaf in flatten(model.shapes).items()}
@@ -315,10 +308,7 @@ def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
 def with_biases(
     config: ModelConfig, parameters: Parameters, *fields: str
 ) -> tuple[ModelConfig, Parameters]:
-    """The same function with biases of 0, for systems that have them.
-
-    `fields` are those of the config: `attention_bias`, `output_bias`.
-    """
+    """The same function with biases of 0 in `attention_bias` or `output_bias`."""
     config = dataclasses.replace(config, **dict.fromkeys(fields, True))
     shapes = _model(config, parameters).shapes
     zeros = {name: np.zeros(x.shape, np.float32) for name, x in flatten(shapes).items()}

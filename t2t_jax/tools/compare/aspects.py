@@ -24,12 +24,7 @@ NONE = -1  # the bucket of a word that is in none
 
 
 class LineBuckets(NamedTuple):
-    """A division of the lines.
-
-    Attributes:
-      names: of the buckets.
-      bucket_n: the bucket of each line.
-    """
+    """A division of the lines: the bucket of each, and the names of the buckets."""
 
     names: tuple[str, ...]
     bucket_n: np.ndarray
@@ -78,21 +73,6 @@ def by_frequency(texts: Texts) -> WordBuckets:
     return WordBuckets(_ranges(FREQUENCIES, " times", lowest=0), label)
 
 
-def numbers(texts: Texts) -> WordBuckets:
-    """Divides words with a digit by whether the source has the same word."""
-    return _by_source(texts, lambda words: [_has_digit(word) for word in words])
-
-
-def names(texts: Texts) -> WordBuckets:
-    """Divides capitalised words by whether the source has the same word."""
-    return _by_source(texts, capitalised)
-
-
-def copied(texts: Texts) -> WordBuckets:
-    """Divides words with a letter or digit by whether the source has the same word."""
-    return _by_source(texts, lambda words: [is_word(word) for word in words])
-
-
 def capitalised(words: Words) -> list[bool]:
     """Marks words that begin with a capital, and are not first in a sentence.
 
@@ -106,7 +86,8 @@ def capitalised(words: Words) -> list[bool]:
     return marks
 
 
-def _by_source(texts: Texts, select: Callable[[Words], list[bool]]) -> WordBuckets:
+def by_source(texts: Texts, select: Callable[[Words], list[bool]]) -> WordBuckets:
+    """Divides the selected words by whether the source has the same word."""
     in_sources = [{*words} for words in texts.source_words]
 
     def label(words: Words, line: int) -> list[int]:
@@ -116,10 +97,6 @@ def _by_source(texts: Texts, select: Callable[[Words], list[bool]]) -> WordBucke
         ]
 
     return WordBuckets(("in the source", "not in the source"), label)
-
-
-def _has_digit(word: str) -> bool:
-    return any(map(str.isdigit, word))
 
 
 def _ranges(edges: tuple[int, ...], unit: str, lowest: int) -> tuple[str, ...]:
@@ -143,19 +120,21 @@ ASPECTS = {
     "numbers": Aspect(
         "Numbers",
         "Words with a digit, by whether the source has the same word.",
-        numbers,
+        lambda texts: by_source(
+            texts, lambda words: [any(map(str.isdigit, word)) for word in words]
+        ),
     ),
     "names": Aspect(
         "Names",
         "Words that begin with a capital and are not the first of a sentence. A word "
         "that the source has too is nearly always a name; among the others are, in "
         "German, all nouns.",
-        names,
+        lambda texts: by_source(texts, capitalised),
     ),
     "copied": Aspect(
         "Copied words",
         "Words, without punctuation, by whether the source has the same word.",
-        copied,
+        lambda texts: by_source(texts, lambda words: [*map(is_word, words)]),
     ),
 }
 
@@ -203,10 +182,9 @@ def compare_buckets(
     outputs: Sequence[Sequence[Words]],
     line_statistics: Sequence[np.ndarray],
 ) -> dict:
-    """Scores each bucket of an aspect for each system.
+    """Scores each bucket of an aspect for each system; the first is the baseline.
 
     Args:
-      outputs: for each system the words of each line; the first is the baseline.
       line_statistics: for each system the counts of chrF and of BLEU, [n, 28].
 
     Returns:

@@ -19,13 +19,7 @@ BINS = 41  # of the histogram, from -100 to 100
 
 
 class System(NamedTuple):
-    """Translations of a test set.
-
-    Attributes:
-      name: for people.
-      lines: one for each line of the set.
-      origin: where they come from, such as a file or a workdir and its checkpoints.
-    """
+    """Translations of a test set, and their origin: a file, or a run's checkpoints."""
 
     name: str
     lines: Sequence[str]
@@ -101,13 +95,10 @@ def compare(
 
 
 def histogram(differences_n: np.ndarray) -> dict:
-    """Counts differences of sentence scores.
+    """Counts differences of sentence scores in bins from -100 to 100.
 
-    Returns:
-      `edges` of the bins, from -100 to 100, and `counts`. The bins are symmetric, so
-      two systems exchanged have the mirrored counts; `equal` is the number of lines
-      without any difference, which the counts leave out. `better` and `worse` are the
-      numbers of lines above and below 0.
+    The bins are symmetric, so two systems exchanged have the mirrored counts. `equal`
+    are the lines without any difference, which the counts leave out.
     """
     differing = differences_n[differences_n != 0]
     # An odd number of bins: small differences either way share the one in the middle.
@@ -172,10 +163,7 @@ def word_changes(
     """Counts the reference's words that only one of two systems gets.
 
     A system gets a word of a reference as often as both have it, as in BLEU.
-    Punctuation is left out.
-
-    Args:
-      most: how many words are returned, the most frequent first.
+    Punctuation is left out; of the others, the most frequent are returned.
 
     Returns:
       `right` (the system gets them, the baseline does not) and `wrong` (the reverse).
@@ -221,11 +209,9 @@ def marks(
     """Marks each word by the systems that have it right.
 
     Bit s of a mark is set if system s has this word of the reference: its k-th
-    occurrence, if the system's line has the word k times.
-
-    Returns:
-      The marks of the reference's words, and of each system's. In the latter, the
-      system's own bit is 0 where its word is not in the reference.
+    occurrence, if the system's line has the word k times. Returns the marks of the
+    reference's words, and of each system's; in the latter, the system's own bit is 0
+    where its word is not in the reference.
     """
     counts = [Counter(words) for words in outputs]
     reference_counts = Counter(reference)

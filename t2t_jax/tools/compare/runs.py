@@ -1,7 +1,7 @@
 """`compare --runs`: where two workdirs part, as text or JSON; changes nothing."""
 
-import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -11,7 +11,7 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.feeding import BatchLookup, Position, epoch_for
+from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
@@ -56,15 +56,7 @@ class Section(NamedTuple):
 
 
 class OpenedRun:
-    """A run; each part is read when it is first asked for.
-
-    Attributes:
-      workdir: of the run.
-      name: a short name, for people.
-
-    Raises:
-      UserError: not a workdir, or a part of it is damaged.
-    """
+    """A run, with a short name; each part is read when it is first asked for."""
 
     def __init__(self, workdir: Workdir, name: str):
         self.workdir, self.name = workdir, name
@@ -72,7 +64,6 @@ class OpenedRun:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Its tokenizer."""
         return self.workdir.vocabulary()
 
     @cached_property
@@ -81,13 +72,16 @@ class OpenedRun:
         return open_text(self.workdir)
 
     @cached_property
+    def lookup(self) -> BatchLookup:
+        return BatchLookup(self.text.config, self.text.pairs, self.text.vocabulary)
+
+    @cached_property
     def rollbacks(self) -> Rollbacks:
         """The steps at which the run went back and skipped data."""
         return Rollbacks(self.workdir)
 
     @cached_property
     def starts(self) -> list[Start]:
-        """Its starts, oldest first."""
         return read_starts(self.workdir)
 
     @cached_property
@@ -96,17 +90,14 @@ class OpenedRun:
 
     @cached_property
     def train(self) -> dict[int, Metrics]:
-        """Logged metrics of training by step."""
         return self._log.metrics("train")
 
     @cached_property
     def dev(self) -> dict[int, Metrics]:
-        """Logged scores of the dev set by step."""
         return self._log.metrics("dev")
 
     @cached_property
     def shapes(self) -> TrainState:
-        """The shapes of its state."""
         model = build(self.config.model, *self.vocabulary.sizes)
         return state_shapes(model, self.config)
 
@@ -236,7 +227,7 @@ def batches_section(a: OpenedRun, b: OpenedRun) -> Section:
     if not steps:
         return Section(None, {"steps": 0}, ["not compared: no step is trained"])
     try:
-        texts = a.text, b.text
+        lookups = a.lookup, b.lookup
     except UserError as e:
         return Section(None, {"error": str(e)}, [f"not compared: {e}"])
     planned_alike = same_plan(a, b)
@@ -247,7 +238,6 @@ def batches_section(a: OpenedRun, b: OpenedRun) -> Section:
     facts = {"steps": steps, "same plan": planned_alike, "first": step}
     if step is None:
         return Section(False, facts, [f"the same in all {steps:,} common steps"])
-    lookups = [BatchLookup(t.config, t.pairs, t.vocabulary) for t in texts]
     positions = [
         position_of_step(lookup, run.rollbacks, step)
         for lookup, run in zip(lookups, (a, b), strict=True)
@@ -278,18 +268,13 @@ def same_plan(a: OpenedRun, b: OpenedRun) -> bool:
 
     False does not mean that they differ.
     """
-    kept = [
-        {
-            name: value
-            for name, value in dataclasses.asdict(run.config.data).items()
-            if name not in UNUSED
-        }
-        for run in (a, b)
-    ]
-    settings = [(run.config.train.seed, run.config.task) for run in (a, b)]
+    for changed in fields.differences(a.config, b.config):
+        section, _, name = changed.partition(".")
+        data = section == "data" and name not in UNUSED
+        if data or section == "task" or changed == "train.seed":
+            return False
     models = [[side.model for side in run.vocabulary.sides] for run in (a, b)]
-    alike = kept[0] == kept[1] and settings[0] == settings[1] and models[0] == models[1]
-    return alike and _same_pairs(a.text.pairs, b.text.pairs)
+    return models[0] == models[1] and _same_pairs(a.text.pairs, b.text.pairs)
 
 
 def _same_pairs(a: Pairs, b: Pairs) -> bool:
@@ -310,15 +295,13 @@ def first_other_position(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
         return None
     # Positions part only behind a step that a run returned to: the next position is
     # else a function of this one. Both runs have the same plan, so one serves.
-    lookup = BatchLookup(a.text.config, a.text.pairs, a.text.vocabulary)
     for step in sorted({*jumps[0], *jumps[1]}):
-        if (
-            step < steps
-            and len(
-                {position_of_step(lookup, run.rollbacks, step + 1) for run in (a, b)}
-            )
-            == 2
-        ):
+        if step >= steps:
+            break
+        one, other = (
+            position_of_step(a.lookup, run.rollbacks, step + 1) for run in (a, b)
+        )
+        if one != other:
             return step + 1
     return None
 
@@ -329,7 +312,7 @@ def first_other_batch(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
         for step, *batches in zip(
             range(1, steps + 1), _batches(a), _batches(b), strict=False
         ):
-            if not _equal(*batches):
+            if not compare_trees(*batches).same:
                 return step
             progress.add(1)
     return None
@@ -337,24 +320,11 @@ def first_other_batch(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
 
 def _batches(run: OpenedRun) -> Iterator[dict[str, np.ndarray]]:
     """Yields the arrays of each batch of a run, without end."""
-    jumps, step, at = run.rollbacks.in_effect(), 0, Position()
-    made, number = None, -1
-    while True:
-        at = jumps.get(step, at)
-        if at.epoch != number:
-            number = at.epoch
-            seed = run.config.train.seed
-            made = epoch_for(run.text.pairs, run.config.data, seed, number)
-        if at.batch >= len(made.plan):
-            at = Position(at.epoch + 1, 0)
-            continue
-        layout = made.plan[at.batch]
-        yield made.pairs.batch(layout, run.config.train.seed, at.epoch)
-        at, step = Position(at.epoch, at.batch + 1), step + 1
-
-
-def _equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    jumps, at = run.rollbacks.in_effect(), Position()
+    for step in itertools.count():
+        at = run.lookup.position(jumps.get(step, at), 0)
+        yield run.lookup.arrays(at)
+        at = at._replace(batch=at.batch + 1)
 
 
 # ---------------------------------------------------------------------------------- log
@@ -481,11 +451,7 @@ _MARKS = {True: "differs", False: "the same", None: ""}
 def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
     """Compares two workdirs; reads both and changes nothing.
 
-    Returns:
-      The sections by title, in the order of `SECTIONS`.
-
-    Raises:
-      UserError: not two workdirs, or one of them is damaged.
+    Returns the sections by title, in the order of `SECTIONS`.
     """
     if len(workdirs) != 2:
         raise UserError(

@@ -27,11 +27,7 @@ def compare_totals(
     statistics: Mapping[str, Sequence[np.ndarray]],
     texts: Texts,
 ) -> list[dict]:
-    """Scores systems and tests whether each differs from the first.
-
-    Args:
-      of_measure: by name.
-      statistics: for each measure those of each system, [n, k].
+    """Scores systems, given their statistics [n, k] of each measure, and tests them.
 
     Returns:
       For each measure `name`, `title`, `higher_is_better`, `digits`, `signature` (of
@@ -95,14 +91,7 @@ BATCH = 8  # lines; COMET's own default
 
 
 class Comet:
-    """A COMET model.
-
-    Args:
-      place: its checkpoint (.ckpt), or the folder that holds it. Nothing is downloaded.
-
-    Raises:
-      UserError: the package is not installed, or there is no such checkpoint.
-    """
+    """A COMET model: a checkpoint (.ckpt), or a folder with one. Downloads nothing."""
 
     def __init__(self, place: str):
         file = _checkpoint(Path(place).expanduser())
@@ -116,10 +105,7 @@ class Comet:
         with waiting("loading the COMET model"):
             self._model = load_from_checkpoint(str(file))
         self.measure = Measure(
-            f"COMET, {file.name}",
-            self._no_statistics,
-            measures.mean,
-            digits=4,
+            f"COMET, {file.name}", self._no_statistics, measures.mean, digits=4
         )
 
     def statistics(self, texts: Texts, outputs: Sequence[str]) -> np.ndarray:

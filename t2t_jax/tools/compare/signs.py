@@ -38,8 +38,10 @@ class Sign(NamedTuple):
     count: Callable[[Texts, Lines], np.ndarray]
 
 
+# The functions of the table below, which says what each of them counts.
+
+
 def empty(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts translations without a word, of sources that have one."""
     return _share(
         not words if source else None
         for words, source in zip(outputs, texts.source_words, strict=True)
@@ -47,7 +49,6 @@ def empty(texts: Texts, outputs: Lines) -> np.ndarray:
 
 
 def short(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts translations with less than half the words of the reference."""
     return _share(
         len(words) < SHORT * len(reference)
         for words, reference in zip(outputs, texts.reference_words, strict=True)
@@ -55,7 +56,6 @@ def short(texts: Texts, outputs: Lines) -> np.ndarray:
 
 
 def long(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts translations with more than twice the words of the reference."""
     return _share(
         len(words) > LONG * len(reference)
         for words, reference in zip(outputs, texts.reference_words, strict=True)
@@ -63,10 +63,6 @@ def long(texts: Texts, outputs: Lines) -> np.ndarray:
 
 
 def loops(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts translations in which words are repeated at once, and not in the source.
-
-    One word three times in a row, or two to four words twice.
-    """
     return _share(
         has_loop(words) and not has_loop(source)
         for words, source in zip(outputs, texts.source_words, strict=True)
@@ -85,11 +81,8 @@ def has_loop(words: Words) -> bool:
 
 
 def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts words of the source in translations, where the reference lacks them.
-
-    With a training text only those that are commoner in its sources than its targets:
-    "in" is a word of English and of German.
-    """
+    # With a training text only those that are commoner in its sources than its targets:
+    # "in" is a word of English and of German.
     training, rows = texts.training, []
     lines = zip(outputs, texts.source_words, texts.reference_words, strict=True)
     for words, source, reference in lines:
@@ -108,15 +101,11 @@ def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
 
 
 def unsupported(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts words of translations that no word of the source explains."""
-    lexicon = texts.trained().forward
-    return _explained(lexicon, texts.source_words, outputs)
+    return _explained(texts.trained().forward, texts.source_words, outputs)
 
 
 def uncovered(texts: Texts, outputs: Lines) -> np.ndarray:
-    """Counts words of sources that no word of the translation explains."""
-    lexicon = texts.trained().backward
-    return _explained(lexicon, outputs, texts.source_words)
+    return _explained(texts.trained().backward, outputs, texts.source_words)
 
 
 def _explained(lexicon, contexts: Lines, explained: Lines) -> np.ndarray:
@@ -182,9 +171,6 @@ SIGNS = {
 
 def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndarray]:
     """Counts the signs in each system's translations, and in the references.
-
-    Args:
-      outputs: for each system the words of each line; the first is the baseline.
 
     Returns:
       By the name of the sign: `title`, `about`, `of`; `reference` and `systems`, each

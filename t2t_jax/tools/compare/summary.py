@@ -157,11 +157,7 @@ PAGE_LINES = 5_000  # of a test set on a page: those with the largest difference
 
 
 def page(comparisons: Sequence[dict]) -> str:
-    """Returns a self-contained page.
-
-    Args:
-      comparisons: of `compare`, one for each test set.
-    """
+    """Returns a self-contained page of `compare`'s results, one for each test set."""
     *names, last = (system["name"] for system in comparisons[0]["systems"])
     content = {
         "title": f"{', '.join(names)} and {last}, compared",

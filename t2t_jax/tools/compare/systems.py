@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_jax.data.corpus import (
-    Corpus,
-    distinct,
-    open_corpora,
-    open_specs,
-    split_specs,
-)
+from t2t_jax.data.corpus import Corpus, distinct, open_corpora, open_specs, split_specs
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
@@ -61,14 +55,8 @@ def parse_systems(written: Sequence[str]) -> list[Place]:
 
     A place is a workdir, several (an ensemble), or `WORKDIR@CHECKPOINT`; or a text file
     with a line for each line of the test set, for several sets one file each. Commas
-    separate workdirs and files.
-
-    Returns:
-      The systems in order. Two without a name of their own get the shortest names that
-      tell them apart.
-
-    Raises:
-      UserError: fewer than two; a place that is neither; a name given twice.
+    separate workdirs and files. Those without a name get the shortest ones that tell
+    them apart.
     """
     if len(written) < 2:
         raise UserError(
@@ -141,7 +129,6 @@ def read_systems(
     stores. Files are read first: a mistake shows before anything is translated.
 
     Args:
-      tests: places of test sets.
       direction: such as "en-de"; needed only if no system is a workdir.
       train: places of the training text; by default that of the first workdir.
       checkpoint: of workdirs that name none themselves.
@@ -149,10 +136,6 @@ def read_systems(
 
     Returns:
       For each test set the texts, and its translations by each system, in order.
-
-    Raises:
-      UserError: a wrong number of lines or files; no direction; workdirs that read
-        different lines or are not for translation; and errors of reading.
     """
     loaded = [place.load(checkpoint, search or {}) for place in places]
     translators = [translator for translator in loaded if translator is not None]

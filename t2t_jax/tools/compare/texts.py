@@ -82,11 +82,7 @@ class Texts:
         return list(zip(self.sources, self.references, strict=True))
 
     def trained(self) -> Training:
-        """Returns the counts of the training text.
-
-        Raises:
-          NotAvailableError: there is none.
-        """
+        """Returns the counts of the training text, or raises NotAvailableError."""
         if self.training is None:
             raise NotAvailableError(self.no_training)
         return self.training
@@ -107,9 +103,6 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     """Counts the words of a training text, and learns which translate which.
 
     Of a text of more than `MOST_PAIRS` pairs every second is counted, or third, ...
-
-    Raises:
-      UserError: a text cannot be read.
     """
 
     def read():

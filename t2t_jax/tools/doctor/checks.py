@@ -419,12 +419,10 @@ def numbers(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
 
 
 def missing_numbers(source: list[str], target: list[str], small: int) -> list[str]:
-    """Returns the numbers that stand on one side only.
+    """Returns the numbers that only one side has, each side's sorted.
 
-    Args:
-      source, target: the numbers of the sides, sorted.
-      small: numbers up to this one may be written in words on the other side, and
-        count only if the sides have equally many numbers.
+    Those up to `small` may be written in words on the other side, and count only if the
+    sides have equally many numbers.
     """
     # 10,000 may be split or joined otherwise: then the digits are the same ones.
     if sorted("".join(source)) == sorted("".join(target)):

@@ -110,7 +110,11 @@ def run(args) -> None:
         for specs in (data.dev, data.test)
         for corpus in open_specs(_of_languages(specs, data), task.open, data.dir)
     ]
-    scores = _scores(args, languages)
+    scores = None
+    if args.workdir:
+        from t2t_jax.tools.doctor.model_scores import ModelScores
+
+        scores = ModelScores(args.workdir, args.reverse, args.contrast, languages)
     vocabulary = _vocabulary(args, task, corpora, scores)
     options = Options(limits, frozenset(drops), vocabulary, scores)
     examination = Examination(corpora, references, options)
@@ -152,14 +156,6 @@ def _check_outputs(args, languages) -> None:
         check_prefix(Path(args.fix).expanduser(), languages)
     if args.html is not None:
         check_page("html", Path(args.html).expanduser())
-
-
-def _scores(args, languages):
-    if not args.workdir:
-        return None
-    from t2t_jax.tools.doctor.model_scores import ModelScores
-
-    return ModelScores(args.workdir, args.reverse, args.contrast, languages)
 
 
 def _vocabulary(args, task, corpora, scores):

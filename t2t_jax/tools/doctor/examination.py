@@ -264,9 +264,7 @@ class Stretch(NamedTuple):
 def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch]:
     """Finds stretches of low log-odds, in the order of the text.
 
-    Args:
-      log_odds_p: of each pair of all corpora.
-      sizes: the pairs of each corpus; no stretch crosses into the next.
+    None crosses from one corpus, of so many pairs, into the next.
     """
     stretches, first = [], 0
     for size in sizes:
@@ -305,18 +303,12 @@ def wanted_lines(stretches: Sequence[Stretch]) -> set[int]:
 
 
 def with_offset(
-    stretch: Stretch,
-    pairs: dict[int, Pair],
-    bounds: tuple[int, int],
-    log_odds: LogOdds,
+    stretch: Stretch, pairs: dict[int, Pair], bounds: tuple[int, int], log_odds: LogOdds
 ) -> Stretch:
     """Finds the offset at which a stretch's sides belong together.
 
-    Args:
-      stretch: as `find_stretches` returns it.
-      pairs: by place, at least those of `wanted_lines`.
-      bounds: the places of the first pair of the stretch's corpus, and behind its last.
-      log_odds: pairs -> their log-odds.
+    `pairs` are those of `wanted_lines`, by place; `bounds` the places of the first pair
+    of the stretch's corpus, and behind its last.
     """
     places = range(stretch.begin, min(stretch.end, stretch.begin + LOOKED_AT))
     means = {}
@@ -350,13 +342,10 @@ class Histogram:
         self.counts = np.zeros(len(edges) - 1, np.int64)
 
     def add(self, values: np.ndarray) -> None:
-        """Counts values."""
-        bins = np.searchsorted(self.edges, values, side="right") - 1
-        bins = np.clip(bins, 0, len(self.counts) - 1)
-        self.counts += np.bincount(bins, minlength=len(self.counts))
+        inside = np.clip(values, self.edges[0], self.edges[-1])
+        self.counts += np.histogram(inside, self.edges)[0]
 
     def to_json(self, name: str) -> dict:
-        """Returns it as JSON can hold it."""
         lists = {"edges": self.edges.tolist(), "counts": self.counts.tolist()}
         return {"name": name, "title": self.title, "log": self.log, **lists}
 
@@ -375,7 +364,6 @@ class Histograms(dict[str, Histogram]):
         )
 
     def add(self, view: View) -> None:
-        """Counts the pairs of a chunk."""
         s, t = (side.lengths_p for side in view.sides)
         self["source"].add(s)
         self["target"].add(t)
@@ -391,5 +379,4 @@ class Histograms(dict[str, Histogram]):
         self[name].add(score_p)
 
     def to_json(self) -> list[dict]:
-        """Returns the histograms as JSON can hold them."""
         return [counted.to_json(name) for name, counted in self.items()]

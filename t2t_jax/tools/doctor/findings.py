@@ -1,5 +1,6 @@
 """Findings of an examination: as JSON, in the terminal, and as an HTML page."""
 
+import itertools
 import unicodedata
 from typing import Any
 
@@ -20,15 +21,12 @@ LONGEST = 600  # characters of an example's side that are shown
 
 
 def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, Any]:
-    """Returns all that is reported of an examined text.
-
-    Args:
-      examination: the text.
-      languages: source and target, for headings.
-    """
+    """Returns all that is reported of an examined text; languages are for headings."""
     knowledge, total = examination.known, len(examination)
     dropped = int(examination.dropped_p.sum())
-    pairs = examination.lines(_shown_places(examination))
+    examples = itertools.chain.from_iterable(examination.worst.values())
+    shown_places = {p for _, place, _ in examples for p in _near(place, examination)}
+    pairs = examination.lines(shown_places)
     content = {
         "title": "Text: " + ", ".join(c.spec for c in examination.corpora),
         "languages": list(languages),
@@ -70,14 +68,10 @@ def _applies(name: str, examination: Examination) -> bool:
     return name != "many_pieces" or examination.known.pieces is not None
 
 
-def _shown_places(examination: Examination) -> set[int]:
-    places = set()
-    for worst in examination.worst.values():
-        for _, place, _ in worst:
-            low, high = examination.bounds(place)
-            first = max(low, place - NEIGHBOURS)
-            places.update(range(first, min(high, place + NEIGHBOURS + 1)))
-    return places
+def _near(place: int, examination: Examination) -> range:
+    """The places of an example and its neighbours, in one corpus."""
+    low, high = examination.bounds(place)
+    return range(max(low, place - NEIGHBOURS), min(high, place + NEIGHBOURS + 1))
 
 
 def _rule(name: str, examination: Examination, pairs: dict[int, Pair]) -> dict:
@@ -102,18 +96,15 @@ def _rule(name: str, examination: Examination, pairs: dict[int, Pair]) -> dict:
 
 def _example(place, severity, note, examination, pairs) -> dict:
     corpus, line = examination.where(place)
-    shown = []
-    for near in range(place - NEIGHBOURS, place + NEIGHBOURS + 1):
-        low, high = examination.bounds(place)
-        if low <= near < high:
-            sides = [_cut(side) for side in pairs[near]]
-            shown.append([line + near - place, *sides])
     return {
         "corpus": corpus.spec,
         "line": line,
         "severity": float(severity),
         "note": note,
-        "lines": shown,
+        "lines": [
+            [line + near - place, *map(_cut, pairs[near])]
+            for near in _near(place, examination)
+        ],
     }
 
 
@@ -235,12 +226,7 @@ EXAMPLES = 2  # of each rule
 
 
 def report(content: dict[str, Any], examples: int = EXAMPLES) -> list[str]:
-    """Returns the lines of a report.
-
-    Args:
-      content: as `findings` returns it.
-      examples: worst pairs that are shown of each rule, with their neighbours.
-    """
+    """Returns the lines of a report, with the worst `examples` of each rule."""
     places = ", ".join(f"{p['place']} ({p['pairs']:,})" for p in content["places"])
     lines = [f"{content['pairs']:,} pairs of {places}", "", *content["verdict"], ""]
     lines += _table(content["rules"])

@@ -46,13 +46,7 @@ def write_fix(
 ) -> tuple[int, int]:
     """Writes the files of a fix; returns the number of pairs kept and removed.
 
-    Args:
-      examination: says which pairs are dropped; its text is read once more.
-      prefix: of the files.
-      languages: source and target, the endings of the files.
-
-    Raises:
-      UserError: a file exists; or the text has changed since it was examined.
+    Raises UserError if a file exists, or the text has changed since it was examined.
     """
     check_prefix(prefix, languages)
     endings = *languages, HASHES_ENDING
@@ -107,10 +101,8 @@ def _judged(examination: Examination) -> Iterator[tuple]:
         for chunk in read_chunks(examination.corpora, examination.options.chunk):
             corpus = examination.corpora[chunk.corpus]
             for line, pair in zip(chunk.lines.tolist(), chunk.pairs, strict=True):
+                yield line, corpus, pair, why if place == next_place else []
                 if place == next_place:
-                    yield line, corpus, pair, why
                     next_place, why = next(reasons, (-1, []))
-                else:
-                    yield line, corpus, pair, []
                 place += 1
             progress.add(len(chunk.pairs))

@@ -48,15 +48,10 @@ class Spread(NamedTuple):
 class Knowledge:
     """Models of a text, and what rules remember of the pairs that they have read.
 
-    Args:
-      blocks: a sample of the text: runs of consecutive pairs.
-      references: dev and test sets.
-      vocabulary: the tokenizer, if tokens are to be counted.
+    Learnt from a sample of the text, runs of consecutive pairs.
 
     Attributes:
-      lengths, languages, lexicon, relatedness: the models.
       log_length: for each side, the logarithm of the characters of a line.
-      overlap: an index of the references.
       pieces: counts tokens; None without a tokenizer.
       seen_pairs, seen_keys, seen_sources: hashes of what was read.
     """
@@ -97,10 +92,7 @@ class Knowledge:
             View(held_out), neighbours, self.lexicon, self.lengths
         )
         self.overlap = Overlap(references)
-        self.pieces = None
-        if vocabulary is not None:
-            self.pieces = Pieces(vocabulary)
-            self.pieces.learn(view)
+        self.pieces = None if vocabulary is None else Pieces(vocabulary, view)
         self.seen_pairs, self.seen_keys = HashSet(), HashSet()
         self.seen_sources = HashSet()
 
@@ -108,13 +100,9 @@ class Knowledge:
 def sample_blocks(
     corpora: Sequence[Corpus], most: int = SAMPLE
 ) -> tuple[list[list[Pair]], list[int]]:
-    """Reads a text once, and samples runs of consecutive pairs evenly.
+    """Samples about `most` pairs of a text evenly, in runs of consecutive ones.
 
-    Args:
-      most: pairs of the sample, about.
-
-    Returns:
-      (the runs, in order; the number of pairs of each corpus).
+    Reads it once. Returns the runs in order, and the number of pairs of each corpus.
     """
     sizes = [0] * len(corpora)
 
@@ -139,36 +127,26 @@ class Pieces:
     A token is odd if it is the unknown token, or a byte that spells a character which
     the vocabulary lacks.
 
-    Args:
-      vocabulary: of the run, or the one that it would have.
-
     Attributes:
       totals: for each side, [tokens, odd tokens, words] of all lines counted.
       seen: for each side, which ids occurred.
-      usual: for each side, the tokens a word.
+      usual: for each side, the tokens a word of a sample.
     """
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: Vocabulary, sample: View):
         self._sides = vocabulary.source, vocabulary
         self._odd = [_odd(side) for side in self._sides]
         self.totals = np.zeros((2, 3), np.int64)
         self.seen = [np.zeros(len(side), bool) for side in self._sides]
-        self.usual = [Spread(1.0, 1.0), Spread(1.0, 1.0)]
-
-    def learn(self, view: View) -> None:
-        """Estimates what is usual, from a sample."""
-        for number, side in enumerate(view.sides):
-            pieces_p, *_ = self._counts(view, number)
-            self.usual[number] = Spread.of(
-                pieces_p / np.maximum(side.word_counts_p, 1), 0.1
+        self.usual = [
+            Spread.of(
+                self._counts(sample, n)[0] / np.maximum(side.word_counts_p, 1), 0.1
             )
+            for n, side in enumerate(sample.sides)
+        ]
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Counts a side's tokens and odd tokens of each line, and adds to the totals.
-
-        Returns:
-          (tokens, odd tokens), int64 [pairs].
-        """
+        """Counts tokens and odd ones of each line of a side; adds to the totals."""
         pieces_p, odd_p, ids = self._counts(view, number)
         words = view.sides[number].word_counts_p.sum()
         self.totals[number] += [pieces_p.sum(), odd_p.sum(), words]

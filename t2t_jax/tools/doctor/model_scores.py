@@ -21,17 +21,8 @@ BATCH = 4_096  # pairs that are sorted by length and scored together
 class ModelScores:
     """Scores pairs by one, two or three models; larger is worse.
 
-    Args:
-      workdir: a run of the text's direction.
-      reverse: a run of the other direction, or None.
-      contrast: another run of the text's direction, or None.
-      languages: source and target of the text.
-
-    Attributes:
-      names: of the scores, rules of `rules.RULES`.
-
-    Raises:
-      UserError: a model is of another direction.
+    `reverse` is a run of the other direction, `contrast` another one of the same.
+    `names` are those of the scores, rules of `rules.RULES`.
     """
 
     def __init__(

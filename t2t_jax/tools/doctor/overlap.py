@@ -22,12 +22,7 @@ _PRIMES = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Reference(NamedTuple):
-    """A dev or test set.
-
-    Attributes:
-      place: its name.
-      pairs: its lines.
-    """
+    """A dev or test set."""
 
     place: str
     pairs: list[Pair]
@@ -37,11 +32,11 @@ class Overlap:
     """An index of reference sets.
 
     Attributes:
-      unseen: for each side, its words -> True while training text has not had them.
+      ids: for each side, the number of each of its words, from 1.
+      seen: for each side and number, True once training text had the word.
     """
 
     def __init__(self, references: Sequence[Reference]):
-        self.references = references
         self._cached = weakref.WeakKeyDictionary()  # of the chunk in hand
         self._pairs = [
             (f"{r.place}, line {n}", pair)
@@ -59,11 +54,10 @@ class Overlap:
             for n, key in enumerate(side.keys):
                 of_side.setdefault(key, n)
         self._words = [side.word_counts_p for side in view.sides]
-        tokens = [self._tokens(view, n) for n in (0, 1)]
-        everything = range(len(view))
-        self._shingles = _shingle_sets(*_shingles(tokens), everything)
+        shingles = self._hashed(view)
+        self._shingles = _shingle_sets(*shingles, range(len(view)))
         self._bands: list[dict[int, list[int]]] = [{} for _ in range(BANDS)]
-        keys_b = self._band_keys(*_shingles(tokens), len(view)).T
+        keys_b = self._band_keys(*shingles, len(view)).T
         for band_of, keys in zip(self._bands, keys_b, strict=True):
             for n, key in enumerate(keys.tolist()):
                 band_of.setdefault(key, []).append(n)
@@ -74,18 +68,13 @@ class Overlap:
     def mark_seen(self, view: View) -> None:
         """Notes which words of the references a chunk of training text has."""
         for number, seen in enumerate(self.seen):
-            ids, _ = self._tokens(view, number)
-            seen[ids] = True
+            seen[self._tokens(view, number)] = True
 
     def equal(self, view: View, least_words: int) -> Iterator[tuple[int, float, str]]:
         """Finds pairs with a side that is a line of a reference, on the same side.
 
-        Args:
-          least_words: of a line that counts if only one side is equal: the sides of
-            different texts may both have "Yes.".
-
-        Yields:
-          (place in the chunk, 1.0 if both sides are lines, else 0.5; which).
+        If only one is, it needs `least_words`: different texts may both have "Yes.".
+        Yields (place in the chunk, 1.0 for both sides, else 0.5; which).
         """
         keys = zip(*(side.keys for side in view.sides), strict=True)
         for place, both in enumerate(keys):
@@ -104,14 +93,9 @@ class Overlap:
     def near(self, view: View, least: float) -> Iterator[tuple[int, float, str]]:
         """Finds pairs that share most words and word pairs with a reference.
 
-        Args:
-          least: the smallest Jaccard index that counts, of both sides together.
-
-        Yields:
-          (place in the chunk, Jaccard index, which reference).
+        Yields (place in the chunk, Jaccard index of both sides together, which one).
         """
-        tokens = [self._tokens(view, n) for n in (0, 1)]
-        shingles = _shingles(tokens)
+        shingles = self._hashed(view)
         candidates: dict[int, set[int]] = {}
         keys_b = self._band_keys(*shingles, len(view)).T
         for band_of, keys in zip(self._bands, keys_b, strict=True):
@@ -126,16 +110,34 @@ class Overlap:
             if best[0] >= least and own:
                 yield place, best[0], self._pairs[-best[1]][0]
 
-    def _tokens(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The reference ids of all words of a side, and the words of each line."""
+    def _tokens(self, view: View, number: int) -> np.ndarray:
+        """The reference ids of all words of a side."""
         side, get = view.sides[number], self.ids[number].get
-        if side in self._cached:
-            return self._cached[side]
-        words = itertools.chain.from_iterable(side.words)
-        total = int(side.word_counts_p.sum())
-        ids = np.fromiter((get(word, 0) for word in words), np.int64, total)
-        self._cached[side] = ids, side.word_counts_p
+        if side not in self._cached:
+            words = itertools.chain.from_iterable(side.words)
+            self._cached[side] = np.array([get(word, 0) for word in words], np.int64)
         return self._cached[side]
+
+    def _hashed(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """The words and word pairs of both sides, as hashes, and the line of each.
+
+        In the order of the lines.
+        """
+        values, lines = [], []
+        for number, side in enumerate(view.sides):
+            ids, counts = self._tokens(view, number), side.word_counts_p
+            line = np.repeat(np.arange(len(counts)), counts)
+            # Words that no reference has differ from all: their place stands for them.
+            within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+            own = np.where(ids > 0, ids, -1 - within).astype(np.uint64)
+            own = mixed(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
+            same = line[1:] == line[:-1]
+            two = mixed(own[:-1] * _PRIMES[0] + own[1:])[same]
+            values += [own, two]
+            lines += [line, line[1:][same]]
+        joined, line_v = np.concatenate(values), np.concatenate(lines)
+        order = np.argsort(line_v, kind="stable")
+        return joined[order], line_v[order]
 
     def _band_keys(self, values, line_v, lines: int) -> np.ndarray:
         """MinHash signatures, each band as one number; uint64 [lines, BANDS]."""
@@ -156,27 +158,6 @@ class Overlap:
 
 
 _SALTS = np.random.Philox(1).random_raw(HASHES).tolist()
-
-
-def _shingles(tokens) -> tuple[np.ndarray, np.ndarray]:
-    """The words and word pairs of both sides, as hashes, and the line of each.
-
-    In the order of the lines.
-    """
-    values, lines = [], []
-    for number, (ids, counts) in enumerate(tokens):
-        line = np.repeat(np.arange(len(counts)), counts)
-        # Words that no reference has differ from all: their place stands for them.
-        within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-        own = np.where(ids > 0, ids, -1 - within).astype(np.uint64)
-        own = mixed(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
-        same = line[1:] == line[:-1]
-        two = mixed(own[:-1] * _PRIMES[0] + own[1:])[same]
-        values += [own, two]
-        lines += [line, line[1:][same]]
-    joined, line_v = np.concatenate(values), np.concatenate(lines)
-    order = np.argsort(line_v, kind="stable")
-    return joined[order], line_v[order]
 
 
 def _shingle_sets(values, line_v, lines: Iterable[int]) -> list[frozenset[int]]:

@@ -65,10 +65,7 @@ class Lexicon:
     ) -> tuple[set[str], set[str]]:
         """Splits the words that it knows: with a translation opposite, and without.
 
-        Args:
-          words: of a line, or of a part of it.
-          opposite: the words of the other side.
-          side: that of `words`: 0 the source, 1 the target.
+        `side` is that of `words`: 0 the source, 1 the target.
         """
         translations, others = self.translations[side], {*opposite}
         in_lexicon = {*words} & translations.keys()
@@ -136,11 +133,9 @@ class Relatedness:
     """The classifier, learnt from a sample.
 
     Args:
-      view: the sample.
       neighbours: for each pair of the sample, the pair whose target is its negative
         example, an index; itself if there is none.
       lexicon: learnt from other pairs, or it would know these by heart.
-      lengths: the model of lengths.
     """
 
     def __init__(

@@ -81,16 +81,10 @@ RULES = {
         {"z": 7.0, "letters": 20},
     ),
     "misaligned": Rule(
-        "alignment",
-        "in a stretch that fits at another offset",
-        True,
-        None,
+        "alignment", "in a stretch that fits at another offset", True, None
     ),
     "loose_stretch": Rule(
-        "alignment",
-        "in a stretch that fits at no offset nearby",
-        False,
-        None,
+        "alignment", "in a stretch that fits at no offset nearby", False, None
     ),
     "unrelated": Rule(
         "alignment",
@@ -114,18 +108,10 @@ RULES = {
         {"z": 6.0, "factor": 2.0},
     ),
     "length": Rule(
-        "alignment",
-        "with an unusually long side",
-        False,
-        checks.length,
-        {"z": 4.0},
+        "alignment", "with an unusually long side", False, checks.length, {"z": 4.0}
     ),
     "numbers": Rule(
-        "content",
-        "with different numbers",
-        False,
-        checks.numbers,
-        {"small": 12},
+        "content", "with different numbers", False, checks.numbers, {"small": 12}
     ),
     "markup": Rule(
         "content",
@@ -223,14 +209,7 @@ BIT = {name: 1 << number for number, name in enumerate(NAMES)}
 
 
 def with_limits(changes: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Returns the limits of all rules, some of them changed.
-
-    Args:
-      changes: such as "ratio.z=8".
-
-    Raises:
-      UserError: no such rule or limit, or not a number.
-    """
+    """Returns the limits of all rules, some of them changed, such as "ratio.z=8"."""
     limits = {name: dict(rule.limits) for name, rule in RULES.items()}
     names = [f"{name}.{limit}" for name in limits for limit in limits[name]]
     for change in changes:
@@ -253,12 +232,8 @@ def with_limits(changes: Sequence[str]) -> dict[str, dict[str, float]]:
 def dropping(changes: str) -> set[str]:
     """Returns the rules whose pairs --fix removes.
 
-    Args:
-      changes: changes to the default, separated by commas: "numbers" adds a rule and
-        "-duplicate" takes one away; "none" takes all away.
-
-    Raises:
-      UserError: no such rule.
+    Changes to the default are separated by commas: "numbers" adds a rule, "-duplicate"
+    takes one away, "none" takes all away.
     """
     dropped = {name for name, rule in RULES.items() if rule.drops}
     for change in filter(None, map(str.strip, changes.split(","))):

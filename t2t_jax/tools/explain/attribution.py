@@ -63,9 +63,7 @@ def strongest_rivals(
     positions: Sequence[int],
 ) -> list[int]:
     """Returns the most probable other token that may be generated at each position."""
-    never = never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
+    never = never_generated(vocabulary)
     return [
         next(
             token
@@ -96,8 +94,6 @@ def attribute(
 
     Args:
       member: a model that `can_attribute`.
-      pair: source ids and target ids.
-      positions: from 0.
       tokens: of each position; those of the target, or their rivals.
     """
     source, target = pair
@@ -118,16 +114,12 @@ def attribute(
         for position, token in zip(positions, tokens, strict=True)
     ]
     # As for attention weights, each process computes all rows.
-    for numbers, of_rows in run_batches(
-        compute, vocabulary, [member], rows, divided=False
-    ):
-        for place, n in enumerate(numbers):
-            log_prob, source_s, read_t = (x[place] for x in of_rows)
-            position = positions[n]
-            attribution.log_probs[n] = log_prob
-            attribution.source[n] = source_s[:s]
-            attribution.start[n] = read_t[0]
-            attribution.target[n, :position] = read_t[1 : position + 1]
+    computed = run_batches(compute, vocabulary, [member], rows, divided=False)
+    for n, (log_prob, source_s, read_t) in computed:
+        attribution.log_probs[n] = log_prob
+        attribution.source[n] = source_s[:s]
+        attribution.start[n] = read_t[0]
+        attribution.target[n, : positions[n]] = read_t[1 : positions[n] + 1]
     return attribution
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.search.algorithm import Hypotheses, inverse_penalties, never_generated
+from t2t_jax.search.algorithm import Hypotheses, inverse_penalties
 from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tools.explain.trace import TracedStep
 
@@ -103,16 +103,13 @@ def judge_reference(
 ) -> float:
     """Decides between search error and model error; returns the reference's score.
 
-    Args:
-      log_prob: of the reference, all tokens.
-      best_score: of the result's first hypothesis.
+    `log_prob` is that of all its tokens; `best_score` is that of the result.
     """
     reference, algorithm = tree.reference, tree.algorithm
     length = len(reference.tokens)
     inverse_t = inverse_penalties(length, algorithm.alpha, algorithm.penalty)
     score = float(np.float32(log_prob) * np.asarray(inverse_t)[length])
     if tree.finished[:1] == [reference.tokens]:
-        reference.verdict = "found"
         reference.why = "It is the translation that the search found."
         return score
     better = score > best_score + ROUNDING
@@ -168,8 +165,7 @@ def build_tree(
 
     Args:
       limit: the longest output of the sentence in tokens, EOS included.
-      required_phrases: the search has them, so places do not follow the
-        log-probability alone.
+      required_phrases: places do not follow the log-probability alone.
       reference: tokens of a translation whose way is followed. Its verdict is `found`
         or empty; `judge_reference` completes it.
     """
@@ -187,9 +183,6 @@ class _Builder:
         self.required_phrases = required_phrases
         table_t = inverse_penalties(limit, algorithm.alpha, algorithm.penalty)
         self.inverse_t = np.asarray(table_t)
-        self.never = never_generated(
-            algorithm.bos, algorithm.eos, algorithm.pad, algorithm.never
-        )
         self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
         self.reference = None if reference is None else Reference((*reference,))
         self.last: TracedStep | None = None
@@ -297,7 +290,7 @@ class _Builder:
         node, piece = self.nodes[tokens], self._piece(refused.tokens)
         node.fate = "forbidden"
         node.why = f"A constraint refuses {piece} here ({shown(refused.log_prob)})."
-        if refused.tokens[-1] in self.never:
+        if refused.tokens[-1] in self.algorithm.banned:
             node.why = (
                 f"The search never generates {piece} ({shown(refused.log_prob)})."
             )

@@ -101,12 +101,10 @@ def _lines(argv: list[str], args: flags.FlagValues) -> list[str]:
     """The sentences to explain: the argument, or the lines of --input."""
     if (len(argv) > 1) == (args.input is not None):
         raise UserError("want either a sentence in quotes or --input=FILE, one of them")
-    for flag, needed in (("target", None), ("targets", "input")):
-        if args[flag].value is not None and (args.input is None) == bool(needed):
-            requirement = (
-                "--input" if needed else "a single sentence; want --targets=FILE"
-            )
-            raise UserError(f"--{flag} goes with {requirement}")
+    if args.target is not None and args.input is not None:
+        raise UserError("--target goes with a single sentence; want --targets=FILE")
+    if args.targets is not None and args.input is None:
+        raise UserError("--targets goes with --input")
     if args.input is None:
         return [argv[1]]
     return _read(args.input, "input")

@@ -51,15 +51,9 @@ def likely_alternatives(
 ) -> list[Alternative]:
     """Lists likely tokens that were not chosen, the most probable first.
 
-    Args:
-      ids: the chosen tokens.
-      distribution: of these tokens.
-      forced: the number of first tokens that a prefix prescribes.
-      at_most: how many to return.
+    The first `forced` tokens are those of a prefix.
     """
-    never = never_generated(
-        vocabulary.bos, vocabulary.eos, vocabulary.pad, vocabulary.never
-    )
+    never = never_generated(vocabulary)
     alternatives = [
         Alternative(t, int(token), float(log_prob))
         for t in range(forced, len(ids))
@@ -84,11 +78,9 @@ def continuations(
     """Translates a source again for each likely alternative, in one call.
 
     Args:
-      source, ids: the source and its translation's tokens.
-      distribution: of `ids`.
+      ids: the tokens of its translation, and `distribution` theirs.
       constraints: of the translation; its prefix begins `ids` and stays as it is, and
         so does the token that has begun.
-      at_most: how many alternatives are followed.
 
     Returns:
       Of the alternatives in order; one that no translation can follow is left out:

@@ -47,12 +47,7 @@ class Distribution(NamedTuple):
 def distributions(
     vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
 ) -> list[Distribution]:
-    """Computes the distribution at each position of each target (teacher forcing).
-
-    Args:
-      members: an ensemble predicts with the mean of their probabilities.
-    """
-    results: list[Distribution | None] = [None] * len(pairs)
+    """Computes the distribution at each position of each target (teacher forcing)."""
     compute = partial(
         target_distributions,
         tuple(member.parameters for member in members),
@@ -60,13 +55,11 @@ def distributions(
         mesh=members[0].mesh,
     )
     # As for attention weights, each process computes all pairs.
-    for rows, of_rows in run_batches(
-        compute, vocabulary, members, pairs, divided=False
-    ):
-        for place, row in enumerate(rows):
-            length = len(pairs[row][1])
-            results[row] = Distribution(*(x[place, :length] for x in of_rows))
-    return results
+    computed = dict(run_batches(compute, vocabulary, members, pairs, divided=False))
+    return [
+        Distribution(*(x[: len(target)] for x in computed[row]))
+        for row, (_, target) in enumerate(pairs)
+    ]
 
 
 @program("definitions")
@@ -122,10 +115,8 @@ class Lens(NamedTuple):
 def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
     """Reads every decoder layer through the output layer, for each pair.
 
-    Raises:
-      UserError: the model has no layers that the output layer can read.
+    Raises UserError for a model without layers that the output layer can read.
     """
-    results: list[Lens | None] = [None] * len(pairs)
     compute = partial(
         layer_distributions,
         member.parameters,
@@ -133,23 +124,17 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
         mesh=member.mesh,
     )
     # As for attention weights, each process computes all pairs.
-    for rows, of_rows in run_batches(
-        compute, vocabulary, [member], pairs, divided=False
-    ):
-        if not of_rows.rank.shape[1]:
+    computed = dict(run_batches(compute, vocabulary, [member], pairs, divided=False))
+    results = []
+    for row, (_, target) in enumerate(pairs):
+        if not len(computed[row].rank):
             raise UserError(
                 f"config.model.kind={member.config.model.kind!r} has no decoder layers "
                 "whose outputs its output layer can read"
             )
-        for place, row in enumerate(rows):
-            of_row = [x[place, :, : len(pairs[row][1])] for x in of_rows]
-            layers = Distribution(*of_row)
-            results[row] = Lens(
-                layers.top_ids,
-                np.exp(layers.top_log_probs),
-                np.exp(layers.log_probs),
-                layers.rank,
-            )
+        layers = Distribution(*(x[:, : len(target)] for x in computed[row]))
+        top_probs, probs = np.exp(layers.top_log_probs), np.exp(layers.log_probs)
+        results.append(Lens(layers.top_ids, top_probs, probs, layers.rank))
     return results
 
 

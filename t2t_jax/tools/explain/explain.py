@@ -108,11 +108,7 @@ def explain(
 def _lines_and_targets(
     lines: str | Sequence[str], target: str | Sequence[str | None] | None
 ) -> tuple[list[str], list[str | None]]:
-    """Returns a list of lines, and a target or None for each.
-
-    Raises:
-      UserError: there is no line, or another number of targets.
-    """
+    """Returns a list of lines, and a target or None for each."""
     lines = _as_list(lines, "lines")
     targets = [None] * len(lines) if target is None else _as_list(target, "target")
     if not lines:

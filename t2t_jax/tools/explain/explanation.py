@@ -214,11 +214,7 @@ LONGEST_TITLE = 60  # characters of a sentence that names the page
 
 
 def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
-    """Returns the payload of the page.
-
-    Args:
-      title: by default the first sentence, shortened, and how many follow.
-    """
+    """Returns the payload of the page; the title is by default the first sentence."""
     payload = Payload()
     models = explanation.models
     first = explanation.sentences[0].source.strip()
@@ -406,17 +402,14 @@ def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]
 def _attention(payload: Payload, reading: Reading) -> dict[str, Any]:
     if isinstance(reading.maps, Missing):
         missing = {"missing": reading.maps.why}
-        return dict.fromkeys(("encoder", "decoder", "cross"), missing)
+        return dict.fromkeys(_SIDES, missing)
     content = {}
-    for name in ("encoder", "decoder", "cross"):
+    for name, described in _SIDES.items():
         weights = getattr(reading.maps, name)
-        if not len(weights):
-            content[name] = {"missing": f"This model has no {_SIDES[name]}."}
-            continue
-        heads = reading.heads[name]
-        content[name] = heads._asdict() | {
-            "weights": payload.add(weights, scale=WEIGHT)
-        }
+        content[name] = {"missing": f"This model has no {described}."}
+        if len(weights):
+            content[name] = reading.heads[name]._asdict()
+            content[name]["weights"] = payload.add(weights, scale=WEIGHT)
     return content
 
 

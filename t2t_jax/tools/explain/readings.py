@@ -3,6 +3,8 @@
 Each computation runs for all targets together.
 """
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
-from t2t_jax.decoding.results import AttentionMaps, Hypothesis
+from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.tools.explain.attribution import (
@@ -23,12 +25,7 @@ from t2t_jax.tools.explain.attribution import (
     strongest_rivals,
 )
 from t2t_jax.tools.explain.continuations import continuations
-from t2t_jax.tools.explain.distribution import (
-    Distribution,
-    Lens,
-    distributions,
-    lenses,
-)
+from t2t_jax.tools.explain.distribution import Distribution, distributions, lenses
 from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
 from t2t_jax.tools.explain.trace import Explained
 from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
@@ -46,74 +43,50 @@ def read_targets(
     targets: dict[str, Hypothesis],
     alternatives: int,
 ) -> tuple[Reading, ...]:
-    """Reads the targets of a sentence.
+    """Reads the translation of a source, and perhaps a target that was given.
 
-    Args:
-      targets: `translation`, found by the search, and perhaps a given `target`.
-      alternatives: of a target, the most whose continuation is searched for.
+    For at most so many alternatives of each, a continuation is searched for.
     """
     vocabulary, members = model.vocabulary, model.members
     read = read_of(model, source)
+    source_words = words_of_tokens(vocabulary.source, read)
     pairs = [(read, [*target.tokens]) for target in targets.values()]
     described = distributions(vocabulary, members, pairs)
-    maps = _of_one(members, lambda member: _maps(vocabulary, member, pairs))
-    seen = _of_one(members, lambda member: lenses(vocabulary, member, pairs))
-    return tuple(
-        _reading(
-            model,
-            source,
-            name,
-            target,
-            # The constraints are those of the search, not of a target that was given.
-            constraints if name == "translation" else Constraints(),
-            alternatives,
-            described[row],
-            _difference(target, targets.values()),
-            maps if isinstance(maps, Missing) else maps[row],
-            seen if isinstance(seen, Missing) else seen[row],
+    all_maps = _of_one(members, lambda m: _maps(vocabulary, m, pairs))
+    all_lenses = _of_one(members, lambda m: lenses(vocabulary, m, pairs))
+
+    def reading(row: int, name: str) -> Reading:
+        target, pair, distribution = targets[name], pairs[row], described[row]
+        difference = _difference(target, targets.values())
+        words = words_of_tokens(vocabulary, pair[1])
+        maps = all_maps if isinstance(all_maps, Missing) else all_maps[row]
+        # The constraints are those of the search, not of a target that was given.
+        own = constraints if name == "translation" else Constraints()
+        continued = continuations(
+            model, source, pair[1], distribution, own, alternatives
         )
-        for row, (name, target) in enumerate(targets.items())
-    )
+        return Reading(
+            name=name,
+            hypothesis=_with_score(model, target, distribution),
+            pieces=tuple(map(vocabulary.piece, pair[1])),
+            words=words,
+            distribution=distribution,
+            continuations=tuple(continued),
+            difference=difference,
+            maps=maps,
+            heads={} if isinstance(maps, Missing) else summarize(maps),
+            rollout=_rolled(maps),
+            coverage=_of_one(
+                members, lambda m: _coverage(m, source_words, words, maps)
+            ),
+            lens=all_lenses if isinstance(all_lenses, Missing) else all_lenses[row],
+            attribution=_of_one(
+                members,
+                lambda m: _attribution(vocabulary, m, pair, distribution, difference),
+            ),
+        )
 
-
-def _reading(
-    model: Explained,
-    source: Source,
-    name: str,
-    target: Hypothesis,
-    constraints: Constraints,
-    alternatives: int,
-    distribution: Distribution,
-    difference: Difference | None,
-    maps: AttentionMaps | Missing,
-    lens: Lens | Missing,
-) -> Reading:
-    """Puts together what is known of a target, and attributes its pieces."""
-    vocabulary, members = model.vocabulary, model.members
-    pair = read_of(model, source), [*target.tokens]
-    source_words = words_of_tokens(vocabulary.source, pair[0])
-    words = words_of_tokens(vocabulary, pair[1])
-    continued = continuations(
-        model, source, pair[1], distribution, constraints, alternatives
-    )
-    return Reading(
-        name=name,
-        hypothesis=_with_score(model, target, distribution),
-        pieces=tuple(map(vocabulary.piece, pair[1])),
-        words=words,
-        distribution=distribution,
-        continuations=tuple(continued),
-        difference=difference,
-        maps=maps,
-        heads={} if isinstance(maps, Missing) else summarize(maps),
-        rollout=_rolled(maps),
-        coverage=_of_one(members, lambda m: _coverage(m, source_words, words, maps)),
-        lens=lens,
-        attribution=_of_one(
-            members,
-            lambda m: _attribution(vocabulary, m, pair, distribution, difference),
-        ),
-    )
+    return tuple(itertools.starmap(reading, enumerate(targets)))
 
 
 def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
@@ -199,6 +172,4 @@ def _with_score(
     log_prob = float(distribution.log_probs.sum(dtype=np.float64))
     penalty = PENALTIES[algorithm.penalty]
     score = log_prob / penalty(len(hypothesis.tokens), algorithm.alpha)
-    return Hypothesis(
-        hypothesis.text, score, log_prob, hypothesis.ended, hypothesis.tokens
-    )
+    return dataclasses.replace(hypothesis, score=score, log_prob=log_prob)

@@ -28,7 +28,7 @@ from t2t_jax.decoding.programs import (
     grow_caches,
     program,
 )
-from t2t_jax.search.algorithm import Hypotheses, extensions, never_generated
+from t2t_jax.search.algorithm import Hypotheses, extensions
 from t2t_jax.search.beam import BeamSearch, Sentences
 from t2t_jax.search.rules import Rules, allowed
 
@@ -93,18 +93,16 @@ def all_extensions(
     definitions,
     algorithm: BeamSearch,
 ) -> tuple[Array, Array]:
-    """Computes every extension of every hypothesis; advances nothing.
+    """Returns the log-probability of every extension [b, n, v], and which are allowed.
 
-    Returns:
-      The log-probabilities [b, n, v], and which of them are allowed, bool.
+    Advances nothing.
     """
     step = ensemble_step(definitions, parameters, state.memories)
     sentences, eos = _only_group(state), algorithm.eos
     logits_bnv, _ = step(state.search.cache, sentences.token_bn, position)
     log_prob_bnv = extensions(logits_bnv, sentences.log_prob_bn, banned=())
     allowed_v = np.ones(logits_bnv.shape[2], bool)
-    never = never_generated(algorithm.bos, eos, algorithm.pad, algorithm.never)
-    allowed_v[list(never)] = False
+    allowed_v[list(algorithm.banned)] = False
     allowed_bnv = jnp.broadcast_to(allowed_v, log_prob_bnv.shape)
     if rules is not None:
         allowed_bnv &= allowed(
@@ -116,10 +114,9 @@ def all_extensions(
 def trace_search(
     model: Explained, source: Sequence[int], constraints: Constraints
 ) -> Iterator[TracedStep]:
-    """Yields the steps of the search for one line, in the shapes of `decode_batch`.
+    """Yields the steps of the search for a source with EOS.
 
-    Args:
-      source: token ids with EOS.
+    The shapes are those of `decode_batch`.
     """
     search, decode = model.search, model.decode
     group = groups([len(source)], decode, search.mesh.size)[0]

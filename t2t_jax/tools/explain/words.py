@@ -62,7 +62,7 @@ def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
         begun += added
         of_piece.append(len(texts) if begun.strip() else -1)
         # A character is complete where another begins, or where the line ends.
-        if begun.strip() and not _continues(rest):
+        if begun.strip() and not b"\x80" <= rest[:1] < b"\xc0":
             texts.append(begun.decode(errors="replace").strip())
             begun = b""
     return Words(of_piece, texts)
@@ -74,11 +74,6 @@ def _after(octets: Sequence[bytes]) -> list[bytes]:
         reversed(octets[1:]), lambda later, own: own or later, initial=b""
     )
     return [*following][::-1]
-
-
-def _continues(octets: bytes) -> bool:
-    """True if these bytes go on with a character of UTF-8."""
-    return octets[:1] >= b"\x80" and octets[:1] < b"\xc0"
 
 
 # ----------------------------------------------------------------------------- coverage
@@ -116,9 +111,7 @@ def cover(
 ) -> Coverage:
     """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
 
-    Args:
-      maps: the attention weights of a model with attention to the source.
-      layer, heads: of `alignment_heads`.
+    The layer and its heads are those of `alignment_heads`.
     """
     weights_ts = maps.cross[layer][:heads].mean(axis=0)
     weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)

@@ -50,7 +50,7 @@ def scaled_log_probs(vocabulary, member, monkeypatch):
     def log_probs(token, factor):
         of = functools.partial(compute, token=token, factor=factor)
         ((_, found),) = run_batches(of, vocabulary, [member], [PAIR])
-        return found[0, : len(PAIR[1])]
+        return found[: len(PAIR[1])]
 
     return log_probs
 

@@ -20,8 +20,8 @@ from t2t_jax.decoding.batches import pad_rows
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits as model_logits
 from t2t_jax.model.model import build
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges.checks import peer_process
-from t2t_jax.tools.bridges.formats import never_generated
 
 TOLERANCE = 1e-4  # of logits in float32
 TIE = 1e-3  # nats
@@ -138,13 +138,9 @@ def check_greedy(
 
 
 def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
-    """Computes our logits of each pair, float32 [target, vocabulary].
+    """Computes our logits for sources with EOS and decoder inputs, float32 [t, v].
 
     On a GPU or TPU, call it with `jax.default_matmul_precision("highest")`.
-
-    Args:
-      sources: ids with EOS.
-      targets: the inputs of the decoder, from its start token on.
     """
     source, source_segment = pad_rows(sources, len(sources), max(map(len, sources)))
     target, target_segment = pad_rows(targets, len(targets), max(map(len, targets)))

@@ -36,18 +36,9 @@ def missing_packages(script: str) -> list[str]:
 
 
 def run(script: str, task: str, **job: Any) -> dict[str, Any]:
-    """Runs a peer script and returns its result.
+    """Runs a script of `peers/`; returns its JSON object, of `logits` a dict of arrays.
 
-    Args:
-      script: its name in `peers/`, without `.py`.
-      task: what to compute: `logits`, `greedy`, `beam` or `values`.
-      job: JSON-serializable arguments.
-
-    Returns:
-      The script's JSON object; for `logits` a dict of arrays.
-
-    Raises:
-      UserError: it failed; with the last lines of its output.
+    Raises UserError with the last lines of its output if it failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / ("result.npz" if task == "logits" else "result.json")

@@ -25,13 +25,10 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction, write_files
-from t2t_jax.tools.bridges.formats import (
-    ExportFormat,
-    check_choices,
-    never_generated,
-)
+from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables, listed
 from t2t_jax.workdir import TOKENIZERS

@@ -18,6 +18,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import sinusoids
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import (
     card,
@@ -32,11 +33,7 @@ from t2t_jax.tools.bridges.families.huggingface import (
     SIZES,
     weight_rules,
 )
-from t2t_jax.tools.bridges.formats import (
-    ExportFormat,
-    check_choices,
-    never_generated,
-)
+from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first

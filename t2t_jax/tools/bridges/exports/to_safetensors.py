@@ -18,7 +18,6 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -81,7 +80,9 @@ def read(request: Request) -> Imported:
     folder = request.path
     about = _description(folder)
     config = _config(folder, about)
-    vocabulary = _vocabulary(folder, config)
+    target, source = (folder / name for name in TOKENIZERS)
+    joint = config.data.joint_vocabulary
+    vocabulary = load_vocabulary(target, None if joint else source)
     if vocabulary_sha256(vocabulary) != about.get("vocabulary_sha256"):
         raise UserError(
             f"{folder}: {' or '.join(TOKENIZERS)} is not the one that {CONFIG} "
@@ -94,7 +95,12 @@ def read(request: Request) -> Imported:
     ]
     file = folder / WEIGHTS
     parameters = weights.read(rules, read_tensors(file), model, str(file))
-    _check_values(file, about, Member(config, model, parameters, ()))
+    sha256 = Member(config, model, parameters, ()).parameters_sha256()
+    if about.get("provenance", {}).get("parameters_sha256") != [sha256]:
+        raise UserError(
+            f"{file} does not have the values that {CONFIG} describes: their SHA-256 "
+            "differs. Restore the files from one copy"
+        )
     same = "the values are bit for bit those exported: their SHA-256 is the same"
     return Imported(config, vocabulary, parameters, {}, (same,))
 
@@ -121,20 +127,6 @@ def _config(folder: Path, about: dict[str, Any]) -> Config:
         ) from None
     # The import has one set of parameters: those that were chosen at export.
     return fields.changed(config, "decode", checkpoint="average")
-
-
-def _vocabulary(folder: Path, config: Config) -> Vocabulary:
-    name, of_source = (folder / name for name in TOKENIZERS)
-    return load_vocabulary(name, None if config.data.joint_vocabulary else of_source)
-
-
-def _check_values(file: Path, about: dict[str, Any], member: Member) -> None:
-    expected = about.get("provenance", {}).get("parameters_sha256")
-    if expected != [member.parameters_sha256()]:
-        raise UserError(
-            f"{file} does not have the values that {CONFIG} describes: their SHA-256 "
-            "differs. Restore the files from one copy"
-        )
 
 
 def _use(translator: Translator) -> str:

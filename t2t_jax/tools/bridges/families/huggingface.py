@@ -18,6 +18,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Sinusoid
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
@@ -28,7 +29,6 @@ from t2t_jax.tools.bridges.formats import (
     languages,
     layerdrop_notes,
     load_vocabulary,
-    never_generated,
 )
 from t2t_jax.tools.bridges.model_files import Fields, recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors
@@ -295,11 +295,8 @@ def finish(
 ) -> Imported:
     """Reads the weights and puts together what the parts of an import have found.
 
-    Args:
-      model: from `model_fields`.
-      between: the languages.
-      stored_positions: the class adds a stored table of positions as it is.
-      silent: tokens for `silence`.
+    `stored_positions`: the class adds a stored table of positions as it is. `silent`:
+    tokens for `silence`.
     """
     path = request.path
     tensors = read_tensors(path)
@@ -318,7 +315,16 @@ def finish(
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
     if config.model.output_bias:
         parameters = silence(parameters, silent)
-    peer = peer_arguments(path, vocabulary)
+    # A target's language token begins every line, so an empty one has nothing else.
+    first = vocabulary.encode([""])[0]
+    peer = {
+        "model": str(path.absolute()),
+        "start": vocabulary.bos,
+        "eos": vocabulary.eos,
+        "pad": vocabulary.source.pad,
+        "forced_bos": first[0] if first else None,
+        "never": never_generated(vocabulary),
+    }
     return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
 
 
@@ -345,20 +351,6 @@ def own_vocabulary(folder: Folder) -> Vocabulary | None:
         if folder.merged().get(field) != token:
             raise folder.config.error(field, f"{token}, which {path.name} has")
     return vocabulary
-
-
-def peer_arguments(path: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The arguments of the peer script for the folder `path`."""
-    # A target's language token begins every line, so an empty one has nothing else.
-    first = vocabulary.encode([""])[0]
-    return {
-        "model": str(path.absolute()),
-        "start": vocabulary.bos,
-        "eos": vocabulary.eos,
-        "pad": vocabulary.source.pad,
-        "forced_bos": first[0] if first else None,
-        "never": never_generated(vocabulary),
-    }
 
 
 def after_padding(config: Fields, size: int) -> dict[str, Any]:
@@ -391,23 +383,18 @@ def read_m2m100(request: Request) -> Imported:
     tied = "all" if config.flag("tie_word_embeddings", True) else "none"
     model = model_fields(config, scaled=True, norm="pre", tied=tied, options=options)
     between = languages(request, stored_languages(folder), several=True)
-    vocabulary = _reader(folder)(request.path, folder.merged(), *between)
-    # The language of the target decides, whatever the folder was saved with.
-    folder.generation.get("forced_bos_token_id")
-    return finish(request, folder, model, vocabulary, between)
-
-
-def _reader(folder: Folder):
-    """Returns the function that reads the folder's tokenizer."""
-    settings = folder.tokenizer
     # NLLB's tokens are in the SentencePiece model alone.
     joined = (folder.path / "vocab.json").is_file()
     default = "M2M100Tokenizer" if joined else "NllbTokenizer"
-    kind = settings.get("tokenizer_class", default).removesuffix("Fast")
+    kind = folder.tokenizer.get("tokenizer_class", default).removesuffix("Fast")
     if kind not in _TOKENIZERS:
-        raise settings.error("tokenizer_class", " or ".join(_TOKENIZERS))
-    settings.only(legacy_behaviour=False)  # true puts the language after the end
-    return _TOKENIZERS[kind]
+        raise folder.tokenizer.error("tokenizer_class", " or ".join(_TOKENIZERS))
+    # True puts the language after the end.
+    folder.tokenizer.only(legacy_behaviour=False)
+    vocabulary = _TOKENIZERS[kind](request.path, folder.merged(), *between)
+    # The language of the target decides, whatever the folder was saved with.
+    folder.generation.get("forced_bos_token_id")
+    return finish(request, folder, model, vocabulary, between)
 
 
 M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)

@@ -124,7 +124,9 @@ def read_npz(request: Request) -> Imported:
     model = model_fields(options)
     between = languages(request)
     vocabulary = npz_vocabulary(request, path, joint=model["tied"] == "all")
-    tensors = {name: _unpadded(x) for name, x in tensors.items() if name != OPTIONS}
+    del tensors[OPTIONS]
+    # Vectors become one row, whichever form a version of Marian has stored.
+    tensors = {name: np.atleast_2d(x) for name, x in tensors.items()}
     if (untransposed := tensors.pop("decoder_ff_logit_out_W", None)) is not None:
         tensors[OUTPUT] = untransposed.T  # as older versions store it
     _append_padding(tensors)
@@ -141,12 +143,10 @@ def read_npz(request: Request) -> Imported:
     ours = build(config.model, *vocabulary.sizes)
     parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
     parameters = silence(parameters, (vocabulary.pad,))
-    return Imported(config, vocabulary, parameters, {}, _notes(options))
-
-
-def _unpadded(x: np.ndarray) -> np.ndarray:
-    """Vectors as one row, whichever form a version of Marian has stored."""
-    return x.reshape(1, -1) if x.ndim == 1 else x
+    notes: tuple[str, ...] = ()
+    if options.get("guided-alignment", "none") not in ("none", ""):
+        notes = ("guided-alignment: training here does not supervise attention",)
+    return Imported(config, vocabulary, parameters, {}, notes)
 
 
 def _append_padding(tensors: dict[str, np.ndarray]) -> None:
@@ -232,12 +232,6 @@ def _tied(options: Fields) -> str:
     return "target" if target else "none"
 
 
-def _notes(options: Fields) -> tuple[str, ...]:
-    if options.get("guided-alignment", "none") in ("none", ""):
-        return ()
-    return ("guided-alignment: training here does not supervise attention",)
-
-
 def weight_rules(config: ModelConfig) -> list[Rule]:
     """The rules of a model."""
     names = LAYERS
@@ -251,11 +245,7 @@ def weight_rules(config: ModelConfig) -> list[Rule]:
 
 
 NPZ = ImportFormat(
-    "Marian's own .npz",
-    recognize_npz,
-    read_npz,
-    peer=None,
-    reads=Request._fields[1:],
+    "Marian's own .npz", recognize_npz, read_npz, peer=None, reads=Request._fields[1:]
 )
 
 

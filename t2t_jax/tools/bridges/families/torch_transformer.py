@@ -17,6 +17,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
     Imported,
@@ -26,7 +27,6 @@ from t2t_jax.tools.bridges.formats import (
     imported_config,
     languages,
     load_vocabulary,
-    never_generated,
 )
 from t2t_jax.tools.bridges.tensor_files import read_tensors
 from t2t_jax.tools.bridges.weights import Layers, Rule, Tables, Tensors, listed
@@ -79,7 +79,12 @@ def read(request: Request) -> Imported:
     path, name = request.path, str(request.path)
     tensors = read_tensors(path)
     prefix = find_prefix(tensors, name)
-    vocabulary = _vocabulary(request)
+    if request.tokenizer is None:
+        raise UserError(
+            f"{request.path} has no tokenizer; add --tokenizer=FILE.model, of "
+            "SentencePiece (and --source_tokenizer if the source has its own)"
+        )
+    vocabulary = load_vocabulary(request.tokenizer, request.source_tokenizer)
     sizes = _sizes(tensors, prefix, name)
     layers = re.compile(re.escape(prefix) + r"(en|de)coder\.(layers\.\d+|norm)\.")
     around = {key: x for key, x in tensors.items() if not layers.match(key)}
@@ -190,15 +195,6 @@ def _check_norm(norm: str, tensors: Tensors, prefix: str, name: str) -> None:
         )
 
 
-def _vocabulary(request: Request) -> Vocabulary:
-    if request.tokenizer is None:
-        raise UserError(
-            f"{request.path} has no tokenizer; add --tokenizer=FILE.model, of "
-            "SentencePiece (and --source_tokenizer if the source has its own)"
-        )
-    return load_vocabulary(request.tokenizer, request.source_tokenizer)
-
-
 def weight_rules(config: ModelConfig, prefix: str, tables: Tables) -> list[Rule]:
     """The rules of a model."""
     return [
@@ -239,7 +235,7 @@ def find_tables(around: Tensors, width: int, name: str) -> Tables:
     for key, x in around.items():
         if x.ndim >= 2 and x.shape[-1] == width:
             lonely = x.size == max(x.shape[:-1]) * width  # other axes have length 1
-            if lonely and _is_positions(key):
+            if lonely and ("pos" in key.lower() or key.split(".")[-1] == "pe"):
                 positions.append(key)
             elif x.ndim == 2:
                 matrices.append(key)
@@ -267,10 +263,6 @@ def _bias(key: str, around: Tensors) -> str:
     """The name of the bias of a matrix; empty if there is none."""
     bias = key.removesuffix("weight") + "bias"
     return bias if key.endswith("weight") and bias in around else ""
-
-
-def _is_positions(key: str) -> bool:
-    return "pos" in key.lower() or key.split(".")[-1] == "pe"
 
 
 def _has(key: str, words: Sequence[str]) -> bool:

@@ -13,11 +13,7 @@ from typing import Any
 from t2t_jax.data.tokenizers import table
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.tools.bridges.model_files import (
-    read_json,
-    read_pieces,
-    read_sentencepiece,
-)
+from t2t_jax.tools.bridges.model_files import read_json, read_pieces, read_sentencepiece
 
 # Tables of embeddings are rounded up to a multiple of this at most.
 ROUNDED_TO = 64

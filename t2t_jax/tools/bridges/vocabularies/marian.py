@@ -3,8 +3,9 @@
 Both split text with SentencePiece; the ids of the pieces may be in tables of their own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -51,24 +52,12 @@ def marian_vocabulary(
     models = [read_sentencepiece(file)[0] for file in (of_target, of_source)]
     tag, never = _tag(source_pieces, target), forbidden(config)
 
-    def packed(file, config, pieces, first, models, never, source=None):
-        return pack_vocabulary(
-            "marian",
-            str(file),
-            config,
-            source,
-            pieces=pieces,
-            bos=PAD,
-            special=[*SPECIAL],
-            first=first,
-            models=models,
-            never=never,
-        )
-
+    checked = {"config": config, "never": never}
     if joint:
-        return packed(of_target, config, pieces, [[], tag], models, never)
-    source = packed(of_source, {}, source_pieces, [tag, tag], models[1:], [])
-    return packed(of_target, config, pieces, [[], []], models[:1], never, source)
+        return _pack("marian", of_target, pieces, models, first=[[], tag], **checked)
+    first = [tag, tag]
+    source = _pack("marian", of_source, source_pieces, models[1:], first=first)
+    return _pack("marian", of_target, pieces, models[:1], source, **checked)
 
 
 def _table(path: Path, size: int) -> list[str]:
@@ -185,16 +174,20 @@ def _pack(
     pieces: list[str],
     models: list[bytes],
     source: Vocabulary | None = None,
+    *,
+    config: Mapping[str, Any] = MappingProxyType({}),
+    first: Sequence[list[str]] = ([], []),
+    never: Sequence[int] = (),
 ) -> Vocabulary:
     return pack_vocabulary(
         kind,
         str(file),
-        {},
+        config,
         source,
         pieces=pieces,
         models=models,
         special=[*SPECIAL],
-        first=[[], []],
+        first=[*first],
         bos=PAD,
-        never=[],
+        never=[*never],
     )

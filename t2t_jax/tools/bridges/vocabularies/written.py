@@ -146,14 +146,17 @@ _ESCAPE = SPACE_ESCAPED[0]
 
 
 def tokenizer_json(model: bytes, eos: int) -> bytes:
-    """Converts a `lossless` SentencePiece model.
-
-    Args:
-      eos: the id of the end of a sentence, which is appended to each line.
-    """
+    """Converts a `lossless` SentencePiece model; the id `eos` ends each line."""
     table = pieces(model)
     # The longest first: one symbol may begin another.
     symbols = sorted((p.name for p in table if p.kind == SYMBOL), key=len)[::-1]
+    # Each symbol is a word of its own, between spaces or not.
+    isolated = {
+        "type": "Split",
+        "pattern": {"Regex": "|".join(map(re.escape, symbols))},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     end = table[eos].name
     stop = {"SpecialToken": {"id": end, "type_id": 0}}
     content = {
@@ -172,7 +175,7 @@ def tokenizer_json(model: bytes, eos: int) -> bytes:
             {"type": "Prepend", "prepend": SPACE},
             _replace(" ", SPACE),
         ),
-        "pre_tokenizer": _isolated(symbols) if symbols else None,
+        "pre_tokenizer": isolated if symbols else None,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [_text("A"), stop],
@@ -226,17 +229,6 @@ def _merges(table: list[Piece]) -> Iterator[list[str]]:
 def _special(token: int, piece: Piece) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": token, "content": piece.name, **flags, "special": True}
-
-
-def _isolated(symbols: list[str]) -> dict[str, Any]:
-    """Makes each symbol a word of its own, between spaces or not."""
-    pattern = "|".join(map(re.escape, symbols))
-    return {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
 
 
 def _text(part: str) -> dict[str, Any]:

@@ -9,8 +9,7 @@ The job names a `model` folder, its `tokenizer` (what its own pieces.py takes, i
     Without a `tokenizer`, `sources` are translated, and `texts` are null.
   log_probs: the log-probabilities of the tokens of `targets` (ids with EOS).
 
-`seconds` is the time of tokenizing and translating; `compute_type` is what CTranslate2
-chose for the weights on this CPU.
+`seconds` is the time of tokenizing and translating.
 """
 
 import json
@@ -120,10 +119,7 @@ def run(job):
     began = time.perf_counter()
     result = getattr(model, job["task"])(job)
     seconds = time.perf_counter() - began
-    return result | {
-        "seconds": seconds,
-        "compute_type": model.translator.compute_type,
-    }
+    return result | {"seconds": seconds}
 
 
 TASKS = dict.fromkeys(("greedy", "beam", "log_probs"), run)

@@ -1,12 +1,7 @@
 """Runs a Hugging Face model; needs torch and transformers.
 
-The job names a `model` folder. Its tasks:
-
-  logits: float32 [target, vocabulary] of each of `sources` and `targets` (the decoder's
-    inputs).
-  greedy: the `tokens` that follow each source, at most as many as `limits` says.
-  beam: the same with `beam` and `alpha`, and `texts` and `scores`. `tokenizer_differs`
-    numbers the `lines` whose ids of the folder's own tokenizer are not the `sources`.
+Of beam search, `tokenizer_differs` numbers the `lines` whose ids of the folder's own
+tokenizer are not the `sources`.
 
 `start`, `forced_bos` and `never` (tokens that are not generated) replace those of
 generation_config.json.

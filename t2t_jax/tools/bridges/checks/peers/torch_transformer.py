@@ -1,11 +1,5 @@
 """Runs a `torch.nn.Transformer` from a state dict.
 
-The job names a `model` file. Its tasks:
-
-  logits: float32 [target, vocabulary] of each of `sources` and `targets` (the decoder's
-    inputs).
-  greedy: the `tokens` that follow each source, at most as many as `limits` says.
-
 `tables` has the names of embeddings, output layer and positions; the other arguments
 are those of `torch.nn.Transformer`, and what the module around it does.
 """
