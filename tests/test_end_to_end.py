@@ -31,7 +31,7 @@ def test_a_workdir_is_all_there(trained):
     there = {p.name for p in workdir.iterdir()}
     assert there == {
         *("config.json", "training_text.json", "tokenizer.model"),
-        *("checkpoints", "metrics.jsonl", "starts.jsonl"),
+        *("checkpoints", "metrics.jsonl", "starts.jsonl", "time.jsonl"),
         *("tensorboard", "scores", "translations"),
     }
     text = json.loads((workdir / "training_text.json").read_text())

@@ -107,7 +107,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             feeder_name(config.data)  # raises if TensorFlow is needed but missing
             check_owner = until_the_end.enter_context(workdir.hold())
         config = with_products(config, workdir)
-        clock = TimeLog(workdir if processes.is_first() else None)
+        clock = TimeLog(check_owner)
         last = _train(
             config, task_of(config), workdir, training, dev, check_owner, clock
         )

@@ -204,7 +204,6 @@ class TrainingRun:
     def train(self, interruption: Interruption) -> tuple[int, str]:
         """Trains to the end; returns the last step and why it was the last."""
         train, first = self.config.train, self.step
-        self.time.write(first)
         on_grid = first % train.eval_every == 0
         # A step is saved before it is evaluated: if the run was stopped in between,
         # evaluate first. Does nothing if the step was evaluated.
@@ -214,6 +213,7 @@ class TrainingRun:
         if not why:
             if processes.is_first():
                 provenance_log.record_start(self.workdir, first, describe_machine())
+                self.time.open(self.workdir, first)
             self.checkpoints.warn_if_disk_is_short(self.state)
             if first:
                 say(f"continuing after step {first:,}")
@@ -421,5 +421,4 @@ class TrainingRun:
             with self.time.during("checkpoints"):
                 self.checkpoints.close()
         finally:
-            self.time.write(self.step)
             self.reporter.close()

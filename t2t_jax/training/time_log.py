@@ -15,9 +15,10 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from t2t_jax.io.errors import UserError
 from t2t_jax.io.growing import open_growing
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
@@ -50,28 +51,30 @@ _process_started = [time.monotonic() - _AGE]  # taken by the first run of the pr
 class TimeLog:
     """Measures the phases of a start, and writes them.
 
+    It writes from `open` on, so a run that is refused or finished writes nothing.
+
     Args:
-      workdir: None measures without writing, as other processes than the first do.
+      check_owner: raises a UserError once the workdir belongs to another run.
     """
 
-    def __init__(self, workdir: Workdir | None = None):
+    def __init__(self, check_owner: Callable[[], None] = lambda: None):
         self._since = _process_started.pop() if _process_started else time.monotonic()
         self.began = time.time() - (time.monotonic() - self._since)
         self._phase, self._seconds = "start", Counter()
-        self._workdir, self._file = workdir, None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-        # A start that is refused leaves no file in a new workdir.
-        if workdir is not None and (workdir / TIMES).exists():
-            self._open()
+        self._check_owner, self._file = check_owner, None
+        self._ended, self._thread = threading.Event(), None
 
-    def _open(self) -> None:
-        tail = _tail(self._workdir, read_times(self._workdir))
-        self._file = open_growing(self._workdir / TIMES)
+    def open(self, workdir: Workdir, step: int) -> None:
+        """Begins to write, with the line of a start that continues after a step."""
+        tail = _tail(workdir, read_times(workdir))
+        self._file = open_growing(workdir / TIMES)
         if tail:
             self._write(tail)
-        if is_local(self._workdir / ALIVE):
-            self._thread.start()
+        self.write(step)
+        if is_local(workdir / ALIVE):
+            beat = threading.Thread(target=self._beat, args=(workdir,), daemon=True)
+            self._thread = beat
+            beat.start()
 
     def enter(self, phase: str) -> str:
         """Begins a phase; returns the one before."""
@@ -94,35 +97,37 @@ class TimeLog:
         self.enter(self._phase)
         seconds = {phase: round(n, 3) for phase, n in self._seconds.items()}
         self._seconds.clear()
-        if self._workdir is not None and not self._file:
-            self._open()
         self._write(Times(self.began, step, seconds))
 
     def close(self, step: int) -> None:
         """Writes the last line."""
         self.write(step)
         self._ended.set()
-        if self._thread.is_alive():
+        if self._thread:
             self._thread.join()
         if self._file:
             self._file.close()
-            self._workdir = self._file = None
+            self._file = None
 
     def _write(self, times: "Times") -> None:
         if self._file:
+            self._check_owner()
             self._file.write(json.dumps(times._asdict()).encode() + b"\n")
             try:
                 self._file.flush()
             except OSError as e:  # the next flush tries again
                 say(f"warning: cannot write {TIMES}: {e}")
 
-    def _beat(self) -> None:
-        file = self._workdir / ALIVE
-        with contextlib.suppress(OSError), open(file, "wb", buffering=0) as opened:
+    def _beat(self, workdir: Workdir) -> None:
+        file = workdir / ALIVE
+        owned = contextlib.suppress(OSError, UserError)
+        with owned, open(file, "wb", buffering=0) as opened:
             while not self._ended.wait(BEAT):
+                self._check_owner()
                 opened.seek(0)
                 opened.write(b"%.3f %.3f\n" % (self.began, time.time()))
-        file.unlink(missing_ok=True)
+        if self._ended.is_set():
+            file.unlink(missing_ok=True)
 
 
 class Times(NamedTuple):

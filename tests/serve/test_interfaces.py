@@ -301,7 +301,7 @@ def test_the_package_deepl(running, terms):
         'a <x id="1"></x> <k>b</k> c', **pair, tag_handling="xml", ignore_tags=["k"]
     )
     assert text.text == '&lt;de&gt; a <x id="1"></x> <k>b</k> c'
-    with pytest.raises(deepl.DeepLException, match="line 1, column 5"):
+    with pytest.raises(deepl.DeepLException, match="line 1, column 3"):
         of.translate_text("a <b", **pair, tag_handling="xml")
 
 

@@ -17,7 +17,8 @@ def workdir(tmp_path):
 
 
 def test_the_phases_of_a_start_add_up_to_its_time(workdir):
-    log = TimeLog(workdir)
+    log = TimeLog()
+    log.open(workdir, 0)
     for step, phase in enumerate(["steps", "checkpoints", "steps", "evaluation"]):
         before = log.enter(phase)
         with log.during("input"):
@@ -36,7 +37,8 @@ def test_the_phases_of_a_start_add_up_to_its_time(workdir):
 
 def test_what_a_killed_start_did_is_lost_and_known(workdir, monkeypatch):
     monkeypatch.setattr(time_log, "BEAT", 0.01)
-    killed = TimeLog(workdir)
+    killed = TimeLog()
+    killed.open(workdir, 0)
     killed.enter("steps")
     killed.write(10)
     time.sleep(0.2)
@@ -46,11 +48,11 @@ def test_what_a_killed_start_did_is_lost_and_known(workdir, monkeypatch):
     killed._ended.set()
     time.sleep(0.1)
     (workdir / time_log.ALIVE).write_bytes(alive)
-    TimeLog(workdir).close(10)
-    first, tail, _ = read_times(workdir)
+    TimeLog().open(workdir, 10)
+    begun, first, tail, _ = read_times(workdir)
     assert [*tail.seconds] == ["lost"]
     assert tail.began == pytest.approx(first.began, abs=0.01)
-    of_killed = sum(first.seconds.values()) + tail.seconds["lost"]
+    of_killed = sum(sum(each.seconds.values()) for each in (begun, first, tail))
     assert of_killed == pytest.approx(wall, abs=0.1)
 
 
