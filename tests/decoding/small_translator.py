@@ -25,9 +25,15 @@ def vocabulary(size: int = 290) -> Vocabulary:
     return Vocabulary(train_tokenizer(TEXT * 20, size))
 
 
-@functools.cache
 def translator(seed: int = 1, pieces: int = 290, **model) -> Translator:
     """Sure of what it says, and wrong: `model` has fields of `config.model`."""
+    # Files of tests differ in the devices that they see.
+    return _translator(len(jax.devices()), seed, pieces, **model)
+
+
+@functools.cache
+def _translator(devices: int, seed: int, pieces: int, **model) -> Translator:
+    del devices
     config = dataclasses.replace(
         CONFIG, model=dataclasses.replace(CONFIG.model, **model)
     )
