@@ -59,7 +59,8 @@ class TimeLog:
 
     def __init__(self, check_owner: Callable[[], None] = lambda: None):
         self._since = _process_started.pop() if _process_started else time.monotonic()
-        self.began = time.time() - (time.monotonic() - self._since)
+        # As `alive` has it.
+        self.began = round(time.time() - (time.monotonic() - self._since), 3)
         self._phase, self._seconds = "start", Counter()
         self._check_owner, self._file = check_owner, None
         self._ended, self._thread = threading.Event(), None
@@ -158,7 +159,7 @@ def _tail(workdir: Workdir, before: Sequence[Times]) -> Times | None:
     """What a killed start did after its last line, if `alive` tells."""
     with contextlib.suppress(OSError, ValueError):
         began, alive = map(float, (workdir / ALIVE).read_text().split())
-        of_start = [line for line in before if abs(line.began - began) < 0.01]
+        of_start = [line for line in before if line.began == began]
         known = sum(sum(line.seconds.values()) for line in of_start)
         step = before[-1].step if before else 0
         if (lost := alive - began - known) > 0:
