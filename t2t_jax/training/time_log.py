@@ -189,7 +189,7 @@ class TimeSummary(NamedTuple):
         ]
         table = text_table([*rows, ("all", f"{total:,.1f} s", "", "")], left=(0, 3))
         ends = f"{self.starts} start{'s' * (self.starts > 1)}"
-        repeated = f", {self.repeated:,} steps repeated" if self.repeated else ""
+        repeated = f", at least {self.repeated:,} steps repeated" * (self.repeated > 0)
         return [f"time of the run: {ends}{repeated}", *table]
 
 
