@@ -253,18 +253,14 @@ class Segment:
                     self._replaced[begin:end], lambda text: support.fits(shown(text)[0])
                 )
             ]
+        of, hard = self._protected, options.terms and mode == "hard"
+        expected = dict.fromkeys((*of.symbols, *of.beyond) if of else ())
         self.parts = []
         for begin, end in spans:
             text = self._replaced[begin:end]
-            hard = options.terms and mode == "hard"
             must = options.terms.phrases(text) if hard else ()
-            required = dict.fromkeys(each for each in self._expected if each in text)
-            self.parts.append(Part((begin, end), *shown(text), (*required,), must))
-
-    @property
-    def _expected(self) -> Sequence[str]:
-        of = self._protected
-        return (*of.symbols, *of.beyond) if of else ()
+            required = tuple(each for each in expected if each in text)
+            self.parts.append(Part((begin, end), *shown(text), required, must))
 
     def translation(
         self, rank: int, report: Report

@@ -167,9 +167,9 @@ class Translator(Searcher):
             for part, must in zip(parts, wanted, strict=True):
                 part.must = (*must, *part.must)
 
-        def search(some: Sequence[preserving.Part], warn: bool) -> None:
+        def search(rows: Sequence[int], warn: bool) -> None:
+            some = [parts[row] for row in rows]
             must = [part.must for part in some]
-            rows = [row_of[id(part)] for part in some]
             of = request.of_lines(rows) if one_each else request
             of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
             lines = [part.line for part in some]
@@ -177,17 +177,16 @@ class Translator(Searcher):
             for part, translation in zip(some, translations, strict=True):
                 part.take(translation)
 
-        row_of = {id(part): row for row, part in enumerate(parts)}
-        search(parts, request.warn and one_each)
-        again = [part for part in parts if part.demand_lost()]
+        search(range(len(parts)), request.warn and one_each)
+        again = [row for row, part in enumerate(parts) if part.demand_lost()]
         report.placeholders["searched again"] += len(again)
-        for some in chunks(again, AGAIN):
+        for rows in chunks(again, AGAIN):
             try:
-                search(some, warn=False)
+                search(rows, warn=False)
             except UserError:  # one of them cannot be demanded, so each by itself
-                for part in some:
+                for row in rows:
                     with contextlib.suppress(UserError):
-                        search([part], warn=False)
+                        search([row], warn=False)
         pairs = [pair for text in prepared for pair in text.to_align()]
         aligned = iter(self.align_units(pairs) if pairs else ())
         lost_before = len(report.lost)

@@ -108,14 +108,16 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
             check_owner = until_the_end.enter_context(workdir.hold())
         config = with_products(config, workdir)
         clock = TimeLog(check_owner)
+        until_the_end.callback(clock.stop)
         last = _train(
             config, task_of(config), workdir, training, dev, check_owner, clock
         )
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
         clock.close(last)
-        for line in summarize(read_times(workdir)).lines():
-            say(line)
+        if processes.is_first():
+            for line in summarize(read_times(workdir)).lines():
+                say(line)
         return scores
 
 

@@ -30,7 +30,7 @@ from xml.parsers import expat
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.tag_placement import Mark, place
-from t2t_jax.text.units import Aligned
+from t2t_jax.text.units import Aligned, splice
 
 
 def _names(words: str) -> frozenset[str]:
@@ -101,6 +101,14 @@ class Document:
                 self._add_segment(run)
         self.inline = [bool(parts) for _, _, parts in self._segments]
 
+    @classmethod
+    def line(cls, text: str) -> "Document":
+        """A line without markup: a segment as it is, with all its white space."""
+        document = cls(text, ())
+        document.segments, document.inline = [text], [False]
+        document._segments.append((0, len(text), []))
+        return document
+
     def assemble(
         self, translations: Sequence[str], aligned: Sequence[Aligned | None]
     ) -> str:
@@ -115,7 +123,7 @@ class Document:
             range.
         """
         self.report = collections.Counter()
-        output, at = [], 0
+        replacements = []
         for (begin, end, parts), source, target, links in zip(
             self._segments, self.segments, translations, aligned, strict=True
         ):
@@ -125,9 +133,9 @@ class Document:
             elif parts:
                 written, counts = place(source, parts, target, links)
                 self.report += counts
-            output += self._text[at:begin], written
-            at = end
-        return "".join([*output, self._text[at:]])
+            replacements.append(written)
+        spans = [(begin, end) for begin, end, _ in self._segments]
+        return splice(self._text, spans, replacements)[0]
 
     def _add_segment(self, run: Iterable[Item]) -> None:
         """Makes a segment of what is between block boundaries, if it has a word."""
@@ -204,11 +212,9 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
     Raises:
       UserError: the XML is not well-formed.
     """
-    document = Document(text, KINDS[kind](text, frozenset(ignored)))
-    if not re.search("[<&\r\n]", text):  # a line as it is, with all its white space
-        document.segments, document.inline = [text], [False]
-        document._segments = [(0, len(text), [])]
-    return document
+    if not re.search("[<&\r\n]", text):
+        return Document.line(text)
+    return Document(text, KINDS[kind](text, frozenset(ignored)))
 
 
 def _is_hidden(name: str, attributes: Mapping[str, str], names: Collection) -> bool:

@@ -293,18 +293,17 @@ class TrainingRun:
 
     def _save(self) -> None:
         """Saves everything that a restart needs to continue from this step."""
-        before = self.time.enter("checkpoints")
-        self.hooks.check_owner()
-        # Only multiples of `save_every` are averaged, so that a stop changes no score.
-        average = self.step % self.config.train.save_every == 0
-        # The first save always stores parameters, so that a short run can translate.
-        average = average or self.checkpoints.has_no_parameters()
-        # Also the steps that are not logged yet: see `RunProgress`.
-        unread = self.meter.unread()
-        progress = RunProgress(self.position, self.clock.seconds(), unread)
-        self.checkpoints.save(processes.gather(self.state), progress, average)
-        self.saved = self.step
-        self.time.enter(before)
+        with self.time.during("checkpoints"):
+            self.hooks.check_owner()
+            # Only multiples of `save_every` are averaged: a stop changes no score.
+            average = self.step % self.config.train.save_every == 0
+            # The first save has parameters in any case: a short run can translate.
+            average = average or self.checkpoints.has_no_parameters()
+            # Also the steps that are not logged yet: see `RunProgress`.
+            unread = self.meter.unread()
+            progress = RunProgress(self.position, self.clock.seconds(), unread)
+            self.checkpoints.save(processes.gather(self.state), progress, average)
+            self.saved = self.step
         self.time.write(self.step)
 
     def _log(self, keep: bool = False) -> Divergence | None:
@@ -339,33 +338,33 @@ class TrainingRun:
 
     def _evaluate(self, interruption: Interruption) -> None:
         """Evaluates on the dev set, unless this step is already evaluated."""
-        before = self.time.enter("evaluation")
-        if self.dev is not None and not self.reporter.has(self.step, "dev"):
-            parameters = self.state.best_parameters()
-            try:
-                with interruption.at_once():
-                    values = cross_entropy_of(
-                        self.steps, parameters, self.dev, self.config
-                    )
-                    if self.hooks.evaluate:
-                        gathered = processes.gather(parameters)
-                        values |= self.hooks.evaluate(gathered, self.step)
-            except Interrupted:
-                # Nothing is recorded: the next start repeats this evaluation.
-                if self.saved != self.step:
-                    self._save()
-                raise self._interrupted(interruption) from None
-            self.hooks.check_owner()
-            chosen_by = self.hooks.chosen_by
-            if chosen_by.name in values:
-                goodness = chosen_by.goodness(values[chosen_by.name])
-                self.checkpoints.save_best(gathered, self.step, goodness)
-            # After the checkpoint: a run killed in between evaluates again.
-            self.reporter.record(self.step, "dev", values)
-            listed = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
-            say(f"step {self.step:,}  dev  {listed}")
+        with self.time.during("evaluation"):
+            if self.dev is not None and not self.reporter.has(self.step, "dev"):
+                parameters = self.state.best_parameters()
+                try:
+                    with interruption.at_once():
+                        values = cross_entropy_of(
+                            self.steps, parameters, self.dev, self.config
+                        )
+                        if self.hooks.evaluate:
+                            gathered = processes.gather(parameters)
+                            values |= self.hooks.evaluate(gathered, self.step)
+                except Interrupted:
+                    # Nothing is recorded: the next start repeats this evaluation.
+                    if self.saved != self.step:
+                        self._save()
+                    raise self._interrupted(interruption) from None
+                self.hooks.check_owner()
+                chosen_by = self.hooks.chosen_by
+                if chosen_by.name in values:
+                    goodness = chosen_by.goodness(values[chosen_by.name])
+                    self.checkpoints.save_best(gathered, self.step, goodness)
+                # After the checkpoint: a run killed in between evaluates again.
+                self.reporter.record(self.step, "dev", values)
+                scores = (f"{name} {value:.3f}" for name, value in values.items())
+                listed = "  ".join(scores)
+                say(f"step {self.step:,}  dev  {listed}")
         self.meter.pause()  # saving and evaluating are not part of the step rate
-        self.time.enter(before)
         self.time.write(self.step)
 
     def _interrupted(self, interruption: Interruption) -> Interrupted:

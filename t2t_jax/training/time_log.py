@@ -64,18 +64,19 @@ class TimeLog:
         self._phase, self._seconds = "start", Counter()
         self._check_owner, self._file = check_owner, None
         self._ended, self._thread = threading.Event(), None
+        self._workdir: Workdir | None = None
 
     def open(self, workdir: Workdir, step: int) -> None:
         """Begins to write, with the line of a start that continues after a step."""
+        self._workdir = workdir
         tail = _tail(workdir, read_times(workdir))
         self._file = open_growing(workdir / TIMES)
         if tail:
             self._write(tail)
         self.write(step)
         if is_local(workdir / ALIVE):
-            beat = threading.Thread(target=self._beat, args=(workdir,), daemon=True)
-            self._thread = beat
-            beat.start()
+            self._thread = threading.Thread(target=self._beat, daemon=True)
+            self._thread.start()
 
     def enter(self, phase: str) -> str:
         """Begins a phase; returns the one before."""
@@ -101,8 +102,14 @@ class TimeLog:
         self._write(Times(self.began, step, seconds))
 
     def close(self, step: int) -> None:
-        """Writes the last line."""
+        """Writes the last line; nothing is lost after it."""
         self.write(step)
+        self.stop()
+        if self._thread:
+            (self._workdir / ALIVE).unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Ends the thread, also after an error: `alive` then tells the time of it."""
         self._ended.set()
         if self._thread:
             self._thread.join()
@@ -119,16 +126,13 @@ class TimeLog:
             except OSError as e:  # the next flush tries again
                 say(f"warning: cannot write {TIMES}: {e}")
 
-    def _beat(self, workdir: Workdir) -> None:
-        file = workdir / ALIVE
+    def _beat(self) -> None:
         owned = contextlib.suppress(OSError, UserError)
-        with owned, open(file, "wb", buffering=0) as opened:
+        with owned, open(self._workdir / ALIVE, "wb", buffering=0) as file:
             while not self._ended.wait(BEAT):
                 self._check_owner()
-                opened.seek(0)
-                opened.write(b"%.3f %.3f\n" % (self.began, time.time()))
-        if self._ended.is_set():
-            file.unlink(missing_ok=True)
+                file.seek(0)
+                file.write(b"%.3f %.3f\n" % (self.began, time.time()))
 
 
 class Times(NamedTuple):
@@ -181,7 +185,9 @@ class TimeSummary(NamedTuple):
     repeated: int
 
     def lines(self) -> list[str]:
-        """A table: each phase, its seconds, and its share."""
+        """A table: each phase, its seconds, its share; empty if nothing is known."""
+        if not self.starts:
+            return []
         total = sum(self.seconds.values())
         rows = [
             (phase, f"{n:,.1f} s", f"{n / (total or 1):.1%}", PHASES.get(phase, ""))

@@ -43,11 +43,10 @@ def test_what_a_killed_start_did_is_lost_and_known(workdir, monkeypatch):
     killed.write(10)
     time.sleep(0.2)
     wall = time.time() - killed.began
-    # As after a kill: the thread ends, and the file stays.
-    alive = (workdir / time_log.ALIVE).read_bytes()
-    killed._ended.set()
-    time.sleep(0.1)
-    (workdir / time_log.ALIVE).write_bytes(alive)
+    killed.stop()  # as after a kill, `alive` stays
+    last = (workdir / time_log.ALIVE).read_bytes()
+    time.sleep(0.05)
+    assert (workdir / time_log.ALIVE).read_bytes() == last
     TimeLog().open(workdir, 10)
     begun, first, tail, _ = read_times(workdir)
     assert [*tail.seconds] == ["lost"]
@@ -89,3 +88,4 @@ def test_a_damaged_line_is_left_out(workdir):
     )
     assert read_times(workdir) == [Times(1.0, 3, {"steps": 2.0})]
     assert read_times(Workdir(workdir / "none")) == []
+    assert summarize([]).lines() == []

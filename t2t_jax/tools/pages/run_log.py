@@ -113,7 +113,7 @@ def read_run(workdir: epath.PathLike) -> Run:
     starts = [start.step for start in read_starts(Workdir(workdir))]
     run = _run(str(workdir), logged, starts, _log_every(folder / CONFIG))
     times = read_times(Workdir(workdir))
-    return dataclasses.replace(run, time=summarize(times).lines() if times else [])
+    return dataclasses.replace(run, time=summarize(times).lines())
 
 
 def find_runs(pattern: str) -> list[str]:

@@ -10,17 +10,13 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from t2t_jax.decoding.preserving import (
-    PreparedText,
-    Report,
-    preserving_options,
-)
+from t2t_jax.decoding.preserving import PreparedText, Report, preserving_options
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -353,22 +349,21 @@ class Call:
             chosen = service.choose(plain, source, target, name)
             lines.append(dataclasses.replace(chosen, text=text))
 
-        def prepare(line: Line, number: int) -> PreparedText:
-            of_direction = service.terms(terms, line.direction.name)
-            support = line.direction.translator.preserving_support
+        @cache
+        def of_direction(name: str) -> tuple:
+            given = {"terms": service.terms(terms, name) or "", "term_mode": mode}
+            support = service.engine.directions[name].translator.preserving_support
             fits = partial(support.fits, longest=service.engine.limits.longest)
-            return PreparedText(
-                line.text,
-                number,
-                dataclasses.replace(options, terms=of_direction or "", term_mode=mode),
-                support._replace(fits=fits),
-            )
+            return dataclasses.replace(options, **given), support._replace(fits=fits)
 
-        work = [
-            (line, await asyncio.to_thread(prepare, line, number))
-            for number, line in enumerate(lines, 1)
-            if line.direction
-        ]
+        def prepare() -> list[tuple[Line, PreparedText]]:
+            return [
+                (line, PreparedText(line.text, n, *of_direction(line.direction.name)))
+                for n, line in enumerate(lines, 1)
+                if line.direction
+            ]
+
+        work = await asyncio.to_thread(prepare)
         await self._search_parts(work, nbest)
         await self._search_parts(work, nbest, again=True)
         to_align = []
