@@ -70,7 +70,10 @@ class TimeLog:
         """Begins to write, with the line of a start that continues after a step."""
         self._workdir = workdir
         tail = _tail(workdir, read_times(workdir))
-        self._file = open_growing(workdir / TIMES)
+        file = workdir / TIMES
+        content = file.read_bytes() if file.exists() else b""
+        # Without half a line that a crash has left.
+        self._file = open_growing(file, content[: content.rfind(b"\n") + 1])
         if tail:
             self._write(tail)
         self.write(step)

@@ -87,5 +87,9 @@ def test_a_damaged_line_is_left_out(workdir):
         '{"began": 1.0, "step": 3, "seconds": {"steps": 2.0}}\n{"began": 1.0, "st'
     )
     assert read_times(workdir) == [Times(1.0, 3, {"steps": 2.0})]
+    log = TimeLog()
+    log.open(workdir, 3)
+    log.close(5)
+    assert [line.step for line in read_times(workdir)] == [3, 3, 5]
     assert read_times(Workdir(workdir / "none")) == []
     assert summarize([]).lines() == []
