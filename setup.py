@@ -117,6 +117,7 @@ setup(
         "cuda13": ["jax[cuda13]>=0.8.1"],
         "tpu": ["jax[tpu]>=0.8.1"],
         "plan": ["libtpu>=0.0.20; sys_platform == 'linux'"],  # compiles, without a TPU
+        "beam": ["apache-beam>=2.65"],
         "gcs": ["gcsfs>=2024.2"],  # brings google-cloud-storage, which Orbax wants
     },
     classifiers=[

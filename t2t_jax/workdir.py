@@ -48,7 +48,6 @@ from t2t_jax.io.locations import is_local, locate
 from t2t_jax.parallel import processes
 
 CONFIG, TEXT = "config.json", "training_text.json"
-TOKENIZERS = "tokenizer.model", "source_tokenizer.model"
 STARTS = "starts.jsonl"
 IMPORTED = "imported.json"
 CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the tokenizers
@@ -209,10 +208,7 @@ class Workdir:
             self._check_same_text(text)
         written = {
             TEXT: json.dumps(text, indent=2).encode() + b"\n",
-            **{
-                name: side.model
-                for name, side in zip(TOKENIZERS, vocabulary.sides, strict=False)
-            },
+            **vocabulary.files,
         }
         # A continued run keeps the hashes from its start.
         if begun:
@@ -249,11 +245,7 @@ class Workdir:
 
     def _vocabulary(self, config: Config, read: Callable[[str], bytes]) -> Vocabulary:
         """The vocabulary of a config; `read` returns a file's content by its name."""
-        name, of_source = TOKENIZERS
-        source = None
-        if not config.data.joint_vocabulary:
-            source = Vocabulary(read(of_source), str(self / of_source))
-        return Vocabulary(read(name), str(self / name), source)
+        return Vocabulary.from_files(self.path, config.data.joint_vocabulary, read)
 
     def _check_same_text(self, text: dict) -> None:
         before = self.text()

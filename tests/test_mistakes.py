@@ -47,6 +47,16 @@ MISTAKES = {
         "--config.data.train=": "config.data.train is empty",
         "--config=tiny --config.model.attention=mine": "--ideas=MODULE",
     },
+    "prepare": {
+        "--stage=hash": "--stage and --part go together; add --part=I/N",
+        "--part=1/2": "add --stage=hash or encode",
+        "--stage=hash --part=3/2": "--part='3/2'; want I/N",
+        "--merge --status": "--merge and --status are two things; give one",
+        "--merge=hsh": "merge",
+        "--merge=hash --folder=TMP/no": "no part is there",
+        "--stage=encode --part=1/2 --folder=TMP/no": "run --merge=hash first",
+        "--folder=s3://x": "want a folder or gs://BUCKET/FOLDER",
+    },
     "describe": {"--workdir=WORK --config=tiny": "leave out one of them"},
     "plan": {"--slice=v5e:3x5": "the nearest are v5e:4x4"},
     "explain": {

@@ -16,6 +16,7 @@ COMMANDS = {
     "train": {
         "train": "train a config, or continue, then score its test sets",
         "distill": "translate a text by a teacher, and train a student",
+        "prepare": "prepare a training text, also in parts on several machines",
         "experiment": "run the rows of a table: seeds, statistics, plots",
     },
     "use": {

@@ -70,13 +70,21 @@ class Chunk(NamedTuple):
         return Chunk(self.corpus, self.lines[~left_out_p], pairs)
 
 
-def read_chunks(corpora: Sequence[Corpus], size: int = 0) -> Iterator[Chunk]:
+def read_chunks(
+    corpora: Sequence[Corpus],
+    size: int = 0,
+    spans: Sequence[tuple[int, int | None]] | None = None,
+) -> Iterator[Chunk]:
     """Yields all pairs of all corpora, in order; a chunk is of one corpus.
 
-    A chunk has at most `size` pairs; 0 means `CHUNK`.
+    Args:
+      corpora: The text.
+      size: The most pairs of a chunk; 0 means `CHUNK`.
+      spans: Which pairs of each corpus, as `Corpus.span` takes them; None: all.
     """
     for number, corpus in enumerate(corpora):
-        pairs, read = iter(corpus.pairs()), 0
+        read, end = spans[number] if spans else (0, None)
+        pairs = corpus.span(read, end) if spans else iter(corpus.pairs())
         while some := list(itertools.islice(pairs, size or CHUNK)):
             yield Chunk(number, np.arange(read + 1, read + len(some) + 1), some)
             read += len(some)
@@ -98,6 +106,8 @@ class Cleaner:
     Args:
       config: The options of the rules.
       sides: The sides of a pair that hold text; the others may be empty.
+      is_new: A chunk -> a mask of the pairs that did not come before, bool [pairs]; by
+        default before in what this cleaner has read.
 
     Attributes:
       read: The number of pairs seen.
@@ -105,9 +115,15 @@ class Cleaner:
       examples: The first few pairs that each rule dropped: (corpus, line, pair).
     """
 
-    def __init__(self, config: DataConfig, sides: Sequence[int] = (0, 1)):
+    def __init__(
+        self,
+        config: DataConfig,
+        sides: Sequence[int] = (0, 1),
+        is_new: Callable[[Chunk], np.ndarray] | None = None,
+    ):
         self._config, self._sides = config, sides
-        self._seen = HashSet()
+        seen = HashSet()
+        self._is_new = is_new or (lambda chunk: seen.add(hashes(chunk.pairs)))
         # A line of symbols alone, such as "<bt>", has nothing to translate.
         self._is_empty = blank_matcher(parse_symbols(config.symbols))
         self.read = 0
@@ -122,8 +138,7 @@ class Cleaner:
         )
         chunk = self._leave_out("empty", chunk, empty_p)
         if self._config.deduplicate and chunk.pairs:
-            new_p = self._seen.add(hashes(chunk.pairs))
-            chunk = self._leave_out("duplicate", chunk, ~new_p)
+            chunk = self._leave_out("duplicate", chunk, ~self._is_new(chunk))
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
@@ -147,6 +162,14 @@ class Cleaner:
         for i in np.flatnonzero(left_out_p)[: EXAMPLES - len(shown)]:
             shown.append((chunk.corpus, int(chunk.lines[i]), chunk.pairs[i]))
         return chunk.without(left_out_p)
+
+    def add(self, read: int, dropped: dict, examples: dict) -> None:
+        """Adds the attributes of the cleaner of the text's next part."""
+        self.read += read
+        for rule in FIELDS:
+            self.dropped[rule] += dropped[rule]
+            shown = self.examples[rule]
+            shown += examples[rule][: EXAMPLES - len(shown)]
 
     def show(self, specs: Sequence[str]) -> str:
         """The examples as text for a person; `specs` are the names of the corpora."""

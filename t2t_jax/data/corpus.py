@@ -62,6 +62,7 @@ class Corpus:
       compare_with: Says in one line what its scores compare with, if they are
         particular, such as those of damaged text.
       is_here: False if reading it downloads it first.
+      after: Yields the pairs after the first N, faster than `pairs`; None: cannot.
     """
 
     spec: str
@@ -77,6 +78,13 @@ class Corpus:
     tag: str = ""
     compare_with: str = ""
     is_here: Callable[[], bool] = lambda: True
+    after: Callable[[int], Iterator[Pair]] | None = None
+
+    def span(self, begin: int, end: int | None = None) -> Iterator[Pair]:
+        """Yields the pairs from `begin` to before `end`, counted from 0."""
+        if self.after is None or not begin:
+            return itertools.islice(self.pairs(), begin, end)
+        return itertools.islice(self.after(begin), None if end is None else end - begin)
 
 
 def derived(
@@ -100,6 +108,7 @@ def derived(
         fingerprint=lambda: named_hash(kind, corpus.fingerprint()),
         made_of=corpus,
         prefix=None,
+        after=None,
         **attributes,
     )
 
@@ -148,27 +157,37 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
     def files() -> tuple[Path, Path]:
         return _side(prefix, source), _side(prefix, target)
 
-    def pairs() -> Iterator[Pair]:
+    def after(first: int) -> Iterator[Pair]:
         names = files()
-        aligned = _aligned(names)
+        aligned = _aligned(names, first)
         if hashes := find_file(prefix, HASHES_ENDING):
             hash_pair = pair_hasher(source, target)
-            aligned = check_hashes(aligned, hash_pair, names, hashes)
+            aligned = check_hashes(aligned, hash_pair, names, hashes, first)
         yield from aligned
 
     def fingerprint() -> str:
         return _hash(*(bytes.fromhex(file_hash(file)) for file in files()))
 
     return Corpus(
-        str(prefix), prefix.name, source, target, pairs, fingerprint, prefix=prefix
+        str(prefix),
+        prefix.name,
+        source,
+        target,
+        lambda: after(0),
+        fingerprint,
+        prefix=prefix,
+        after=after,
     )
 
 
-def _aligned(files: tuple[Path, Path]) -> Iterator[Pair]:
-    """Yields the pairs of two files; raises the errors of the files themselves."""
-    counts = [0, 0]
+def _aligned(files: tuple[Path, Path], first: int) -> Iterator[Pair]:
+    """Yields the pairs of two files; raises the errors of the files themselves.
+
+    The `first` pairs are left out.
+    """
+    counts = [first, first]
     # zip_longest, so that the error can give both numbers of lines.
-    for pair in itertools.zip_longest(*map(read_lines, files)):
+    for pair in itertools.zip_longest(*(read_lines(file, first) for file in files)):
         for side in range(2):
             counts[side] += pair[side] is not None
         if None not in pair:

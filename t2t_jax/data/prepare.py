@@ -9,10 +9,13 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from etils import epath
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import (
@@ -32,6 +35,7 @@ from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, kno
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import in_order
 
+SIDES = "source", "target"
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
 
 
@@ -73,31 +77,44 @@ def prepared_pairs(
     vocabulary: Vocabulary,
     config: DataConfig,
     examples: Examples | None = None,
+    write: Callable[[Path], None] | None = None,
 ) -> Pairs:
     """The clean training text as memory-mapped token arrays, from the cache if there.
 
     Arguments and errors are those of `training_pairs`; nothing changes these pairs from
-    epoch to epoch.
+    epoch to epoch. `write` makes the files of `join` in a folder, if they are not there
+    yet; by default from the text.
     """
     examples = examples or Examples()
     fingerprints = [corpus.fingerprint() for corpus in corpora]
     block = config.max_length if examples.cuts else 0
-    if block:
-        config = dataclasses.replace(config, max_length=NO_LIMIT)
+    config = uncut(config, examples)
     key = prepared_key(fingerprints, vocabulary, config)
     folder = cache_folder() / "pairs" / key
-    build_once(
-        folder,
-        lambda to: _write_pairs(
-            corpora, vocabulary, config, examples, to, known_size(fingerprints)
-        ),
-    )
+
+    def from_text(to: Path) -> None:
+        chunks = with_progress(
+            "encoding", read_chunks(corpora), known_size(fingerprints)
+        )
+        cleaner = Cleaner(config, examples.sides)
+        with tempfile.TemporaryDirectory(dir=to.parent) as part:
+            encode(chunks, cleaner, vocabulary, examples, len(corpora), Path(part))
+            join([epath.Path(part)], [corpus.spec for corpus in corpora], config, to)
+
+    build_once(folder, write or from_text)
     pairs = dataclasses.replace(_read_pairs(folder), key=key)
     pairs = cut(pairs, block) if block else pairs
     weights = [float(corpus.weight) for corpus in corpora]
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
     return dataclasses.replace(pairs, weights=weights)
+
+
+def uncut(config: DataConfig, examples: Examples) -> DataConfig:
+    """The options of cleaning for pairs that are stored, and cut only when opened."""
+    if not examples.cuts:
+        return config
+    return dataclasses.replace(config, max_length=NO_LIMIT)
 
 
 def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
@@ -109,30 +126,32 @@ def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
     return dataclasses.replace(pairs, variation=variation)
 
 
-def _write_pairs(
-    corpora, vocabulary: Vocabulary, config: DataConfig, examples, folder, total
-):
-    """Cleans and encodes the text, and streams the tokens into files in `folder`.
+def encode(
+    chunks: Iterable[Chunk],
+    cleaner: Cleaner,
+    vocabulary: Vocabulary,
+    examples: Examples,
+    corpora: int,
+    folder: Path,
+) -> None:
+    """Cleans and encodes chunks of the text, and streams the tokens into files.
 
-    Files: `source.tokens` and `target.tokens` (flat integers), their offsets,
-    `line.npy`, `left_out.txt` (examples of dropped pairs) and `meta.json`.
+    Files in `folder`: `source.tokens` and `target.tokens` (flat integers), the lengths
+    of their sentences, `line.npy` (their lines in their corpora) and `part.json`.
     """
     # 16 bits hold the ids of most vocabularies, in half the space.
     dtype = np.uint16 if max(vocabulary.sizes) <= 1 << 16 else np.int32
-    specs = [corpus.spec for corpus in corpora]
-    cleaner = Cleaner(config, examples.sides)
-    sizes = [0] * len(corpora)
+    sizes = [0] * corpora
     lengths: tuple[list, list] = ([], [])
-    lines: list[np.ndarray] = []
+    lines = [np.zeros(0, np.int32)]
 
     def encoded(chunk: Chunk) -> tuple[Chunk, tuple[Ragged, Ragged]]:
         # One thread a chunk, because chunks are encoded in parallel already.
         return chunk, examples.encode(chunk.pairs, vocabulary, 1)
 
     with contextlib.ExitStack() as stack:
-        names = [folder / f"{side}.tokens" for side in ("source", "target")]
+        names = [folder / f"{side}.tokens" for side in SIDES]
         files = [stack.enter_context(open(name, "wb")) for name in names]
-        chunks = with_progress("encoding", read_chunks(corpora), total)
         # `map` is lazy: cleaning stays in this thread and in order, as finding
         # duplicates needs it.
         for chunk, tokens_of in in_order(encoded, map(cleaner.by_text, chunks)):
@@ -146,21 +165,65 @@ def _write_pairs(
                 kept.append(side.lengths[kept_p].astype(np.int32))
     # Every pair is either kept or counted as dropped.
     assert cleaner.read == sum(sizes) + sum(cleaner.dropped.values())
+    for side, kept in zip(SIDES, lengths, strict=True):
+        np.save(folder / f"{side}.lengths.npy", np.concatenate([lines[0], *kept]))
+    np.save(folder / "line.npy", np.concatenate(lines))
+    tally = {
+        "dtype": np.dtype(dtype).name,
+        "read": cleaner.read,
+        "dropped": cleaner.dropped,
+        "sizes": sizes,
+        "examples": cleaner.examples,
+    }
+    (folder / "part.json").write_text(json.dumps(tally))
+
+
+def join(
+    parts: Sequence[epath.Path], specs: Sequence[str], config: DataConfig, folder: Path
+) -> None:
+    """Joins what `encode` wrote of consecutive parts of a text.
+
+    Files in `folder`: the tokens, their offsets, `line.npy`, `left_out.txt` (examples
+    of dropped pairs) and `meta.json`.
+
+    Raises:
+      UserError: cleaning dropped every pair.
+    """
+    tallies = [json.loads((part / "part.json").read_text()) for part in parts]
+    cleaner = Cleaner(config)
+    for tally in tallies:
+        cleaner.add(tally["read"], tally["dropped"], tally["examples"])
+    # A part's pairs are consecutive, so those of each corpus follow one another.
+    sizes = np.sum([tally["sizes"] for tally in tallies], axis=0).tolist()
     if not sum(sizes):
         raise UserError(_nothing_left(specs, cleaner, config))
-    for side, kept in zip(("source", "target"), lengths, strict=True):
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([load(part / name) for part in parts])
+
+    for side in SIDES:
+        with open(folder / f"{side}.tokens", "wb") as tokens:
+            for part in parts:
+                with (part / f"{side}.tokens").open("rb") as file:
+                    shutil.copyfileobj(file, tokens)
         offsets = np.zeros(sum(sizes) + 1, np.int64)
-        np.cumsum(np.concatenate(kept), out=offsets[1:])
+        np.cumsum(joined(f"{side}.lengths.npy"), out=offsets[1:])
         np.save(folder / f"{side}.offsets.npy", offsets)
-    np.save(folder / "line.npy", np.concatenate(lines))
+    np.save(folder / "line.npy", joined("line.npy"))
     (folder / "left_out.txt").write_text(cleaner.show(specs), encoding="utf-8")
     meta = {
-        "dtype": np.dtype(dtype).name,
+        "dtype": tallies[0]["dtype"],
         "read": cleaner.read,
         "dropped": cleaner.dropped,
         "sizes": sizes,
     }
     (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def load(file: epath.PathLike) -> np.ndarray:
+    """Reads an array, also from a bucket."""
+    with epath.Path(file).open("rb") as stream:
+        return np.load(stream)
 
 
 def _nothing_left(specs: list[str], cleaner: Cleaner, config: DataConfig) -> str:
@@ -179,10 +242,10 @@ def _nothing_left(specs: list[str], cleaner: Cleaner, config: DataConfig) -> str
 
 
 def _read_pairs(folder: Path) -> Pairs:
-    """Opens the arrays that `_write_pairs` stored; tokens and lines stay on disk."""
+    """Opens the arrays that `join` stored; tokens and lines stay on disk."""
     meta = json.loads((folder / "meta.json").read_text())
     sides = []
-    for side in ("source", "target"):
+    for side in SIDES:
         file = folder / f"{side}.tokens"
         tokens = np.zeros(0, meta["dtype"])  # an empty file cannot be mapped
         if file.stat().st_size:

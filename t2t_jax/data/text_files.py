@@ -59,27 +59,30 @@ def file_hash(file: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-def read_lines(file: Path) -> Iterator[str]:
+def read_lines(file: Path, first: int = 0) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
+
+    The first few lines are left out, if wanted, without being decoded.
 
     Raises UserError at bytes that are not UTF-8, or an incomplete or damaged gzip file.
     """
     open_file = gzip.open if file.name.endswith(".gz") else open
     with open_file(file, "rb") as f:
         try:
-            yield from decode_lines(f, str(file))
+            skipped = sum(1 for _ in itertools.islice(f, first))
+            yield from decode_lines(f, str(file), skipped)
         except (gzip.BadGzipFile, EOFError, zlib.error) as e:
             raise UserError(
                 f"{file} is not a complete gzip file ({e}); compress or copy it again"
             ) from e
 
 
-def decode_lines(raw_lines, name: str) -> Iterator[str]:
-    """Decodes lines of bytes and strips their line ends.
+def decode_lines(raw_lines, name: str, before: int = 0) -> Iterator[str]:
+    """Decodes lines of bytes, with so many lines before, and strips their line ends.
 
     Raises UserError, with the file's `name`, the line and the byte, if it is not UTF-8.
     """
-    for number, raw in enumerate(raw_lines, 1):
+    for number, raw in enumerate(raw_lines, before + 1):
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as e:
@@ -146,8 +149,11 @@ def check_hashes(
     hash_pair: Callable[[tuple[str, str]], str],
     files: tuple[Path, Path],
     hashes: Path,
+    first: int = 0,
 ) -> Iterator[tuple[str, str]]:
     """Yields the pairs of two files, each after its hash is compared with a stored one.
+
+    The pairs are those after the `first` ones of the files.
 
     Raises:
       UserError: a pair is not the one that was hashed, or there are more or fewer
@@ -158,8 +164,8 @@ def check_hashes(
         f"change is meant, remove {hashes}"
     )
     both = " and ".join(map(str, files))
-    rows = itertools.zip_longest(pairs, read_lines(hashes))
-    for number, (pair, stored_hash) in enumerate(rows, 1):
+    rows = itertools.zip_longest(pairs, read_lines(hashes, first))
+    for number, (pair, stored_hash) in enumerate(rows, first + 1):
         if pair is None or stored_hash is None:
             longer, shorter = both, hashes
             if pair is None:

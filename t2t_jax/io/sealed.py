@@ -92,21 +92,32 @@ def notes(folder: epath.PathLike) -> dict:
         return {}
 
 
-def publish(folder: Path, write: Callable[[Path], None]) -> None:
+def publish(
+    folder: epath.PathLike, write: Callable[[Path], None], **notes: object
+) -> None:
     """Creates a sealed folder that is complete or absent; replaces a damaged one.
 
     If another process creates the folder at the same time, the first one stays.
 
     Args:
-      folder: on disk; its content must be a function of its name.
-      write: writes the files into the folder that it is called with.
+      folder: its content must be a function of its name.
+      write: writes the files into the folder that it is called with, on disk.
+      notes: as for `seal`.
     """
+    local = is_local(folder)
+    folder = Path(folder) if local else epath.Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # In the same parent folder: a rename is atomic only within one file system.
-    draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+    place = folder.parent if local else None
+    draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=place))
     try:
         write(draft)
-        seal(draft)
+        if not local:
+            for name in _below(epath.Path(draft)):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                epath.Path(draft / name).copy(folder / name, overwrite=True)
+            return seal(folder, **notes)
+        seal(draft, **notes)
         if folder.is_file():
             folder.unlink()
         if folder.is_dir() and damage(folder):

@@ -11,6 +11,7 @@ from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.data.corpus import Corpus, open_specs, split_specs
 from t2t_jax.data.tokenizers.training import existing_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
@@ -28,7 +29,7 @@ from t2t_jax.run.teacher_text import (
 )
 from t2t_jax.run.train import train
 from t2t_jax.tasks.table import task_of
-from t2t_jax.workdir import TOKENIZERS, Workdir
+from t2t_jax.workdir import Workdir
 
 ORIGINAL = "original"  # stands for the input in `mix`
 NAME = "distilled"  # of the text in the student's workdir
@@ -201,7 +202,7 @@ def student_config(
                 "the workdir here, or give --config.data.tokenizer"
             )
         joint = theirs.data.joint_vocabulary
-        sides = zip(FIELDS[: 1 if joint else 2], TOKENIZERS, strict=False)
+        sides = zip(FIELDS[: 1 if joint else 2], TOKENIZER_FILES, strict=False)
         tokenizers = {name: str((teacher / file).absolute()) for name, file in sides}
         config = fields.changed(
             config,

@@ -5,7 +5,7 @@ vocabulary (`config.train.remap_vocabulary`).
 """
 
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,12 +14,14 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, DataConfig, ModelConfig
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.tokenizers.training import SEPARATE, existing_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
+from t2t_jax.tasks.task import Task
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.training.optimizers import in_part
 from t2t_jax.training.step import initial_parameters
@@ -72,6 +74,17 @@ def _fixed(config: Config) -> Config:
     """The fields that must be the same; the others at their defaults."""
     joint = DataConfig(joint_vocabulary=config.data.joint_vocabulary)
     return Config(model=config.model, data=joint)
+
+
+def new_vocabulary(
+    task: Task, training: Sequence[Corpus], config: Config
+) -> Vocabulary:
+    """The tokenizer of a new run: that of `init_from`, an existing one, or trained."""
+    taken = config.train.init_from and takes_embedding(config)
+    if taken and not config.train.remap_vocabulary:
+        return task.vocabulary(training, vocabulary(config))
+    say("training the tokenizer")
+    return task.vocabulary(training)
 
 
 def vocabulary(config: Config) -> Vocabulary:

@@ -35,7 +35,6 @@ from t2t_jax.parallel.machine import describe_machine, nondeterminism
 from t2t_jax.parallel.mesh import make_mesh, padded_rows
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run import initialization
-from t2t_jax.run.initialization import takes_embedding
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
@@ -255,14 +254,10 @@ def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:
 def _vocabulary(
     workdir: Workdir, task: Task, training: list[Corpus], config: Config
 ) -> Vocabulary:
-    """Loads the tokenizer of the workdir or of `init_from`, or trains a new one."""
+    """Loads the tokenizer of the workdir, or makes that of a new run."""
     if processes.from_first("the run", workdir.has_run):
         return workdir.config_and_vocabulary()[1]
-    taken = config.train.init_from and takes_embedding(config)
-    if taken and not config.train.remap_vocabulary:
-        return task.vocabulary(training, initialization.vocabulary(config))
-    say("training the tokenizer")
-    return task.vocabulary(training)
+    return initialization.new_vocabulary(task, training, config)
 
 
 # ---------------------------------------------------------------------- what is printed

@@ -6,14 +6,17 @@ white space. A tokenizer from elsewhere may lose some of that.
 """
 
 import copy
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED
 from t2t_jax.data.tokenizers.table import Tokenizer, parse
 from t2t_jax.io.errors import UserError
 
+# Of a stored vocabulary: that of the target, and of the source if it is another.
+TOKENIZER_FILES = "tokenizer.model", "source_tokenizer.model"
 _is_special = re.compile("<s>|</s>|<unk>|<pad>|<0x[0-9A-F]{2}>").fullmatch
 
 
@@ -93,6 +96,25 @@ class Vocabulary:
         if not path.is_file():
             raise UserError(f"{path} does not exist; want a SentencePiece .model file")
         return cls(path.read_bytes(), str(path))
+
+    @classmethod
+    def from_files(
+        cls, folder: os.PathLike, joint: bool, read: Callable[[str], bytes]
+    ) -> "Vocabulary":
+        """Opens the `files` of a folder; `read` returns one by its name."""
+        name, of_source = TOKENIZER_FILES
+        place = os.fspath(folder)
+        source = None
+        if not joint:
+            source = cls(read(of_source), os.path.join(place, of_source))
+        return cls(read(name), os.path.join(place, name), source)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The contents of its files, by name."""
+        return dict(
+            zip(TOKENIZER_FILES, (side.model for side in self.sides), strict=False)
+        )
 
     def __len__(self) -> int:
         return len(self._tokenizer)

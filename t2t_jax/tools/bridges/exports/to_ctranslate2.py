@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES, Vocabulary
 from t2t_jax.decoding.alignment import alignment_heads
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
@@ -31,7 +31,6 @@ from t2t_jax.tools.bridges.exports.card import card, direction, write_files
 from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables, listed
-from t2t_jax.workdir import TOKENIZERS
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 
@@ -342,7 +341,7 @@ def readme(
 def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
     """Python code that defines `encode(line)` and `decode(pieces)`."""
     if described is None:
-        of_target, of_source = TOKENIZERS
+        of_target, of_source = TOKENIZER_FILES
         source = f'Vocabulary.load("{of_source}")'
         if vocabulary.joint:
             source = "target.source"

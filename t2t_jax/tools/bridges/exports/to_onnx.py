@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array, export
 
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import kernels
@@ -26,7 +27,6 @@ from t2t_jax.model.model import Model
 from t2t_jax.tools.bridges.checks.agreement import float32
 from t2t_jax.tools.bridges.exports.card import origin, write_own
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.workdir import TOKENIZERS
 
 FORMAT, VERSION = "t2t_jax-onnx", 1
 GRAPH, ABOUT = "model.onnx", "export.json"
@@ -123,11 +123,11 @@ def _about(translator: Translator, length: int) -> dict[str, Any]:
         **origin(translator),
         "length": length,
         "source": {
-            "tokenizer": TOKENIZERS[0 if vocabulary.joint else 1],
+            "tokenizer": TOKENIZER_FILES[0 if vocabulary.joint else 1],
             "eos": vocabulary.source.eos,
         },
         "target": {
-            "tokenizer": TOKENIZERS[0],
+            "tokenizer": TOKENIZER_FILES[0],
             "bos": vocabulary.bos,
             "eos": vocabulary.eos,
         },

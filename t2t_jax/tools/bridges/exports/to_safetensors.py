@@ -18,6 +18,7 @@ import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
@@ -35,7 +36,6 @@ from t2t_jax.tools.bridges.formats import (
 )
 from t2t_jax.tools.bridges.model_files import recognizer
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
-from t2t_jax.workdir import TOKENIZERS
 
 FORMAT, VERSION = "t2t_jax-safetensors", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -80,12 +80,12 @@ def read(request: Request) -> Imported:
     folder = request.path
     about = _description(folder)
     config = _config(folder, about)
-    target, source = (folder / name for name in TOKENIZERS)
+    target, source = (folder / name for name in TOKENIZER_FILES)
     joint = config.data.joint_vocabulary
     vocabulary = load_vocabulary(target, None if joint else source)
     if vocabulary_sha256(vocabulary) != about.get("vocabulary_sha256"):
         raise UserError(
-            f"{folder}: {' or '.join(TOKENIZERS)} is not the one that {CONFIG} "
+            f"{folder}: {' or '.join(TOKENIZER_FILES)} is not the one that {CONFIG} "
             "describes: its SHA-256 differs. Restore the files from one copy"
         )
     model = build(config.model, *vocabulary.sizes)
@@ -134,8 +134,8 @@ def _use(translator: Translator) -> str:
 - `{WEIGHTS}`: {translator.model.count():,} parameters, float32. Metadata: the content
   of `{CONFIG}`, each entry as text.
 - `{CONFIG}`: the config, and what the parameters were made from.
-- `{TOKENIZERS[0]}`: the tokenizer (SHA-256 in `{CONFIG}`);
-  `{TOKENIZERS[1]}`: that of the source, if it has its own.
+- `{TOKENIZER_FILES[0]}`: the tokenizer (SHA-256 in `{CONFIG}`);
+  `{TOKENIZER_FILES[1]}`: that of the source, if it has its own.
 
 Back into t2t_jax: `python -m t2t_jax import --model=FOLDER --workdir=DIR`.
 

@@ -22,7 +22,7 @@ from flax import nnx
 from jax import Array, export
 
 from t2t_jax.config import DecodeConfig
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES, Vocabulary
 from t2t_jax.decoding.batches import SHORTEST, bucket_for, longest_output
 from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.decoding.inputs import longest_source
@@ -39,7 +39,6 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks.agreement import float32
 from t2t_jax.tools.bridges.exports.card import origin, write_own
 from t2t_jax.tools.bridges.formats import ExportFormat
-from t2t_jax.workdir import TOKENIZERS
 
 FORMAT, VERSION = "t2t_jax-stablehlo", 1
 ABOUT, PARAMETERS = "export.json", "parameters.npz"
@@ -203,12 +202,12 @@ def _about(translator: Translator, programs: list[dict[str, Any]]) -> dict[str, 
         "search": _search_options(translator.config.decode),
         "extra_length": translator.config.decode.extra_length,
         "source": {
-            "tokenizer": TOKENIZERS[0 if vocabulary.joint else 1],
+            "tokenizer": TOKENIZER_FILES[0 if vocabulary.joint else 1],
             "first": vocabulary.source.encode([""])[0],
             "eos": vocabulary.source.eos,
         },
         "target": {
-            "tokenizer": TOKENIZERS[0],
+            "tokenizer": TOKENIZER_FILES[0],
             "special": sorted({vocabulary.pad, vocabulary.bos, vocabulary.eos}),
         },
         "parameters": PARAMETERS,
@@ -286,7 +285,7 @@ def _use(translator: Translator) -> str:
         search=", ".join(f"{name} {value}" for name, value in options.items()),
         parameters=PARAMETERS,
         about=ABOUT,
-        tokenizers="`, `".join(TOKENIZERS[: len(vocabulary.sides)]),
+        tokenizers="`, `".join(TOKENIZER_FILES[: len(vocabulary.sides)]),
         loader=LOADER,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax.config import ModelConfig, from_config_dict
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES, Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
@@ -38,7 +38,6 @@ from t2t_jax.tools.bridges.vocabularies.huggingface import (
     pegasus_vocabulary,
 )
 from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, Rule, Tables
-from t2t_jax.workdir import TOKENIZERS
 
 
 class Folder(NamedTuple):
@@ -339,7 +338,7 @@ def class_format(
 
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
     """The vocabulary of an export of ours, which stores our tokenizers as well."""
-    path, of_source = (folder.path / name for name in TOKENIZERS)
+    path, of_source = (folder.path / name for name in TOKENIZER_FILES)
     if not path.is_file():
         return None
     vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)

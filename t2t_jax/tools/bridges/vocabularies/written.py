@@ -35,16 +35,15 @@ from t2t_jax.data.tokenizers.sentencepieces import (
     pieces,
 )
 from t2t_jax.data.tokenizers.table import TOKENIZERS as CLASSES
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES, Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.checks.peer_process import SCRIPTS
-from t2t_jax.workdir import TOKENIZERS
 
 
 def own_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """Our own files of a vocabulary, by name."""
     models = (side.model for side in vocabulary.sides)
-    return dict(zip(TOKENIZERS, models, strict=False))
+    return dict(zip(TOKENIZER_FILES, models, strict=False))
 
 
 def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes]:
