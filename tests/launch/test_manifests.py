@@ -157,3 +157,15 @@ def test_the_image_of_the_server_runs_python_itself_and_as_nobody():
     assert "USER 10001" in text
     pod = documents("serve.yaml")["Deployment"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsUser"] == 10001
+
+
+def test_skypilot_runs_the_main_job_on_each_machine():
+    """Its own parser has seen the file; here, what SkyPilot cannot know."""
+    task = yaml.safe_load((FOLDER.parent / "sky.yaml").read_text())
+    assert task["envs"]["WORKDIR"] is None  # SkyPilot then asks for it
+    for name in ("NODE_IPS", "NUM_NODES", "NODE_RANK"):
+        assert f'"$SKYPILOT_{name}"' in task["run"]
+    flags = {*re.findall(r"--(\w+)=", task["run"])}
+    process = {"coordinator_address", "num_processes", "process_id"}
+    assert flags == {"config", "workdir", *process}
+    assert task["resources"]["use_spot"]
