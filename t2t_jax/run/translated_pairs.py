@@ -13,20 +13,29 @@ follow from these and from the input, so they are written when all lines are don
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Pair
-from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
+from t2t_jax.data.text_files import (
+    HASHES_ENDING,
+    check_hashes,
+    encode_line,
+    pair_hasher,
+    read_lines,
+)
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding.jobs import InputLines, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
+from t2t_jax.io.parts import check_bytes, finished_parts, read_records, say_merged
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
 
 
@@ -119,12 +128,43 @@ class PairFiles(NamedTuple):
         named = (Path(f"{file}{gz}") for file in self for gz in ("", ".gz"))
         return [file for file in named if file.exists()]
 
+    def refuse_existing(self) -> None:
+        """Raises UserError if one of them exists."""
+        if names := ", ".join(map(str, self.existing())):
+            raise UserError(
+                f"--pairs: {names} would be overwritten; give another prefix, or "
+                "remove the files"
+            )
+
+    def publish(
+        self,
+        pairs: Iterable[Pair],
+        languages: tuple[str, str],
+        record: Callable[[int], dict],
+    ) -> int:
+        """Writes the files, and gives all of them their names, hashes last.
+
+        Args:
+          record: (number of pairs with an empty target) -> the record; it is called
+            when all pairs are written.
+
+        Returns:
+          The number of pairs with an empty target.
+        """
+        with atomic.together(self) as drafts:
+            new = PairFiles(*drafts)
+            sides = new.originals, new.translations, new.hashes
+            _, empty = write_sides(sides, pairs, languages)
+            new.record.write_bytes(atomic.checked_json(record(empty)))
+        return empty
+
 
 class PairsOutput(OutputFile):
     """The output of a job that writes pairs; the files appear when all lines are done.
 
     Args:
       note: what the record says besides `made_from`.
+      job: `made_from`, `resume` and `place` of an `OutputFile`.
     """
 
     def __init__(
@@ -133,29 +173,21 @@ class PairsOutput(OutputFile):
         languages: tuple[str, str],
         text: InputLines,
         note: dict,
-        made_from: dict,
-        resume: bool,
+        *job,
     ):
         self._files, self._languages, self._text = files, languages, text
         self._note = note
         self.empty = 0  # the number of pairs with an empty side, when all are written
-        super().__init__(files.translations, made_from, resume)
+        super().__init__(files.translations, *job)
         # Some files may have appeared before a kill; then all lines were done.
         done = self._earlier["lines"] if self._earlier else None
         if self._files.existing() and done != text.count:
             self._stream.close()
-            self._refuse_existing()
+            self._files.refuse_existing()
 
     def _check(self, resume: bool) -> None:
-        if self._files.existing() and not (resume and self._record.exists()):
-            self._refuse_existing()
-
-    def _refuse_existing(self) -> None:
-        names = ", ".join(map(str, self._files.existing()))
-        raise UserError(
-            f"--pairs: {names} would be overwritten; give another prefix, or remove "
-            "the files"
-        )
+        if not (resume and self._record.exists()):
+            self._files.refuse_existing()
 
     def _publish(self) -> None:
         """Writes the files, and gives all of them their names, hashes last."""
@@ -164,21 +196,21 @@ class PairsOutput(OutputFile):
                 f"{self._partial} was removed while it was being written; run the "
                 "command again"
             )
+
+        def record(empty: int) -> dict:
+            return self._note | {
+                "source": self._languages[0],
+                "target": self._languages[1],
+                "lines": self.lines,
+                "empty": empty,
+                "input_sha256": self._input_hash.hexdigest(),
+                "translations_sha256": self._output_hash.hexdigest(),
+                "made_from": self._made_from,
+                **self._place,
+            }
+
         try:
-            with atomic.together(self._files) as drafts:
-                new = PairFiles(*drafts)
-                sides = new.originals, new.translations, new.hashes
-                _, self.empty = write_sides(sides, self._pairs(), self._languages)
-                content = self._note | {
-                    "source": self._languages[0],
-                    "target": self._languages[1],
-                    "lines": self.lines,
-                    "empty": self.empty,
-                    "input_sha256": self._input_hash.hexdigest(),
-                    "translations_sha256": self._output_hash.hexdigest(),
-                    "made_from": self._made_from,
-                }
-                new.record.write_bytes(atomic.checked_json(content))
+            self.empty = self._files.publish(self._pairs(), self._languages, record)
         except FileExistsError as e:
             raise UserError(
                 f"{e.filename} was created by another process meanwhile; remove it, "
@@ -199,6 +231,51 @@ class PairsOutput(OutputFile):
                 "has the translations of what it was: bring that back, and the same "
                 "command with --resume ends the job"
             )
+
+
+def merge_pairs(prefix: Path) -> None:
+    """Joins the finished parts of pairs, which stay.
+
+    The files are those that one process writes for the whole input.
+
+    Raises:
+      UserError: as `io.parts.merge`.
+    """
+    parts = finished_parts(prefix, f".{HASHES_ENDING}")
+    records = read_records(parts)
+    content = {x: y for x, y in records[0].items() if x not in ("part", "whole_input")}
+    languages = content["source"], content["target"]
+    files = PairFiles.of(prefix, *languages)
+    files.refuse_existing()
+    inputs, outputs = hashlib.sha256(), hashlib.sha256()
+    total = records[0]["whole_input"]
+
+    def pairs() -> Iterator[Pair]:
+        count = itertools.count(1)
+        for part, record in zip(parts, records, strict=True):
+            theirs = PairFiles.of(part, *languages)
+            check_bytes(theirs.translations, record["translations_sha256"], part)
+            sides = theirs.originals, theirs.translations
+            aligned = zip(*map(read_lines, sides), strict=False)
+            hash_pair = pair_hasher(*languages)
+            for pair in check_hashes(aligned, hash_pair, sides, theirs.hashes):
+                inputs.update(pair[0].encode() + b"\n")
+                outputs.update(encode_line(pair[1], next(count)))
+                yield pair
+        if inputs.hexdigest() != total["sha256"]:
+            raise UserError(
+                f"the lines of {prefix}.*-of-{len(parts)}.{languages[0]} are not those "
+                "of the whole input"
+            )
+
+    def record(empty: int) -> dict:
+        content["translations_sha256"] = outputs.hexdigest()
+        counts = {"lines": total["lines"], "empty": empty}
+        return content | counts | {"input_sha256": inputs.hexdigest()}
+
+    with exclusive(prefix.parent):
+        files.publish(pairs(), languages, record)
+    say_merged(prefix, parts, records)
 
 
 def write_pairs(
@@ -227,7 +304,7 @@ def write_pairs(
             f"--pairs: the model translates {source} into {target}, and both sides "
             f"would be one file, PREFIX.{target}; want a model of two languages"
         )
-    before = text.first if text else 0  # lines of the input before this shard
+    before = text.first if text else 0  # lines of the input before this part
 
     def translate_lines(lines: list[str], number: int) -> str:
         translations = translate(lines, number)
