@@ -90,12 +90,7 @@ def define_flags():
     )
     string("part", None, "I/N: translate the I-th of N parts of --input.")
     flags.DEFINE_alias("shard", "part")
-    boolean(
-        "merge",
-        False,
-        "Join the finished parts of --output or --pairs, which have to be of the same "
-        "text, model and options.",
-    )
+    boolean("merge", False, "Join the finished parts of --output or --pairs; no more.")
     integer(
         "batch_size",
         CHUNK,
@@ -233,24 +228,18 @@ def merge_parts(args: flags.FlagValues) -> None:
     """Joins the parts of --output or --pairs, as --merge asks."""
     unused = [
         f"--{name}"
-        for name in args
-        if args[name].present
-        and name not in ("merge", "output", "pairs")
-        # Flags of libraries, such as --verbosity, are about something else.
-        and args.find_module_defining_flag(name).startswith("t2t_jax.")
+        for name in {*args} - {"merge", "output", "pairs"}
+        if args[name].present and "t2t_jax" in args.find_module_defining_flag(name)
     ]
     if unused or bool(args.output) == bool(args.pairs):
-        wrong = f"leave out {', '.join(unused)}" if unused else "name one of them"
         raise UserError(
-            "--merge joins parts that are there, without a model or an input; it takes "
-            f"--output=FILE or --pairs=PREFIX: {wrong}"
+            "--merge joins parts without a model or an input; want either --output="
+            f"FILE or --pairs=PREFIX, without {', '.join(sorted(unused)) or 'others'}"
         )
     with processes.fail_together("merging the parts", processes.LONG_TIMEOUT):
-        if not processes.is_first():
-            return
-        if args.output:
+        if processes.is_first() and args.output:
             merge(Path(args.output))
-        else:
+        elif processes.is_first():
             merge_pairs(Path(args.pairs))
 
 

@@ -30,7 +30,7 @@ class InputLines:
     Parts are consecutive lines: the concatenated outputs are that of the text.
 
     Attributes:
-      total: the number of lines of the text.
+      total, sha256: the number of lines of the text, and its hash.
       first: the number of lines before the part.
       count: the number of lines of the part.
       place: what the record of the part says of it (`OutputFile`); empty if not kept.
@@ -52,11 +52,12 @@ class InputLines:
         # Reading it all once also reports invalid lines before any work is done.
         for self.total, line in enumerate(read(), 1):
             whole.update(line.encode() + b"\n")
+        self.sha256 = whole.hexdigest()
         self.first, end = share_of(self.total, part)
         self.count = end - self.first
         self.place = {}
         if keep or part[1] > 1:
-            text = {"lines": self.total, "sha256": whole.hexdigest()}
+            text = {"lines": self.total, "sha256": self.sha256}
             self.place = {"part": "/".join(map(str, part)), "whole_input": text}
 
     def lines(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_jax.io import atomic
@@ -189,7 +189,7 @@ class OutputFile:
         self._input_hash.update(line.encode() + b"\n")
         self.lines += 1
 
-    def add(self, lines: list[str], text: str) -> None:
+    def add(self, lines: Sequence[str], text: str) -> None:
         """Writes `text`, the output for some input lines, and records the progress."""
         content = text.encode()
         self._stream.write(content)

@@ -4,9 +4,9 @@ A part of `NAME` is `NAME.02-of-12`; once it is finished, `NAME.02-of-12.json` r
 what it was made from. Merging checks the records of all parts, and their bytes.
 """
 
+import fnmatch
 import glob
 import hashlib
-import itertools
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,16 +18,15 @@ from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import changes, check_output
 
+_ANEW = "bring it back, or remove the part and make it again"
+
 
 def parse_part(part: str) -> tuple[int, int]:
     """Parses `"2/4"`, the second of four parts, into (2, 4)."""
     number, _, count = part.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)
-    raise UserError(
-        f"--part={part!r}; want I/N, the I-th of N parts, from 1/N to N/N (array/N is "
-        "for launch/slurm.sbatch in a job array)"
-    )
+    raise UserError(f"--part={part!r}; want I/N, the I-th of N parts, from 1/N to N/N")
 
 
 def part_of(file: Path, part: tuple[int, int]) -> Path:
@@ -45,134 +44,78 @@ def share_of(total: int, part: tuple[int, int]) -> tuple[int, int]:
     return total * (number - 1) // count, total * number // count
 
 
-def finished_parts(file: Path, ending: str = "", required: bool = True) -> list[Path]:
-    """Returns the parts of a file, in order, once all of them are finished.
-
-    Where parts of several divisions are there, those of the complete one.
+def finished_parts(file: Path, ending: str = "", needed: bool = True) -> list[Path]:
+    """Returns the N parts of a file, in order; of several N, of the one with all parts.
 
     Args:
-      file: the name that the parts have in common.
       ending: of the last file of a part to appear, such as ".hashes".
-      required: refuses if no part is there.
+      needed: raises an error if there is no part.
 
     Raises:
-      UserError: parts are missing or unfinished (there is a `.partial`), which it
-        names; or several divisions are complete.
+      UserError: parts are missing or unfinished, and named; or several N have all.
     """
-    found: dict[int, dict[int, bool]] = {}  # count -> number -> is it finished?
-    pattern = re.compile(re.escape(file.name) + r"\.(\d+)-of-(\d+)(.*)", re.DOTALL)
-    for path in file.parent.glob(f"{glob.escape(file.name)}.*-of-*"):
-        if not (match := pattern.fullmatch(path.name)):
-            continue
-        number, count = part = int(match[1]), int(match[2])
-        named = 0 < number <= count and part_of(file, part).name
-        finished = path.name == f"{named}{ending}"
-        if named and (finished or match[3].endswith(".partial")):
-            numbers = found.setdefault(count, {})
-            numbers[number] = numbers.get(number, False) or finished
-    complete = [n for n, numbers in found.items() if sum(numbers.values()) == n]
-    if len(complete) == 1:
-        (count,) = complete
-        return [part_of(file, (i, count)) for i in range(1, count + 1)]
-    if not found and not required:
-        return []
-    if not found:
-        raise UserError(
-            f"{file} has no part; want {part_of(file, (1, 2)).name}{ending} and so on, "
-            "as --part=1/2 writes them"
-        )
-    if complete:
-        divisions = " and of ".join(map(str, sorted(complete)))
-        raise UserError(
-            f"{file}.* are all parts of {divisions}; remove those of one of them"
-        )
-    states = " ".join(_state(n, found[n]) for n in sorted(found))
+    names = {path.name for path in file.parent.glob(f"{glob.escape(file.name)}.*")}
+    last = rf"({re.escape(ending)}|.*\.partial)"
+    pattern = re.compile(re.escape(f"{file.name}.") + r"\d+-of-(\d{1,5})" + last, re.S)
+    complete, states = [], []
+    for count in sorted({int(m[1]) for m in map(pattern.fullmatch, names) if m}):
+        parts = [part_of(file, (i, count)) for i in range(1, count + 1)]
+        missing = [part.name for part in parts if f"{part.name}{ending}" not in names]
+        if not missing:
+            complete.append(parts)
+        states.append(f"{count - len(missing)} of {count} parts are finished")
+        for part in missing[:8]:
+            begun = fnmatch.filter(names, f"{glob.escape(part)}.*partial")
+            state = "unfinished (.partial)" if begun else "missing"
+            states.append(f"{part} is {state}")
+        states += ["..."] * (len(missing) > 8)
+    if len(complete) == 1 or not (states or needed):
+        return complete[0] if complete else []
     raise UserError(
-        f"{file}: {states} Give the commands of these parts again; --resume continues "
-        "unfinished ones"
+        f"{file}: {', '.join(states) or 'no part is there'}. Want all parts of one N, "
+        "which the command makes with --part=I/N --resume"
     )
-
-
-def _state(count: int, numbers: dict[int, bool]) -> str:
-    """Says which of `count` parts are missing or unfinished."""
-    groups = {
-        "missing": (i for i in range(1, count + 1) if i not in numbers),
-        "unfinished (.partial)": (i for i in sorted(numbers) if not numbers[i]),
-    }
-    text = f"{sum(numbers.values())} of {count} parts are finished"
-    for state, which in groups.items():
-        names = [f"--part={i}/{count}" for i in itertools.islice(which, 9)]
-        text += f"; {state}: {', '.join(names[:8])}" if names else ""
-        text += ", ..." if len(names) > 8 else ""
-    return text + "."
 
 
 def read_record(part: Path) -> dict:
     """Reads the record of a finished part; raises UserError if it is not intact."""
-    file = Path(f"{part}.json")
     try:
-        return read_checked_json(file)
-    except FileNotFoundError:
-        wrong = f"{file} is missing, which says what {part.name} was made from"
+        return read_checked_json(Path(f"{part}.json"))
     except (OSError, ValueError) as e:
-        wrong = f"{file} is damaged ({e})"
-    raise UserError(f"{wrong}; {_anew(part)}") from None
-
-
-def _anew(part: Path) -> str:
-    return f"bring it back, or remove {part}* and make that part again"
+        raise UserError(f"{part}.json is missing or damaged ({e}); {_ANEW}") from None
 
 
 def read_records(parts: Sequence[Path]) -> list[dict]:
-    """Reads the records of all parts, and checks that the parts belong together.
+    """Reads the records of all parts.
 
-    Raises:
-      UserError: a record is missing or damaged; the part is another one than its name
-        says; or it was made from another input, or otherwise, than the first part.
+    Raises UserError for one that is not the part of its name, or that differs from the
+    first part in what it was made from.
     """
     records = [read_record(part) for part in parts]
+    text, made_from = records[0]["whole_input"], records[0]["made_from"]
     for number, (part, record) in enumerate(zip(parts, records, strict=True), 1):
-        named = f"{number}/{len(parts)}"
-        if record.get("part") != named:
+        first, end = share_of(text["lines"], (number, len(parts)))
+        wanted = {"part": f"{number}/{len(parts)}", "whole_input": text}
+        wanted |= {"lines": end - first, **made_from}
+        there = {name: record[name] for name in ("part", "whole_input", "lines")}
+        there |= record["made_from"]
+        if changed := changes(wanted, there, ("wanted", "there")):
             raise UserError(
-                f"{part}.json is the record of part {record.get('part')}, not of "
-                f"{named}; {_anew(part)}"
-            )
-        one, other = (
-            r["made_from"] | {f"{k} of --input": x for k, x in r["whole_input"].items()}
-            for r in (records[0], record)
-        )
-        in_files = f"in {parts[0].name}", f"in {part.name}"
-        if changed := changes(one, other, in_files):
-            raise UserError(
-                f"{parts[0]} and {part.name} are not parts of one output:{changed}\n"
-                "Make one of them again, with the options and the input of the others"
-            )
-        first, end = share_of(record["whole_input"]["lines"], (number, len(parts)))
-        if record["lines"] != end - first:
-            raise UserError(
-                f"{part} is of {record['lines']:,} lines, and part {named} has "
-                f"{end - first:,}: the input was changed meanwhile; {_anew(part)}"
+                f"{part} does not go with {parts[0].name}:{changed}\nMake one of them "
+                "again, from the same input, model and options"
             )
     return records
 
 
-def check_bytes(file: Path, sha256: str, part: Path) -> None:
+def check_bytes(file: Path, sha256: str) -> None:
     """Raises UserError if a file of a part is not the one that was recorded."""
     with file.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
-            raise UserError(
-                f"{file} was changed after it was written: its SHA-256 is not that of "
-                f"{part.name}.json; {_anew(part)}"
-            )
+            raise UserError(f"{file} was changed after it was written; {_ANEW}")
 
 
 def merge(output: Path) -> None:
-    """Joins the finished parts of an output, which stay.
-
-    Raises:
-      UserError: as `finished_parts`, `read_records`, `check_bytes`; or it exists.
-    """
+    """Joins the finished parts of an output, which stay; raises UserError as above."""
     check_output(output)
     parts = finished_parts(output)
     records = read_records(parts)
@@ -182,15 +125,7 @@ def merge(output: Path) -> None:
         draft.open("wb") as joined,
     ):
         for part, record in zip(parts, records, strict=True):
-            check_bytes(part, record["output_sha256"], part)
+            check_bytes(part, record["output_sha256"])
             with part.open("rb") as stream:
                 shutil.copyfileobj(stream, joined)
-    say_merged(output, parts, records)
-
-
-def say_merged(output: Path, parts: Sequence[Path], records: Sequence[dict]) -> None:
-    """Says that parts are joined, and can be removed."""
-    say(
-        f"{records[0]['whole_input']['lines']:,} lines of {len(parts)} parts are "
-        f"merged: {output}; {output}.*-of-{len(parts)}* can be removed"
-    )
+    say(f"{len(parts)} parts are merged: {output}; they can be removed")

@@ -34,6 +34,7 @@ from t2t_jax.data.text_files import (
 )
 from t2t_jax.decoding.jobs import InputLines, run_job
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io import parts
 from t2t_jax.io.atomic import (
     checked_json,
     read_checked_json,
@@ -44,13 +45,6 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import changes
-from t2t_jax.io.parts import (
-    check_bytes,
-    finished_parts,
-    part_of,
-    read_record,
-    read_records,
-)
 from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
 from t2t_jax.run.translated_pairs import complete_texts, write_sides
@@ -234,7 +228,7 @@ class TeacherText:
         if made is None:
             then, made = self.record()["made_from"], self._record
         else:
-            then = read_record(made)["made_from"]
+            then = parts.read_record(made)["made_from"]
         now = json.loads(json.dumps(made_from))  # as it is stored: tuples are lists
         # Any version of t2t_jax may have made it, also one that recorded more.
         then = {name: then.get(name) for name in now} | {"t2t_jax": now["t2t_jax"]}
@@ -247,11 +241,11 @@ class TeacherText:
 
     def part(self, part: tuple[int, int]) -> Path:
         """The file of pairs of a part."""
-        return part_of(self._job, part)
+        return parts.part_of(self._job, part)
 
     def parts(self) -> list[Path]:
         """The parts of several machines that are complete, if any are begun."""
-        return finished_parts(self._job, required=False)
+        return parts.finished_parts(self._job, needed=False)
 
     def join(self, files: Sequence[Path], made_from: dict, notes: dict) -> None:
         """Writes the text from its files of pairs, in order, and then removes them.
@@ -285,8 +279,8 @@ class TeacherText:
         """Yields the pairs of files of pairs, which are checked."""
         for file in files:
             self.check(made_from, file)
-        for file, record in zip(files, read_records(files), strict=True):
-            check_bytes(file, record["output_sha256"], file)
+        for file, record in zip(files, parts.read_records(files), strict=True):
+            parts.check_bytes(file, record["output_sha256"])
             lines = read_lines(file)
             yield from zip(lines, lines, strict=True)
 

@@ -28,14 +28,13 @@ from t2t_jax.data.text_files import (
     read_lines,
 )
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding.jobs import InputLines, run_job
+from t2t_jax.decoding.jobs import InputLines, chunks, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
-from t2t_jax.io.parts import check_bytes, finished_parts, read_records, say_merged
+from t2t_jax.io.parts import check_bytes, finished_parts, read_records
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
 
 
@@ -128,43 +127,13 @@ class PairFiles(NamedTuple):
         named = (Path(f"{file}{gz}") for file in self for gz in ("", ".gz"))
         return [file for file in named if file.exists()]
 
-    def refuse_existing(self) -> None:
-        """Raises UserError if one of them exists."""
-        if names := ", ".join(map(str, self.existing())):
-            raise UserError(
-                f"--pairs: {names} would be overwritten; give another prefix, or "
-                "remove the files"
-            )
-
-    def publish(
-        self,
-        pairs: Iterable[Pair],
-        languages: tuple[str, str],
-        record: Callable[[int], dict],
-    ) -> int:
-        """Writes the files, and gives all of them their names, hashes last.
-
-        Args:
-          record: (number of pairs with an empty target) -> the record; it is called
-            when all pairs are written.
-
-        Returns:
-          The number of pairs with an empty target.
-        """
-        with atomic.together(self) as drafts:
-            new = PairFiles(*drafts)
-            sides = new.originals, new.translations, new.hashes
-            _, empty = write_sides(sides, pairs, languages)
-            new.record.write_bytes(atomic.checked_json(record(empty)))
-        return empty
-
 
 class PairsOutput(OutputFile):
     """The output of a job that writes pairs; the files appear when all lines are done.
 
     Args:
       note: what the record says besides `made_from`.
-      job: `made_from`, `resume` and `place` of an `OutputFile`.
+      job: the further arguments of an `OutputFile`.
     """
 
     def __init__(
@@ -183,11 +152,18 @@ class PairsOutput(OutputFile):
         done = self._earlier["lines"] if self._earlier else None
         if self._files.existing() and done != text.count:
             self._stream.close()
-            self._files.refuse_existing()
+            self._refuse_existing()
 
     def _check(self, resume: bool) -> None:
-        if not (resume and self._record.exists()):
-            self._files.refuse_existing()
+        if self._files.existing() and not (resume and self._record.exists()):
+            self._refuse_existing()
+
+    def _refuse_existing(self) -> None:
+        names = ", ".join(map(str, self._files.existing()))
+        raise UserError(
+            f"--pairs: {names} would be overwritten; give another prefix, or remove "
+            "the files"
+        )
 
     def _publish(self) -> None:
         """Writes the files, and gives all of them their names, hashes last."""
@@ -196,21 +172,22 @@ class PairsOutput(OutputFile):
                 f"{self._partial} was removed while it was being written; run the "
                 "command again"
             )
-
-        def record(empty: int) -> dict:
-            return self._note | {
-                "source": self._languages[0],
-                "target": self._languages[1],
-                "lines": self.lines,
-                "empty": empty,
-                "input_sha256": self._input_hash.hexdigest(),
-                "translations_sha256": self._output_hash.hexdigest(),
-                "made_from": self._made_from,
-                **self._place,
-            }
-
         try:
-            self.empty = self._files.publish(self._pairs(), self._languages, record)
+            with atomic.together(self._files) as drafts:
+                new = PairFiles(*drafts)
+                sides = new.originals, new.translations, new.hashes
+                _, self.empty = write_sides(sides, self._pairs(), self._languages)
+                content = self._note | {
+                    "source": self._languages[0],
+                    "target": self._languages[1],
+                    "lines": self.lines,
+                    "empty": self.empty,
+                    "input_sha256": self._input_hash.hexdigest(),
+                    "translations_sha256": self._output_hash.hexdigest(),
+                    "made_from": self._made_from,
+                    **self._place,
+                }
+                new.record.write_bytes(atomic.checked_json(content))
         except FileExistsError as e:
             raise UserError(
                 f"{e.filename} was created by another process meanwhile; remove it, "
@@ -234,48 +211,41 @@ class PairsOutput(OutputFile):
 
 
 def merge_pairs(prefix: Path) -> None:
-    """Joins the finished parts of pairs, which stay.
+    """Joins the finished parts of pairs, which stay, to the files of one process.
 
-    The files are those that one process writes for the whole input.
-
-    Raises:
-      UserError: as `io.parts.merge`.
+    Raises UserError as `io.parts.finished_parts`, `read_records` and `check_bytes` do.
     """
     parts = finished_parts(prefix, f".{HASHES_ENDING}")
     records = read_records(parts)
-    content = {x: y for x, y in records[0].items() if x not in ("part", "whole_input")}
-    languages = content["source"], content["target"]
+    note = records[0]
+    made_from, whole = note["made_from"], note.pop("whole_input")
+    del note["part"]
+    languages = note["source"], note["target"]
     files = PairFiles.of(prefix, *languages)
-    files.refuse_existing()
-    inputs, outputs = hashlib.sha256(), hashlib.sha256()
-    total = records[0]["whole_input"]
+    sides = [PairFiles.of(part, *languages) for part in parts]
 
     def pairs() -> Iterator[Pair]:
-        count = itertools.count(1)
-        for part, record in zip(parts, records, strict=True):
-            theirs = PairFiles.of(part, *languages)
-            check_bytes(theirs.translations, record["translations_sha256"], part)
-            sides = theirs.originals, theirs.translations
-            aligned = zip(*map(read_lines, sides), strict=False)
-            hash_pair = pair_hasher(*languages)
-            for pair in check_hashes(aligned, hash_pair, sides, theirs.hashes):
-                inputs.update(pair[0].encode() + b"\n")
-                outputs.update(encode_line(pair[1], next(count)))
-                yield pair
-        if inputs.hexdigest() != total["sha256"]:
-            raise UserError(
-                f"the lines of {prefix}.*-of-{len(parts)}.{languages[0]} are not those "
-                "of the whole input"
-            )
+        for side in sides:
+            both = side.originals, side.translations
+            lines = zip(*map(read_lines, both), strict=False)
+            yield from check_hashes(lines, pair_hasher(*languages), both, side.hashes)
 
-    def record(empty: int) -> dict:
-        content["translations_sha256"] = outputs.hexdigest()
-        counts = {"lines": total["lines"], "empty": empty}
-        return content | counts | {"input_sha256": inputs.hexdigest()}
-
-    with exclusive(prefix.parent):
-        files.publish(pairs(), languages, record)
-    say_merged(prefix, parts, records)
+    for side, record in zip(sides, records, strict=True):
+        check_bytes(side.translations, record["translations_sha256"])
+    text = InputLines(lambda: (original for original, _ in pairs()))
+    if text.sha256 != whole["sha256"]:
+        raise UserError(
+            f"{prefix}.*-of-{len(parts)}.{languages[0]} are together not the text that "
+            "they were made from; bring them back, or make the parts again"
+        )
+    with PairsOutput(files, languages, text, note, made_from, True) as output:
+        rest = output.rest_of(text.lines())
+        done = itertools.islice((line for _, line in pairs()), output.lines, None)
+        for chunk in chunks(zip(rest, done, strict=True), 1 << 16):
+            originals, translations = zip(*chunk, strict=True)
+            lines = map(encode_line, translations, itertools.count(output.lines + 1))
+            output.add(originals, b"".join(lines).decode())
+    say(f"{len(parts)} parts are merged: {prefix}; they can be removed")
 
 
 def write_pairs(

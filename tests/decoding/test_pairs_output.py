@@ -136,7 +136,7 @@ def test_merged_parts_are_the_whole(tmp_path, options, count):
         ("en", r"bt.2-of-3.en was changed after it was written"),
         ("de", r"line 2: .*bt.2-of-3.hashes was written for another pair"),
         ("hashes", r"line 2: .*bt.2-of-3.hashes was written for another pair"),
-        ("json", r"bt.2-of-3.json is damaged"),
+        ("json", r"bt.2-of-3.json is missing or damaged"),
     ],
 )
 def test_a_damaged_part_is_not_merged(tmp_path, ending, told):
