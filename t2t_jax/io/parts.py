@@ -26,7 +26,10 @@ def parse_part(part: str) -> tuple[int, int]:
     number, _, count = part.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)
-    raise UserError(f"--part={part!r}; want I/N, the I-th of N parts, from 1/N to N/N")
+    raise UserError(
+        f"--part={part!r}; want I/N, the I-th of N parts, from 1/N to N/N; or array/N "
+        "in a Slurm array"
+    )
 
 
 def part_of(file: Path, part: tuple[int, int]) -> Path:
@@ -73,14 +76,17 @@ def finished_parts(file: Path, ending: str = "", needed: bool = True) -> list[Pa
         return complete[0] if complete else []
     raise UserError(
         f"{file}: {', '.join(states) or 'no part is there'}. Want all parts of one N, "
-        "which the command makes with --part=I/N --resume"
+        "which the same command makes with --part=I/N"
     )
 
 
 def read_record(part: Path) -> dict:
     """Reads the record of a finished part; raises UserError if it is not intact."""
     try:
-        return read_checked_json(Path(f"{part}.json"))
+        record = read_checked_json(Path(f"{part}.json"))
+        if not {"part", "whole_input", "lines", "made_from"} <= record.keys():
+            raise ValueError("it is not the record of a part")
+        return record
     except (OSError, ValueError) as e:
         raise UserError(f"{part}.json is missing or damaged ({e}); {_ANEW}") from None
 
@@ -128,4 +134,4 @@ def merge(output: Path) -> None:
             check_bytes(part, record["output_sha256"])
             with part.open("rb") as stream:
                 shutil.copyfileobj(stream, joined)
-    say(f"{len(parts)} parts are merged: {output}; they can be removed")
+    say(f"{len(parts)} parts are merged to {output}, and can be removed")

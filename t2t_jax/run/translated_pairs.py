@@ -245,7 +245,7 @@ def merge_pairs(prefix: Path) -> None:
             originals, translations = zip(*chunk, strict=True)
             lines = map(encode_line, translations, itertools.count(output.lines + 1))
             output.add(originals, b"".join(lines).decode())
-    say(f"{len(parts)} parts are merged: {prefix}; they can be removed")
+    say(f"{len(parts)} parts are merged to {prefix}, and can be removed")
 
 
 def write_pairs(

@@ -108,15 +108,19 @@ NASTY_LINES = [
     "\ufeff\ufeffb",
     "",
     "\ufeff c\r\r",
-    *(f"d e {n}" for n in range(7)),
+    "\ufefff",
+    *(f"d e {n}" for n in range(6)),
 ]
 
 
 NOISY = {"noises": parse_noise("swap@3,drop@0.3"), "tag": "<bt>"}
 
 
-@pytest.mark.parametrize(("options", "count"), [({}, 3), (NOISY, 3), (NOISY, 14)])
-def test_merged_parts_are_the_whole(tmp_path, options, count):
+@pytest.mark.parametrize(
+    ("options", "count", "stop"),
+    [({}, 3, 1), ({}, 3, 5), (NOISY, 3, 5), (NOISY, 14, 5)],
+)
+def test_merged_parts_are_the_whole(tmp_path, options, count, stop):
     job(tmp_path, NASTY_LINES, **options)
     whole = contents(tmp_path)
     for name in NAMES:
@@ -124,6 +128,8 @@ def test_merged_parts_are_the_whole(tmp_path, options, count):
     for number in range(count, 0, -1):
         job(tmp_path, None, part=(number, count), **options)
     parts = contents(tmp_path)
+    with pytest.raises(StopError):  # as a merge that was killed
+        job(tmp_path, None, stop=stop, **options)
     merge_pairs(tmp_path / "bt")
     assert contents(tmp_path) == parts | whole
     with pytest.raises(UserError, match=r"bt\.hashes would be overwritten"):
@@ -148,6 +154,18 @@ def test_a_damaged_part_is_not_merged(tmp_path, ending, told):
     with pytest.raises(UserError, match=told):
         merge_pairs(tmp_path / "bt")
     assert contents(tmp_path) == before
+
+
+def test_parts_of_an_input_that_changed_meanwhile_are_not_merged(tmp_path):
+    job(tmp_path, part=(1, 2))
+    job(tmp_path, [*LINES[:-1], "8"], part=(2, 2))
+    first, second = (tmp_path / f"bt.{number}-of-2.json" for number in (1, 2))
+    whole = {"whole_input": atomic.read_checked_json(first)["whole_input"]}
+    record = atomic.read_checked_json(second) | whole
+    second.write_bytes(atomic.checked_json(record))
+    with pytest.raises(UserError, match="2.de are together not the text"):
+        merge_pairs(tmp_path / "bt")
+    assert "bt.de" not in contents(tmp_path)
 
 
 def test_a_part_keeps_a_byte_order_mark_of_its_first_line(tmp_path):

@@ -99,6 +99,7 @@ def test_a_part_of_another_job_is_named(tmp_path):
     for content, told in [
         (third.read_bytes(), "part: '2/3' wanted, '3/3' there"),
         (kept.replace(b"2/3", b"3/3"), "2-of-3.json is missing or damaged"),
+        (atomic.checked_json({"lines": 3}), "it is not the record of a part"),
     ]:
         record.write_bytes(content)
         with pytest.raises(UserError, match=told):
