@@ -223,16 +223,18 @@ def merge_pairs(prefix: Path) -> None:
     languages = note["source"], note["target"]
     files = PairFiles.of(prefix, *languages)
     sides = [PairFiles.of(part, *languages) for part in parts]
-
-    def pairs() -> Iterator[Pair]:
-        for side in sides:
-            both = side.originals, side.translations
-            lines = zip(*map(read_lines, both), strict=False)
-            yield from check_hashes(lines, pair_hasher(*languages), both, side.hashes)
-
     for side, record in zip(sides, records, strict=True):
         check_bytes(side.translations, record["translations_sha256"])
-    text = InputLines(lambda: (original for original, _ in pairs()))
+        both = side.originals, side.translations
+        pairs = zip(*map(read_lines, both), strict=False)
+        for _ in check_hashes(pairs, pair_hasher(*languages), both, side.hashes):
+            pass
+
+    def joined(name: str) -> Iterator[str]:
+        for side in sides:
+            yield from read_lines(getattr(side, name))
+
+    text = InputLines(lambda: joined("originals"))
     if text.sha256 != whole["sha256"]:
         raise UserError(
             f"{prefix}.*-of-{len(parts)}.{languages[0]} are together not the text that "
@@ -240,11 +242,11 @@ def merge_pairs(prefix: Path) -> None:
         )
     with PairsOutput(files, languages, text, note, made_from, True) as output:
         rest = output.rest_of(text.lines())
-        done = itertools.islice((line for _, line in pairs()), output.lines, None)
+        done = itertools.islice(joined("translations"), output.lines, None)
         for chunk in chunks(zip(rest, done, strict=True), 1 << 16):
-            originals, translations = zip(*chunk, strict=True)
-            lines = map(encode_line, translations, itertools.count(output.lines + 1))
-            output.add(originals, b"".join(lines).decode())
+            lines, translated = zip(*chunk, strict=True)
+            encoded = map(encode_line, translated, itertools.count(output.lines + 1))
+            output.add(lines, b"".join(encoded).decode())
     say(f"{len(parts)} parts are merged to {prefix}, and can be removed")
 
 
