@@ -18,7 +18,7 @@ from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import changes, check_output
 
-_ANEW = "bring it back, or remove the part and make it again"
+ANEW = "bring it back, or remove the part and make it again"
 
 
 def parse_part(part: str) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def read_record(part: Path) -> dict:
             raise ValueError("it is not the record of a part")
         return record
     except (OSError, ValueError) as e:
-        raise UserError(f"{part}.json is missing or damaged ({e}); {_ANEW}") from None
+        raise UserError(f"{part}.json is missing or damaged ({e}); {ANEW}") from None
 
 
 def read_records(parts: Sequence[Path]) -> list[dict]:
@@ -117,7 +117,7 @@ def check_bytes(file: Path, sha256: str) -> None:
     """Raises UserError if a file of a part is not the one that was recorded."""
     with file.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
-            raise UserError(f"{file} was changed after it was written; {_ANEW}")
+            raise UserError(f"{file} was changed after it was written; {ANEW}")
 
 
 def merge(output: Path) -> None:

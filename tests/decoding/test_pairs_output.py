@@ -154,6 +154,11 @@ def test_a_damaged_part_is_not_merged(tmp_path, ending, told):
     with pytest.raises(UserError, match=told):
         merge_pairs(tmp_path / "bt")
     assert contents(tmp_path) == before
+    file.unlink()
+    with pytest.raises(
+        UserError, match=rf"missing.*bt.2-of-3.{ending}|bt.2-of-3.* is missing"
+    ):
+        merge_pairs(tmp_path / "bt")
 
 
 def test_parts_of_an_input_that_changed_meanwhile_are_not_merged(tmp_path):
