@@ -223,7 +223,7 @@ a_carriage_return_of_the_text_is_lost t2t_jax/data/text_files.py 686043a
 a_mark_of_byte_order_is_lost t2t_jax/run/translated_pairs.py c71794c
   - n - before)
   + n)
-    decoding/test_pairs_output.py test_a_shard_keeps_a_byte_order_mark_of_its_first_line
+    decoding/test_pairs_output.py test_a_part_keeps_a_byte_order_mark_of_its_first_line
 half_a_translation_is_learned t2t_jax/run/translated_pairs.py 98823e2
   - for h in translation.hypotheses if h.ended
   + for h in translation.hypotheses

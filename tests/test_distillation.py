@@ -124,10 +124,10 @@ def test_parts_are_the_whole(place):
     place.made("whole")
     for number in (3, 2, 1):
         if number == 1:
-            with pytest.raises(UserError, match=r"come from --shard=1/3\b"):
+            with pytest.raises(UserError, match=r"2 of 3 .*pairs.1-of-3 is missing"):
                 place.made()
-        assert place.made(shard=(number, 3)) == {}
-        place.made(shard=(number, 3))  # is there
+        assert place.made(part=(number, 3)) == {}
+        place.made(part=(number, 3))  # is there
     assert place.made() == {"test": {}}
     assert contents(place.folder / "student") == contents(place.folder / "whole")
 
@@ -192,11 +192,11 @@ def test_changed_files_are_noticed(place):
     edit_and_make("student/distilled.de", "was changed after the teacher wrote it")
     edit_and_make("student/distilled.json", r"distilled.json is damaged")
     for number in (1, 2):
-        place.made("parts", shard=(number, 2))
+        place.made("parts", part=(number, 2))
     part = place.folder / "parts/distilled.pairs.1-of-2"
     lines = part.read_bytes().splitlines(keepends=True)
     part.write_bytes(b"".join(lines[:-2]))
-    with pytest.raises(UserError, match="has 9 pairs, and says 10 from pair 1"):
+    with pytest.raises(UserError, match="1-of-2 was changed after it was written"):
         place.made("parts")
     edit_and_make("in.de", r"of another text of a teacher:\n +input", "parts")
 
@@ -205,7 +205,7 @@ def test_mistakes_are_reported_before_anything_is_translated(place, trained, tex
     for options, message in (
         ({"name": trained[0]}, "--workdir=.* is the teacher"),
         ({"only": "train"}, "--only=train, but"),
-        ({"shard": (1, 21)}, "of 20 pairs is empty"),
+        ({"part": (1, 21)}, "of 20 pairs is empty"),
     ):
         with pytest.raises(UserError, match=message):
             place.made(fails_after=0, **options)

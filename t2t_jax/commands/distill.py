@@ -13,8 +13,8 @@ from absl import flags
 from t2t_jax.commands.config_files import given_fields
 from t2t_jax.commands.flags import define_config_flag, define_search_flags, search_flags
 from t2t_jax.config import from_config_dict
-from t2t_jax.decoding.jobs import parse_shard
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.parts import parse_part
 from t2t_jax.run.teacher_text import CHUNK, CRITERIA, Recipe
 
 DISTRIBUTED = True
@@ -79,7 +79,8 @@ def define_flags():
         "dtype", None, ["float32", "bfloat16"], "The teacher's type of activations."
     )
     define_search_flags()
-    string("shard", None, "I/N: make only the I-th of N parts of the teacher's text.")
+    string("part", None, "I/N: make only the I-th of N parts of the teacher's text.")
+    flags.DEFINE_alias("shard", "part")
     flags.DEFINE_enum(
         "only", None, [*STAGES], "Stop when the text is complete, or begin with it."
     )
@@ -98,11 +99,11 @@ def main(_):
             "--config.data.train: a student is trained on what its teacher makes of "
             "--input; for further text give --mix=NAME@WEIGHT"
         )
-    shard = (1, 1)
-    if args.shard is not None:
-        shard = parse_shard(args.shard)
+    part = (1, 1)
+    if args.part is not None:
+        part = parse_part(args.part)
         if args.only == "train":
-            raise UserError("--shard makes a part of the text; leave out --only=train")
+            raise UserError("--part makes a part of the text; leave out --only=train")
     recipe = Recipe(args.nbest, args.by or "", search_flags(args))
     config = from_config_dict(args.config)
     from t2t_jax.parallel.process_setup import set_up_process
@@ -120,7 +121,7 @@ def main(_):
         prefix=args.text,
         checkpoint=args.checkpoint,
         dtype=args.dtype,
-        shard=shard,
+        part=part,
         only=args.only or "",
         batch_size=args.batch_size,
     )

@@ -38,14 +38,15 @@ from t2t_jax.commands.flags import (
     search_flags,
 )
 from t2t_jax.data.text_files import read_text
-from t2t_jax.decoding.jobs import InputFile, parse_shard, record, run_job, shard_of
+from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_folder, check_output
+from t2t_jax.io.parts import merge, parse_part, part_of
 from t2t_jax.parallel import processes
-from t2t_jax.run.translated_pairs import PairOptions, write_pairs
+from t2t_jax.run.translated_pairs import PairOptions, merge_pairs, write_pairs
 from t2t_jax.sections import table_names
 from t2t_jax.text.word_noise import parse_noise
 
@@ -62,7 +63,7 @@ CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not gi
 
 
 def define_flags():
-    define_workdir_flags(ENSEMBLE)
+    define_workdir_flags(ENSEMBLE, required=False)
     define_weights_flag()
     define_task_flag()
     define_search_flags()
@@ -87,7 +88,9 @@ def define_flags():
         False,
         "Continue a stopped job that was writing to --output or --pairs.",
     )
-    string("shard", None, "I/N: translate the I-th of N parts of --input.")
+    string("part", None, "I/N: translate the I-th of N parts of --input.")
+    flags.DEFINE_alias("shard", "part")
+    boolean("merge", False, "Join the finished parts of --output or --pairs; no more.")
     integer(
         "batch_size",
         CHUNK,
@@ -122,10 +125,14 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
-    shard = parse_shard(args.shard) if args.shard is not None else (1, 1)
+    if args.merge:
+        return merge_parts(args)
+    if not args.workdir:
+        raise UserError("--workdir is missing; give it as --workdir=VALUE")
+    part = parse_part(args.part) if args.part is not None else (1, 1)
     check_pairs_flags(args)
     marks = Marks.of(args)  # mistakes are reported before loading
-    for name, needed in (("shard", "input"), ("resume", "output")):
+    for name, needed in (("part", "input"), ("resume", "output")):
         if args[name].value and not (args[needed].value or args.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
     noises = parse_noise(args.noise)
@@ -142,11 +149,11 @@ def main(_):
     path = prefix = text = None
     with processes.fail_together("opening the input and the output"):
         if processes.is_first() and args.pairs is not None:
-            check_folder("pairs", prefix := shard_of(Path(args.pairs), shard))
+            check_folder("pairs", prefix := part_of(Path(args.pairs), part))
         if processes.is_first() and args.output is not None:
-            check_output(path := shard_of(Path(args.output), shard))
+            check_output(path := part_of(Path(args.output), part))
         if processes.is_first() and args.input is not None:
-            text = InputFile(Path(args.input), shard)
+            text = InputFile(Path(args.input), part)
     # Files are checked before loading, so that mistakes are reported at once.
     read_config(args)
     translator = load_translator(args)
@@ -192,7 +199,6 @@ def main(_):
         **options,
         **({"terms_sha256": preserved.terms.sha256} if args.terms else {}),
         "sample": args.sample,
-        "shard": "/".join(map(str, shard)),
         "fields": [args.nbest > 1, args.scores, args.alignments],
         **(marks.options() if marks else {}),
         "t2t_jax": __version__,
@@ -216,6 +222,25 @@ def main(_):
     for line in report.lines():
         say(line)
     return None
+
+
+def merge_parts(args: flags.FlagValues) -> None:
+    """Joins the parts of --output or --pairs, as --merge asks."""
+    unused = [
+        f"--{name}"
+        for name in {*args} - {"merge", "output", "pairs"}
+        if args[name].present and "t2t_jax" in args.find_module_defining_flag(name)
+    ]
+    if unused or bool(args.output) == bool(args.pairs):
+        raise UserError(
+            "--merge joins parts without a model or an input; want either --output="
+            f"FILE or --pairs=PREFIX, without {', '.join(sorted(unused)) or 'others'}"
+        )
+    with processes.fail_together("merging the parts", processes.LONG_TIMEOUT):
+        if processes.is_first() and args.output:
+            merge(Path(args.output))
+        elif processes.is_first():
+            merge_pairs(Path(args.pairs))
 
 
 def _prompt(
@@ -274,7 +299,7 @@ def search_of(
 # excludes them.
 OF_LINES = "alignments", "confidence", "min_confidence", "pairs"
 EXCLUDED = {
-    "format": ("shard", "resume", "batch_size", "nbest", "scores", *OF_LINES),
+    "format": ("part", "resume", "batch_size", "nbest", "scores", *OF_LINES),
     "markup": OF_LINES,
     "split": OF_LINES,
     "placeholders": OF_LINES,

@@ -7,7 +7,7 @@ before it is dropped. So no other Unicode line separator can misalign two files.
 Its line N is a hash of their lines N. What writes pairs by machine writes it too, and
 it is checked when it is there: a line that was lost, sorted away or edited in one file
 would otherwise shift all pairs behind it, without any error. A hash does not depend on
-the direction, so one file serves a model and its reverse. Shards are joined like their
+the direction, so one file serves a model and its reverse. Parts are joined like their
 texts, by `cat`.
 """
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from t2t_jax.decoding.results import Alignment, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress, say
 from t2t_jax.io.output_files import OutputFile, PrintedOutput
+from t2t_jax.io.parts import share_of
 from t2t_jax.parallel import processes
 
 
@@ -22,38 +24,41 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def parse_shard(shard: str) -> tuple[int, int]:
-    """Parses `"2/4"`, the second of four parts, into (2, 4)."""
-    number, _, count = shard.partition("/")
-    if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
-        return int(number), int(count)
-    raise UserError(
-        f"--shard={shard!r}; want I/N, the I-th of N parts, from 1/N to N/N"
-    )
-
-
 class InputLines:
     """The lines of a text, or of the part that one of several machines translates.
 
     Parts are consecutive lines: the concatenated outputs are that of the text.
 
     Attributes:
-      total: the number of lines of the text.
+      total, sha256: the number of lines of the text, and its hash.
       first: the number of lines before the part.
+      count: the number of lines of the part.
+      place: what the record of the part says of it (`OutputFile`); empty if not kept.
 
     Args:
       read: returns an iterator over all lines, anew each time.
+      part: (I, N), the I-th of N parts.
+      keep: keeps the record of a single part, too.
     """
 
     def __init__(
-        self, read: Callable[[], Iterator[str]], shard: tuple[int, int] = (1, 1)
+        self,
+        read: Callable[[], Iterator[str]],
+        part: tuple[int, int] = (1, 1),
+        keep: bool = False,
     ):
-        self._read = read
+        self._read, self.total = read, 0
+        whole = hashlib.sha256()
         # Reading it all once also reports invalid lines before any work is done.
-        self.total = sum(1 for _ in read())
-        number, count = shard
-        self.first = self.total * (number - 1) // count
-        self.count = self.total * number // count - self.first
+        for self.total, line in enumerate(read(), 1):
+            whole.update(line.encode() + b"\n")
+        self.sha256 = whole.hexdigest()
+        self.first, end = share_of(self.total, part)
+        self.count = end - self.first
+        self.place = {}
+        if keep or part[1] > 1:
+            text = {"lines": self.total, "sha256": self.sha256}
+            self.place = {"part": "/".join(map(str, part)), "whole_input": text}
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the part, without line ends."""
@@ -63,20 +68,11 @@ class InputLines:
 class InputFile(InputLines):
     """The lines of a text file, or of a part of it."""
 
-    def __init__(self, file: Path, shard: tuple[int, int] = (1, 1)):
+    def __init__(self, file: Path, part: tuple[int, int] = (1, 1)):
         if not file.is_file():
             wrong = "is not a regular file" if file.exists() else "does not exist"
             raise UserError(f"--input={file} {wrong}; want a text file")
-        super().__init__(functools.partial(read_lines, file), shard)
-
-
-def shard_of(output: Path, shard: tuple[int, int]) -> Path:
-    """Returns the name of a part of an output: `OUTPUT.02-of-12`."""
-    number, count = shard
-    if count == 1:
-        return output
-    width = len(str(count))  # zero-padded, so that `cat OUTPUT.*` is in order
-    return output.with_name(f"{output.name}.{number:0{width}}-of-{count}")
+        super().__init__(functools.partial(read_lines, file), part)
 
 
 def run_job(
@@ -86,7 +82,7 @@ def run_job(
     made_from: dict,
     resume: bool,
     batch_size: int,
-    open_output: Callable[[Path, dict, bool], OutputFile] = OutputFile,
+    open_output: Callable[[Path, dict, bool, dict], OutputFile] = OutputFile,
 ) -> OutputFile | PrintedOutput:
     """Translates all lines of an input, in order and in bounded memory.
 
@@ -96,7 +92,7 @@ def run_job(
       translate_lines: (lines, number of the first, from 1) -> their output.
       text: the input, of process 0 only; None is standard input.
       path: the output file, of process 0 only; None is standard output.
-      open_output: (path, made_from, resume) -> the output, of process 0 only.
+      open_output: (path, made_from, resume, place) -> the output, of process 0 only.
     """
     before = text.first if text else 0
     total = text.count if text else None
@@ -108,7 +104,9 @@ def run_job(
                 stdin = sys.stdin.buffer
                 lines = text.lines() if text else decode_lines(stdin, "standard input")
             if path:
-                output = stack.enter_context(open_output(path, made_from, resume))
+                place = text.place if text else {}
+                job = made_from, resume, place
+                output = stack.enter_context(open_output(path, *job))
                 lines = output.rest_of(lines)
         progress.add(output.lines)
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_jax.io import atomic
@@ -67,10 +67,10 @@ def write_file(output: Path, content: bytes) -> None:
     say(f"wrote {output}")
 
 
-def changes(then: dict, now: dict) -> str:
+def changes(then: dict, now: dict, words: tuple[str, str] = ("then", "now")) -> str:
     """Lists the values that differ, each on a line of its own; empty if none does."""
     return "".join(
-        f"\n  {name}: {then.get(name)!r} then, {now.get(name)!r} now"
+        f"\n  {name}: {then.get(name)!r} {words[0]}, {now.get(name)!r} {words[1]}"
         for name in now | then  # also what only one of them has
         if then.get(name) != now.get(name)
     )
@@ -98,14 +98,17 @@ class OutputFile:
       file: the name of the complete file; it must not exist.
       made_from: provenance: everything the output depends on, except the input lines.
       resume: continue an unfinished job; start one if there is none.
+      place: which part of which input it is; then its record stays, as `FILE.json`.
 
     Raises:
       UserError: the file exists; an unfinished job exists and `resume` is False; or its
         provenance differs from `made_from`.
     """
 
-    def __init__(self, file: Path, made_from: dict, resume: bool):
-        self._file = file
+    def __init__(
+        self, file: Path, made_from: dict, resume: bool, place: dict | None = None
+    ):
+        self._file, self._place = file, place or {}
         self._again = "the same command" + ("" if resume else " with --resume")
         # Through JSON (tuples become lists), to compare equal to a stored record.
         self._made_from = json.loads(json.dumps(made_from))
@@ -186,7 +189,7 @@ class OutputFile:
         self._input_hash.update(line.encode() + b"\n")
         self.lines += 1
 
-    def add(self, lines: list[str], text: str) -> None:
+    def add(self, lines: Sequence[str], text: str) -> None:
         """Writes `text`, the output for some input lines, and records the progress."""
         content = text.encode()
         self._stream.write(content)
@@ -197,6 +200,9 @@ class OutputFile:
         self._output_hash.update(content)
         for line in lines:
             self._count(line)
+        self._write_record(self._record)
+
+    def _write_record(self, file: Path) -> None:
         note = {
             "lines": self.lines,
             "bytes": self._stream.tell(),
@@ -204,7 +210,7 @@ class OutputFile:
             "output_sha256": self._output_hash.hexdigest(),
             "made_from": self._made_from,
         }
-        atomic.write_atomically(self._record, atomic.checked_json(note))
+        atomic.write_atomically(file, atomic.checked_json(note | self._place))
 
     def __enter__(self) -> "OutputFile":
         return self
@@ -227,7 +233,9 @@ class OutputFile:
             self._stream.close()
 
     def _publish(self) -> None:
-        """Gives the complete output its name."""
+        """Gives the complete output its name, its record first."""
+        if self._place:
+            self._write_record(self._file.with_name(f"{self._file.name}.json"))
         try:
             atomic.appear(self._partial, self._file)
         except FileExistsError:

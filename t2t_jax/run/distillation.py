@@ -48,7 +48,7 @@ def distill(
     prefix: str | Path = "",
     checkpoint: str | None = None,
     dtype: str | None = None,
-    shard: tuple[int, int] = (1, 1),
+    part: tuple[int, int] = (1, 1),
     only: str = "",
     batch_size: int = CHUNK,
 ) -> dict[str, dict]:
@@ -67,7 +67,7 @@ def distill(
       word_level: whether the student also learns the teacher's distributions of tokens.
       prefix: of the text's files; by default `distilled` in the workdir.
       checkpoint, dtype: the teacher's, as for `Translator.load`.
-      shard: (I, N): makes only the I-th of N parts of the text.
+      part: (I, N): makes only the I-th of N parts of the text.
       only: "translate" ends when the text is complete, "train" begins with it.
       batch_size: the number of lines translated together; the text does not depend on
         it.
@@ -93,7 +93,7 @@ def distill(
         references = recipe.by != PROBABILITY or ORIGINAL in mixed
         corpora = open_input(specs, data.source, data.target, references)
         config = student_config(config, teachers, prefix, corpora, mix, word_level)
-        trains = only != "translate" and shard[1] == 1
+        trains = only != "translate" and part[1] == 1
         if trains:
             _check_student(config, workdir, teacher)
     text = TeacherText(prefix, data.source, data.target)
@@ -103,7 +103,7 @@ def distill(
             f"--only=train, but the teacher's text {prefix} is not complete; leave "
             "--only out to make it first"
         )
-    make_text(text, teachers, theirs, recipe, corpora, options, shard, batch_size)
+    make_text(text, teachers, theirs, recipe, corpora, options, part, batch_size)
     return train(config, workdir) if trains else {}
 
 
@@ -114,7 +114,7 @@ def make_text(
     recipe: Recipe,
     corpora: Sequence[Corpus],
     options: dict,
-    shard: tuple[int, int],
+    part: tuple[int, int],
     batch_size: int,
 ) -> None:
     """Makes a teacher's text, or a part of it, or checks the one that is there.
@@ -146,14 +146,14 @@ def make_text(
     def state() -> str:
         """Says what is there: "text", "part", all "parts", or "" and lines to read."""
         nonlocal made_from, lines
-        lines = Lines(corpora, shard)
+        lines = Lines(corpora, part)
         made_from = sources(translator.provenance(), lines.total)
         if text.record():
             text.check(made_from)
             return "text"
-        if shard[1] == 1 and text.parts():
+        if part[1] == 1 and text.parts():
             return "parts"
-        if (made := text.part(shard)).exists():
+        if (made := text.part(part)).exists():
             text.check(made_from, made)
             return "part"
         return ""
@@ -161,15 +161,15 @@ def make_text(
     present = processes.from_first("the parts", state, processes.LONG_TIMEOUT)
     if not present:
         say(repr(translator))
-        text.translate(translator, recipe, lines, made_from, shard, batch_size)
+        text.translate(translator, recipe, lines, made_from, part, batch_size)
     with processes.fail_together("joining the text", processes.LONG_TIMEOUT):
         if not processes.is_first() or present == "text":
             return
-        if shard[1] > 1:
-            say(f"part {shard[0]} of {shard[1]} is complete: {text.part(shard)}")
-            say("when all are, the same command without --shard joins them and trains")
+        if part[1] > 1:
+            say(f"part {part[0]} of {part[1]} is complete: {text.part(part)}")
+            say("when all are, the same command without --part joins them and trains")
             return
-        text.join(text.parts() or [text.part(shard)], made_from, named)
+        text.join(text.parts() or [text.part(part)], made_from, named)
 
 
 def student_config(

@@ -10,14 +10,13 @@ of its N best, the one nearest to the reference.
     PREFIX.json                  its provenance; the text is complete once this is there
 
 In a file of pairs, each source line is followed by its translation, so that nothing can
-bring them out of step. The first line is the provenance, which resumed and joined parts
-have to share.
+bring them out of step. Its record (`io/parts.py`) has the provenance, which resumed and
+joined parts have to share.
 """
 
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -33,8 +32,9 @@ from t2t_jax.data.text_files import (
     find_file,
     read_lines,
 )
-from t2t_jax.decoding.jobs import InputLines, run_job, shard_of
+from t2t_jax.decoding.jobs import InputLines, run_job
 from t2t_jax.decoding.results import Translation
+from t2t_jax.io import parts
 from t2t_jax.io.atomic import (
     checked_json,
     read_checked_json,
@@ -152,13 +152,14 @@ class Lines(InputLines):
     contains.
     """
 
-    def __init__(self, corpora: Sequence[Corpus], shard: tuple[int, int] = (1, 1)):
+    def __init__(self, corpora: Sequence[Corpus], part: tuple[int, int] = (1, 1)):
         super().__init__(
             lambda: (f"{s}\n{r}" for corpus in corpora for s, r in corpus.pairs()),
-            shard,
+            part,
+            keep=True,
         )
         if not self.count:
-            number, count = shard
+            number, count = part
             raise UserError(
                 f"part {number} of {count} of {self.total:,} pairs is empty; want at "
                 "most as many parts as pairs"
@@ -227,7 +228,7 @@ class TeacherText:
         if made is None:
             then, made = self.record()["made_from"], self._record
         else:
-            then = json.loads(next(read_lines(made), "{}")).get("made_from", {})
+            then = parts.read_record(made)["made_from"]
         now = json.loads(json.dumps(made_from))  # as it is stored: tuples are lists
         # Any version of t2t_jax may have made it, also one that recorded more.
         then = {name: then.get(name) for name in now} | {"t2t_jax": now["t2t_jax"]}
@@ -238,39 +239,13 @@ class TeacherText:
                 f"{self.prefix}"
             )
 
-    def part(self, shard: tuple[int, int]) -> Path:
+    def part(self, part: tuple[int, int]) -> Path:
         """The file of pairs of a part."""
-        return shard_of(self._job, shard)
+        return parts.part_of(self._job, part)
 
     def parts(self) -> list[Path]:
         """The parts of several machines that are complete, if any are begun."""
-        # A record without its job is of a part that begins or ends at this moment.
-        pattern = re.compile(
-            re.escape(self._job.name) + r"\.(\d+)-of-(\d+)(\.partial)?"
-        )
-        folder = self._job.parent
-        names = [file.name for file in folder.glob(f"{self._job.name}.*")]
-        matches = [match for name in names if (match := pattern.fullmatch(name))]
-        if not matches:
-            return []
-        counts = sorted({int(match[2]) for match in matches})
-        if len(counts) > 1:
-            raise UserError(
-                f"{self._job}.* are parts of {' and of '.join(map(str, counts))}; "
-                "remove those that do not belong together"
-            )
-        (count,) = counts
-        files = [self.part((number, count)) for number in range(1, count + 1)]
-        missing = [n for n, file in enumerate(files, 1) if not file.exists()]
-        if missing:
-            shards = ", ".join(f"--shard={n}/{count}" for n in missing[:6])
-            shards += ", ..." if len(missing) > 6 else ""
-            raise UserError(
-                f"{count - len(missing)} of {count} parts of {self.prefix} are "
-                f"complete; the others come from {shards}. To translate all here, "
-                f"remove {self._job}.*"
-            )
-        return files
+        return parts.finished_parts(self._job, needed=False)
 
     def join(self, files: Sequence[Path], made_from: dict, notes: dict) -> None:
         """Writes the text from its files of pairs, in order, and then removes them.
@@ -292,7 +267,7 @@ class TeacherText:
             write_atomically(self._record, checked_json(record))
         for file in files:
             # With what a job leaves that was killed just after its last line.
-            for ending in ("", ".partial", ".partial.json"):
+            for ending in ("", ".json", ".partial", ".partial.json"):
                 Path(f"{file}{ending}").unlink(missing_ok=True)
         say(
             f"{count:,} pairs of the teacher are in {self.prefix}.{self.target}; "
@@ -301,31 +276,13 @@ class TeacherText:
         return None
 
     def _pairs_of(self, files: Sequence[Path], made_from: dict) -> Iterator[Pair]:
-        """Yields the pairs of files of pairs, whose heads are checked."""
-        following = 0
+        """Yields the pairs of files of pairs, which are checked."""
         for file in files:
             self.check(made_from, file)
-            lines, count = read_lines(file), 0
-            head = json.loads(next(lines))
-            for source, translation in itertools.zip_longest(lines, lines):
-                if translation is None:
-                    raise UserError(
-                        f"{file} ends with a source that has no translation. Remove "
-                        "it to have it made again"
-                    )
-                yield source, translation
-                count += 1
-            if (head["first"], head["count"]) != (following, count):
-                raise UserError(
-                    f"{file} has {count:,} pairs, and says {head['count']:,} from "
-                    f"pair {head['first'] + 1:,}; want pair {following + 1:,}. Remove "
-                    "it to have it made again"
-                )
-            following += count
-        if following != made_from["pairs"]:
-            raise UserError(
-                f"{files[-1]} ends at pair {following:,} of {made_from['pairs']:,}"
-            )
+        for file, record in zip(files, parts.read_records(files), strict=True):
+            parts.check_bytes(file, record["output_sha256"])
+            lines = read_lines(file)
+            yield from zip(lines, lines, strict=True)
 
     def translate(
         self,
@@ -333,7 +290,7 @@ class TeacherText:
         recipe: Recipe,
         lines: Lines | None,
         made_from: dict,
-        shard: tuple[int, int],
+        part: tuple[int, int],
         batch_size: int = CHUNK,
     ) -> None:
         """Translates the lines of a part to its file of pairs; continues a stopped job.
@@ -343,16 +300,13 @@ class TeacherText:
         """
         choose = recipe.chooser(self.target)
         options = recipe.options(translator.config.decode)
+        before = lines.first if lines else 0
 
         def translate_lines(chunk: list[str], number: int) -> str:
             pairs = [line.split("\n") for line in chunk]
             translations = translator.translate(
                 [source for source, _ in pairs], first_line=number, **options
             )
-            head = ""
-            if lines and number == lines.first + 1:
-                place = {"first": lines.first, "count": lines.count}
-                head = json.dumps({"made_from": made_from, **place}) + "\n"
             written = (
                 line
                 for (source, reference), translation in zip(
@@ -360,13 +314,14 @@ class TeacherText:
                 )
                 for line in (source, choose(translation, reference))
             )
-            # From 2, as the head is the first line of the file.
-            encoded = map(encode_line, written, itertools.count(2))
-            return head + b"".join(encoded).decode()
+            # Two lines a pair; the first of the file counts for a byte order mark.
+            first = 2 * (number - before) - 1
+            encoded = map(encode_line, written, itertools.count(first))
+            return b"".join(encoded).decode()
 
         path = None
         if processes.is_first():
-            path = self.part(shard)
+            path = self.part(part)
             path.parent.mkdir(parents=True, exist_ok=True)
         # Parts of different divisions have different names, so none is continued as
         # another.

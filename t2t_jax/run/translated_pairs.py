@@ -13,20 +13,28 @@ follow from these and from the input, so they are written when all lines are don
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Pair
-from t2t_jax.data.text_files import HASHES_ENDING, encode_line, pair_hasher, read_lines
+from t2t_jax.data.text_files import (
+    HASHES_ENDING,
+    check_hashes,
+    encode_line,
+    pair_hasher,
+    read_lines,
+)
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding.jobs import InputLines, run_job
+from t2t_jax.decoding.jobs import InputLines, chunks, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
+from t2t_jax.io.parts import ANEW, check_bytes, finished_parts, read_records
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
 
 
@@ -125,6 +133,7 @@ class PairsOutput(OutputFile):
 
     Args:
       note: what the record says besides `made_from`.
+      job: the further arguments of an `OutputFile`.
     """
 
     def __init__(
@@ -133,13 +142,12 @@ class PairsOutput(OutputFile):
         languages: tuple[str, str],
         text: InputLines,
         note: dict,
-        made_from: dict,
-        resume: bool,
+        *job,
     ):
         self._files, self._languages, self._text = files, languages, text
         self._note = note
         self.empty = 0  # the number of pairs with an empty side, when all are written
-        super().__init__(files.translations, made_from, resume)
+        super().__init__(files.translations, *job)
         # Some files may have appeared before a kill; then all lines were done.
         done = self._earlier["lines"] if self._earlier else None
         if self._files.existing() and done != text.count:
@@ -177,6 +185,7 @@ class PairsOutput(OutputFile):
                     "input_sha256": self._input_hash.hexdigest(),
                     "translations_sha256": self._output_hash.hexdigest(),
                     "made_from": self._made_from,
+                    **self._place,
                 }
                 new.record.write_bytes(atomic.checked_json(content))
         except FileExistsError as e:
@@ -199,6 +208,48 @@ class PairsOutput(OutputFile):
                 "has the translations of what it was: bring that back, and the same "
                 "command with --resume ends the job"
             )
+
+
+def merge_pairs(prefix: Path) -> None:
+    """Joins the finished parts of pairs, which stay, to the files of one process.
+
+    Raises UserError as `io.parts.finished_parts`, `read_records` and `check_bytes` do.
+    """
+    parts = finished_parts(prefix, f".{HASHES_ENDING}")
+    records = read_records(parts)
+    note = records[0]
+    made_from, whole = note["made_from"], note.pop("whole_input")
+    del note["part"]
+    languages = note["source"], note["target"]
+    files = PairFiles.of(prefix, *languages)
+    sides = [PairFiles.of(part, *languages) for part in parts]
+    if missing := [str(file) for side in sides for file in side if not file.exists()]:
+        raise UserError(f"missing: {', '.join(missing[:8])}; {ANEW}")
+    for side, record in zip(sides, records, strict=True):
+        check_bytes(side.translations, record["translations_sha256"])
+        both = side.originals, side.translations
+        pairs = zip(*map(read_lines, both), strict=False)
+        for _ in check_hashes(pairs, pair_hasher(*languages), both, side.hashes):
+            pass
+
+    def joined(name: str) -> Iterator[str]:
+        for side in sides:
+            yield from read_lines(getattr(side, name))
+
+    text = InputLines(lambda: joined("originals"))
+    if text.sha256 != whole["sha256"]:
+        raise UserError(
+            f"{prefix}.*-of-{len(parts)}.{languages[0]} are together not the text that "
+            f"they were made from; {ANEW}"
+        )
+    with PairsOutput(files, languages, text, note, made_from, True) as output:
+        rest = output.rest_of(text.lines())
+        done = itertools.islice(joined("translations"), output.lines, None)
+        for chunk in chunks(zip(rest, done, strict=True), 1 << 16):
+            lines, translated = zip(*chunk, strict=True)
+            encoded = map(encode_line, translated, itertools.count(output.lines + 1))
+            output.add(lines, b"".join(encoded).decode())
+    say(f"{len(parts)} parts are merged to {prefix}, and can be removed")
 
 
 def write_pairs(
@@ -227,7 +278,7 @@ def write_pairs(
             f"--pairs: the model translates {source} into {target}, and both sides "
             f"would be one file, PREFIX.{target}; want a model of two languages"
         )
-    before = text.first if text else 0  # lines of the input before this shard
+    before = text.first if text else 0  # lines of the input before this part
 
     def translate_lines(lines: list[str], number: int) -> str:
         translations = translate(lines, number)

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.text_files import encode_line, read_lines
-from t2t_jax.decoding.jobs import InputFile, shard_of
+from t2t_jax.decoding.jobs import InputFile
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import OutputFile
+from t2t_jax.io.parts import part_of
 from t2t_jax.run import translated_pairs
-from t2t_jax.run.translated_pairs import PairOptions, write_pairs
+from t2t_jax.run.translated_pairs import PairOptions, merge_pairs, write_pairs
 from t2t_jax.text.word_noise import add_noise, parse_noise
 from tests.decoding.test_jobs import StopError
 
@@ -30,7 +31,7 @@ def translation_of(line):
     return Translation(line, (found,), cut=3 * (line == "zu lang"))
 
 
-def job(folder, lines=LINES, resume=False, stop=None, shard=(1, 1), **options):
+def job(folder, lines=LINES, resume=False, stop=None, part=(1, 1), **options):
     """Makes pairs bt.de and bt.en, stopped before the line of a number."""
     mono = folder / "mono"
     if lines is not None:
@@ -43,8 +44,8 @@ def job(folder, lines=LINES, resume=False, stop=None, shard=(1, 1), **options):
 
     write_pairs(
         translate,
-        InputFile(mono, shard),
-        shard_of(folder / "bt", shard),
+        InputFile(mono, part),
+        part_of(folder / "bt", part),
         ("de", "en"),
         PairOptions(**options),
         {"input": "mono"},
@@ -102,22 +103,78 @@ def test_a_line_comes_back_as_it_was(tmp_path_factory, lines):
     assert list(read_lines(file)) == lines
 
 
-def test_shards_are_the_parts_of_the_whole(tmp_path):
-    options = {"noises": parse_noise("swap@3,drop@0.3"), "tag": "<bt>"}
-    lines = [f"a b c d e {n}" for n in range(11)]
-    job(tmp_path, lines, **options)
+NASTY_LINES = [
+    "\ufeffa\r",
+    "\ufeff\ufeffb",
+    "",
+    "\ufeff c\r\r",
+    "\ufefff",
+    *(f"d e {n}" for n in range(6)),
+]
+
+
+NOISY = {"noises": parse_noise("swap@3,drop@0.3"), "tag": "<bt>"}
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "stop"),
+    [({}, 3, 1), ({}, 3, 5), (NOISY, 3, 5), (NOISY, 14, 5)],
+)
+def test_merged_parts_are_the_whole(tmp_path, options, count, stop):
+    job(tmp_path, NASTY_LINES, **options)
     whole = contents(tmp_path)
+    for name in NAMES:
+        (tmp_path / name).unlink()
+    for number in range(count, 0, -1):
+        job(tmp_path, None, part=(number, count), **options)
+    parts = contents(tmp_path)
+    with pytest.raises(StopError):  # as a merge that was killed
+        job(tmp_path, None, stop=stop, **options)
+    merge_pairs(tmp_path / "bt")
+    assert contents(tmp_path) == parts | whole
+    with pytest.raises(UserError, match=r"bt\.hashes would be overwritten"):
+        merge_pairs(tmp_path / "bt")
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("en", r"bt.2-of-3.en was changed after it was written"),
+        ("de", r"line 2: .*bt.2-of-3.hashes was written for another pair"),
+        ("hashes", r"line 2: .*bt.2-of-3.hashes was written for another pair"),
+        ("json", r"bt.2-of-3.json is missing or damaged"),
+    ],
+)
+def test_a_damaged_part_is_not_merged(tmp_path, ending, told):
     for number in (1, 2, 3):
-        job(tmp_path, None, shard=(number, 3), **options)
-        assert len(made(tmp_path, f"bt.{number}-of-3")) in (3, 4)
-    for ending in ("en", "de", "hashes"):
-        parts = sorted(tmp_path.glob(f"bt.*-of-3.{ending}"))
-        joined = b"".join(part.read_bytes() for part in parts)
-        assert joined == whole[f"bt.{ending}"]
+        job(tmp_path, part=(number, 3))
+    file = tmp_path / f"bt.2-of-3.{ending}"
+    file.write_bytes(file.read_bytes()[:-1] + b"!\n")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=told):
+        merge_pairs(tmp_path / "bt")
+    assert contents(tmp_path) == before
+    file.unlink()
+    with pytest.raises(
+        UserError, match=rf"missing.*bt.2-of-3.{ending}|bt.2-of-3.* is missing"
+    ):
+        merge_pairs(tmp_path / "bt")
 
 
-def test_a_shard_keeps_a_byte_order_mark_of_its_first_line(tmp_path):
-    job(tmp_path, ["a", "\ufeffb"], shard=(2, 2))
+def test_parts_of_an_input_that_changed_meanwhile_are_not_merged(tmp_path):
+    job(tmp_path, part=(1, 2))
+    job(tmp_path, [*LINES[:-1], "8"], part=(2, 2))
+    first, second = (tmp_path / f"bt.{number}-of-2.json" for number in (1, 2))
+    whole = {"whole_input": atomic.read_checked_json(first)["whole_input"]}
+    record = atomic.read_checked_json(second) | whole
+    second.write_bytes(atomic.checked_json(record))
+    with pytest.raises(UserError, match="2.de are together not the text"):
+        merge_pairs(tmp_path / "bt")
+    assert "bt.de" not in contents(tmp_path)
+
+
+def test_a_part_keeps_a_byte_order_mark_of_its_first_line(tmp_path):
+    job(tmp_path, ["a", "\ufeffb"], part=(2, 2))
     assert made(tmp_path, "bt.2-of-2") == [("\ufeffb \ufeffb", "\ufeffb")]
 
 

@@ -35,7 +35,7 @@ def job_of(jobset):
     return replicated["template"]["spec"]
 
 
-@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml", "serve.yaml"])
+@pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml", "serve.yaml", "parts.yaml"])
 def test_every_field_is_one_of_the_api_also_those_offered_in_comments(name):
     text = (FOLDER / name).read_text()
     plain, offered = ([*yaml.safe_load_all(each)] for each in (text, uncommented(text)))
