@@ -81,7 +81,7 @@ class SentencePieces:
 
     def __init__(self, content: bytes, name: str):
         self._processor = processor = _opened(content, name)
-        self._content, self._opening = content, threading.Lock()
+        self._content, self._lock = content, threading.Lock()
         self._words: WordTable | bool | None = None
         pad, bos = processor.pad_id(), processor.bos_id()
         self.eos, self.unknown = processor.eos_id(), processor.unk_id()
@@ -104,27 +104,20 @@ class SentencePieces:
         )
 
     def encode_flat(self, lines: Sequence[str], threads: int) -> Ragged:
-        """Does what `encode` does; faster for many lines if words are independent."""
+        """Does what `encode` does; faster for many lines, if words recur in them."""
         if len(lines) >= BULK and (words := self._word_table()):
             encoded = words.encode(escape("\n".join([*lines, ""])), threads)
-            if len(encoded) == len(lines):  # no line has a line feed in it
+            if len(encoded) == len(lines):  # otherwise a line has a line feed in it
                 return encoded
         return ragged(self.encode(lines, threads))
 
     def _word_table(self) -> WordTable | bool:
-        """The words seen so far; False if those of a line depend on one another."""
-        with self._opening:
-            if self._words is None:  # at the first use, since reading a model is slow
-                processor, count = self._processor, len(self)
-                names = map(processor.id_to_piece, range(count))
-                self._words = words_independent(names) and lossless(self._content)
-            if self._words is True:
-                two = processor.encode(" ")  # the space itself, and one before a line
-                self._words = WordTable(
-                    lambda words, threads: processor.encode(words, num_threads=threads),
-                    two[: len(two) // 2],
-                    count,
-                )
+        """The words so far; False if those of a line depend on one another."""
+        with self._lock:
+            if self._words is None:  # only now, since reading a model takes long
+                names = map(self._processor.id_to_piece, range(len(self)))
+                independent = words_independent(names) and lossless(self._content)
+                self._words = independent and WordTable(self._processor)
             return self._words
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -366,10 +359,7 @@ def lossless(model: bytes) -> bool:
 
 
 def words_independent(names: Iterable[str]) -> bool:
-    """True if no piece has a space after its beginning, so that no merge crosses one.
-
-    Then the tokens of a text are those of its words, each with the space before it.
-    """
+    """True if no piece has a space after its beginning: no merge crosses the space."""
     return not any(re.search(f" |.{SPACE}", name, re.DOTALL) for name in names)
 
 

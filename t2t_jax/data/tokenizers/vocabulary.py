@@ -13,11 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_jax.data.filling import Ragged, ragged
-from t2t_jax.data.tokenizers.sentencepieces import (
-    SPACE,
-    SPACE_ESCAPED,
-    SentencePieces,
-)
+from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED, SentencePieces
 from t2t_jax.data.tokenizers.table import Tokenizer, parse
 from t2t_jax.io.errors import UserError
 
