@@ -118,6 +118,9 @@ class SentencePieces:
                 names = map(self._processor.id_to_piece, range(len(self)))
                 independent = words_independent(names) and lossless(self._content)
                 self._words = independent and WordTable(self._processor)
+            elif self._words and not self._words.room:
+                # Forgotten, since the words of the next text may be other ones.
+                self._words = WordTable(self._processor)
             return self._words
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -21,20 +21,23 @@ _OF_LENGTH = mixed(np.arange(LONG + 1, dtype=np.uint64))  # where a hash begins
 
 
 class WordTable:
-    """Remembers the tokens of words, of the first 262,144 different ones by default.
+    """Remembers the tokens of different words, of the first 524,288 by default.
 
     Words are told apart by hashes of 64 bits. If a text has 10 million different words,
-    the chance that one is taken for another is 1 in 7 million.
+    the chance that one is taken for another is 1 in 3 million.
 
     Args:
       processor: a SentencePiece model whose tokens of a line are those of its words.
-      bits: half of 2 ** bits slots are used. 2 ** 19 take 13 MB, or 21 MB if there are
-        more than 65,536 tokens.
+      bits: half of 2 ** bits slots are used. 2 ** 20 take 26 MB, or 42 MB if there are
+        more than 65,536 tokens; less as long as few are used.
+
+    Attributes:
+      room: the number of words that it can still remember.
     """
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor, bits: int = 19):
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, bits: int = 20):
         self._processor, self._storing = processor, threading.Lock()
-        self._table, self._room = HashTable(bits), 1 << (bits - 1)
+        self._table, self.room = HashTable(bits), 1 << (bits - 1)
         ids = np.min_scalar_type(len(processor) - 1)
         self._tokens = np.zeros(TOKENS << bits, ids)  # TOKENS for each slot
         # 0: no word yet. Written last, because others read the table meanwhile.
@@ -78,10 +81,10 @@ class WordTable:
     def _store(self, key_n: np.ndarray, encoded: Ragged) -> None:
         """Remembers words while there is room."""
         with self._storing:
-            short = np.flatnonzero(encoded.lengths <= TOKENS)[: self._room]
+            short = np.flatnonzero(encoded.lengths <= TOKENS)[: self.room]
             # Another thread may have stored some of them meanwhile.
             added = short[self._table.insert(key_n[short])]
-            self._room -= len(added)
+            self.room -= len(added)
             slots, words = self._table.find(key_n[added]), take(encoded, added)
             self._tokens[runs(slots * TOKENS, words.lengths)] = words.tokens
             self._count_s[slots] = words.lengths
