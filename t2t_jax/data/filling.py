@@ -49,10 +49,16 @@ def ragged(rows: Sequence[Sequence[int]]) -> Ragged:
 def take(sentences: Ragged, pair_p: np.ndarray) -> Ragged:
     """Copies some sentences, in the order of their numbers."""
     first_p = sentences.offsets[pair_p].astype(np.int64)
-    offsets = np.append(0, np.cumsum(sentences.offsets[pair_p + 1] - first_p))
-    # Token n of the copy is `n - offsets[p]` tokens after the first of sentence p.
-    place = np.arange(offsets[-1]) + np.repeat(first_p - offsets[:-1], np.diff(offsets))
-    return Ragged(sentences.tokens[place].astype(np.int32), offsets)
+    length_p = sentences.offsets[pair_p + 1] - first_p
+    tokens = sentences.tokens[runs(first_p, length_p)].astype(np.int32)
+    return Ragged(tokens, np.append(0, np.cumsum(length_p)))
+
+
+def runs(first_p: np.ndarray, length_p: np.ndarray) -> np.ndarray:
+    """Returns the indices of the tokens of sentences, one sentence after the other."""
+    end_p = np.cumsum(length_p)
+    # Token n of all is `n - (end_p - length_p)` tokens after the first of sentence p.
+    return np.arange(length_p.sum()) + np.repeat(first_p - end_p + length_p, length_p)
 
 
 def concatenated(parts: Sequence[Ragged]) -> Ragged:
@@ -144,17 +150,12 @@ def _fill(
             f"{len(ragged[pair])} tokens; plan from the lengths of the sentences that "
             "fill it"
         )
-    # Real tokens are numbered consecutively. Token n of pair p has position
-    # n - before_p in its sentence; adding place_p or first_p to that gives its index in
-    # the batch or in `ragged`.
-    before_p = np.cumsum(length_p) - length_p
-    token = np.arange(length_p.sum())
-    place = token + np.repeat(place_p - before_p, length_p)
-    stored = token + np.repeat(first_p - before_p, length_p)
+    # Of each token, the index in the batch and that in `ragged`.
+    place, stored = runs(place_p, length_p), runs(first_p, length_p)
     filled = {
         side: ragged.tokens[stored],
         f"{side}_segment": np.repeat(layout.segment_p, length_p),
-        f"{side}_position": token - np.repeat(before_p, length_p),
+        f"{side}_position": place - np.repeat(place_p, length_p),
         **{name: values[stored] for name, values in getattr(further, side).items()},
     }
     arrays = {}

@@ -168,7 +168,7 @@ def encode_pairs(
     for side, of_side in enumerate((vocabulary.source, vocabulary)):
         lines = [pair[side] for pair in pairs]
         if side in sides:
-            encoded.append(ragged(of_side.encode(lines, end=True, threads=threads)))
+            encoded.append(of_side.encode_flat(lines, threads))
         else:
             encoded.append(ragged([()] * len(lines)))
     return encoded[0], encoded[1]

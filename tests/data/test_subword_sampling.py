@@ -41,7 +41,7 @@ def foreign(**options):
 MODELS = {
     "ours": lambda: Vocabulary(train_tokenizer(TEXT * 10, 400)),
     "ours with symbols": lambda: Vocabulary(
-        train_tokenizer(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b"])
+        train_tokenizer(TEXT * 10, 400, ["<bt>", "<b", "the", "a.b", "▁x"])
     ),
     "normalizes, joins unknown characters": lambda: foreign(),
     "merges across words": lambda: foreign(

@@ -21,18 +21,23 @@ interface hides how a model treats text.
 import base64
 import re
 import struct
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import sentencepiece
 
+from t2t_jax.data.filling import Ragged, ragged
+from t2t_jax.data.tokenizers.words import WordTable
 from t2t_jax.io.errors import UserError
 
 # SentencePiece writes a space as U+2581, so it would decode a real U+2581 as a space.
 # Therefore a U+2581 in the text is escaped as two characters of the private use area.
 # The first of them is the escape character; if it occurs in the text, it is doubled.
 SPACE, _ESCAPE, SPACE_ESCAPED = "\u2581", "\uf8fe", "\uf8fe\uf8fd"
+
+BULK = 1_000  # lines from which on words are remembered; not a translator's few
 
 
 def escape(line: str) -> str:
@@ -76,6 +81,8 @@ class SentencePieces:
 
     def __init__(self, content: bytes, name: str):
         self._processor = processor = _opened(content, name)
+        self._content, self._lock = content, threading.Lock()
+        self._words: WordTable | bool | None = None
         pad, bos = processor.pad_id(), processor.bos_id()
         self.eos, self.unknown = processor.eos_id(), processor.unk_id()
         # SentencePiece gives -1 for a special piece that a model lacks.
@@ -95,6 +102,26 @@ class SentencePieces:
         return self._processor.encode(
             [escape(line) for line in lines], num_threads=threads
         )
+
+    def encode_flat(self, lines: Sequence[str], threads: int) -> Ragged:
+        """Does what `encode` does; faster for many lines, if words recur in them."""
+        if len(lines) >= BULK and (words := self._word_table()):
+            encoded = words.encode(escape("\n".join([*lines, ""])), threads)
+            if len(encoded) == len(lines):  # otherwise a line has a line feed in it
+                return encoded
+        return ragged(self.encode(lines, threads))
+
+    def _word_table(self) -> WordTable | bool:
+        """The words so far; False if those of a line depend on one another."""
+        with self._lock:
+            if self._words is None:  # only now, since reading a model takes long
+                names = map(self._processor.id_to_piece, range(len(self)))
+                independent = words_independent(names) and lossless(self._content)
+                self._words = independent and WordTable(self._processor)
+            elif self._words and not self._words.room:
+                # Forgotten, since the words of the next text may be other ones.
+                self._words = WordTable(self._processor)
+            return self._words
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         return [_unescape(line) for line in self._processor.decode(rows)]
@@ -332,6 +359,11 @@ def lossless(model: bytes) -> bool:
         and normalizer.get(_REMOVE_SPACES, 1) == 0
         and all(piece.kind != UNUSED for piece in pieces(model))
     )
+
+
+def words_independent(names: Iterable[str]) -> bool:
+    """True if no piece has a space after its beginning: no merge crosses the space."""
+    return not any(re.search(f" |.{SPACE}", name, re.DOTALL) for name in names)
 
 
 def _part(model: bytes, number: int) -> dict[int, int | float | bytes]:

@@ -31,6 +31,7 @@ from t2t_jax.data.tokenizers.sentencepieces import (
     escape,
     is_byte_pairs,
     pieces,
+    words_independent,
 )
 from t2t_jax.data.tokenizers.table import Labels
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -260,10 +261,7 @@ class Merges:
         # Their names, <0x00> to <0xFF>, sort as the bytes do.
         of_bytes = sorted((p.name, i) for i, p in enumerate(table) if p.kind == BYTE)
         self.byte_ids = np.array([i for _, i in of_bytes], np.int32)
-        self.splits = not (
-            any(SPACE in piece[1:] for piece in ids)
-            or any(re.search(f"[ {SPACE}]", symbol) for symbol in self.symbols)
-        )
+        self.splits = words_independent([*ids, *self.symbols])
         # A character's symbol: its piece, or the number of an unknown one.
         self._symbol_of = np.arange(CODE_POINTS, dtype=np.int32) + np.int32(self.pieces)
         characters = [(ord(piece), i) for piece, i in ids.items() if len(piece) == 1]

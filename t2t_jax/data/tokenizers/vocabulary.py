@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED
+import numpy as np
+
+from t2t_jax.data.filling import Ragged, ragged
+from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED, SentencePieces
 from t2t_jax.data.tokenizers.table import Tokenizer, parse
 from t2t_jax.io.errors import UserError
 
@@ -153,6 +156,14 @@ class Vocabulary:
         rows = self._tokenizer.encode(lines, threads)
         first, last = [*self._tokenizer.first], [self.eos] * (end and self.eos >= 0)
         return [first + row + last for row in rows] if first or last else rows
+
+    def encode_flat(self, lines: Sequence[str], threads: int = -1) -> Ragged:
+        """Encodes much text: the ids of `encode` with `end`, in one array."""
+        if not isinstance(self._tokenizer, SentencePieces):
+            return ragged(self.encode(lines, end=True, threads=threads))
+        encoded = self._tokenizer.encode_flat(lines, threads)
+        tokens = np.insert(encoded.tokens, encoded.offsets[1:], self.eos)
+        return Ragged(tokens, encoded.offsets + np.arange(len(encoded.offsets)))
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Decodes token ids to lines; skips padding, begin and end of sentence."""
