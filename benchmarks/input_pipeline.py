@@ -4,6 +4,8 @@
     python -m benchmarks.input_pipeline --wmt=1000000
     python -m benchmarks.input_pipeline --config=configs/multi30k.py \\
         --config.data.train=PREFIX --output=PATH
+    python -m benchmarks.input_pipeline --wmt=40000000 --hosts=64 \\
+        --config.data.batch_tokens=1600000
 
 Without --config.data.train, or with --wmt, tokens are random, with simulated lengths of
 4.5M pairs of WMT 2014 English-German (`benchmarks/made_up.py`).
@@ -12,7 +14,9 @@ The peer is the usual recipe in NumPy: pairs in random order, and ten length buc
 with bounds that grow by a constant factor. A batch takes as many pairs of one bucket as
 the budget allows, padded to the bucket's bound on both sides. The limit is a copy of a
 finished batch. Rates are in real tokens of both sides, without planning; rounds
-alternate, and medians are printed.
+alternate, and medians are printed. With --hosts, what the first of so many hosts does:
+it plans all batches, fills its rows, and reads the pages of the token arrays that its
+sentences are on.
 """
 
 import dataclasses
@@ -31,9 +35,11 @@ from benchmarks.measuring import define_flags as define_shared_flags
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import feeding
+from t2t_jax.data.batching import Layout
 from t2t_jax.data.feeding import HostBatch, feed, plan_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.tools.verify.measuring import Stopwatch, feed_rate, random_pairs
+from t2t_jax.tools.verify.own_process import megabytes
 
 PEER = "length buckets, padded (NumPy)"
 BUCKETS = 10
@@ -151,10 +157,48 @@ def measure(
     return [*rows, full, planning]
 
 
+PAGE = 4_096  # bytes that are read from a file at a time
+
+
+def of_a_host(pairs: Pairs, config: Config, hosts: int, batches: int) -> None:
+    """Prints what one of several hosts plans, fills and reads, by simulation."""
+    before = megabytes("VmRSS")
+    lap = Stopwatch()
+    plan = plan_for(pairs, config.data, config.train.seed, 0)
+    seconds, grown = lap(), megabytes("VmRSS") - before
+
+    def share(layout: Layout) -> Layout:
+        return layout.only(layout.row_p < -(-layout.shape.rows // hosts))
+
+    data = dataclasses.replace(config.data, feeder="numpy")
+    stream = (batch for _, batch in feed(pairs, data, config.train.seed, share=share))
+    rate = feed_rate(stream, batches)
+    mine_p = np.concatenate([share(layout).pair_p for layout in plan])
+    touched = stored = own = 0
+    for side in (pairs.source, pairs.target):
+        first_p, end_p = (2 * side.offsets[mine_p + i] for i in (0, 1))  # in bytes
+        pages = np.zeros(int(2 * side.offsets[-1]) // PAGE + 1, bool)
+        for at_p in (first_p, end_p - 1):  # a sentence is on two pages at most
+            pages[at_p // PAGE] = True
+        own += int((end_p - first_p).sum())
+        touched += PAGE * int(pages.sum())
+        stored += int(2 * side.offsets[-1])
+    print(
+        f"{len(pairs):,} pairs, {hosts} hosts, {len(plan):,} batches of "
+        f"{plan.shapes[0].rows:,} rows\n"
+        f"planning an epoch: {seconds:.1f} s, {grown:,.0f} MB; peak of the process, "
+        f"with {stored / 1e6:,.0f} MB of tokens in memory: {megabytes('VmHWM'):,.0f}\n"
+        f"this host fills {rate / 1e6:.1f} million real tokens/s\n"
+        f"in an epoch it reads pages of {touched / 1e6:,.0f} MB, of which "
+        f"{own / 1e6:,.0f} MB are its sentences, of {stored / 1e6:,.0f} MB"
+    )
+
+
 def define_flags():
     define_config_flag()
     define_shared_flags(rounds=3)
     flags.DEFINE_integer("wmt", 0, "Pairs with simulated lengths, not a text.")
+    flags.DEFINE_integer("hosts", 1, "Measure one of so many hosts.", lower_bound=1)
     flags.DEFINE_integer("batches", 300, "Batches in a round.", lower_bound=1)
 
 
@@ -169,8 +213,11 @@ def main(_):
         name = "simulated WMT"
     else:
         (_, pairs), name = training_text(config.data), config.data.train
-    rows = measure(name, pairs, config, args.rounds, args.batches)
-    publish(rows, args.output)
+    if args.hosts > 1:
+        of_a_host(pairs, config, args.hosts, args.batches)
+    else:
+        rows = measure(name, pairs, config, args.rounds, args.batches)
+        publish(rows, args.output)
 
 
 if __name__ == "__main__":
