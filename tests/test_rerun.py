@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import UserError, train
-from t2t_jax.commands.whatwas import parse_steps
+from t2t_jax.commands.flags import parse_steps
 from t2t_jax.run import differences
 from t2t_jax.run import rerun as reruns
 from t2t_jax.run.rerun import plan_stretch, report, rerun
@@ -71,10 +71,11 @@ def test_a_damaged_state_is_passed_over(trained, tmp_path, capsys):
 
 
 def test_steps_are_a_number_or_two_of_the_run(trained):
-    assert (parse_steps("600"), parse_steps("2-10")) == ((600, None), (2, 10))
+    assert parse_steps("step", "600") == (600, None)
+    assert parse_steps("step", "2-10") == (2, 10)
     for steps in ("x", "3-", "3-4-5"):
         with pytest.raises(UserError, match="want a step, such as 600, or a stretch"):
-            parse_steps(steps)
+            parse_steps("step", steps)
     for first, last in ((13, None), (5, 4)):
         with pytest.raises(UserError, match="from 1 to 12, or a stretch"):
             rerun(trained[0], first, last)

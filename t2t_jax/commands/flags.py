@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -294,3 +295,13 @@ def _indented(text: str, indent: int) -> list[str]:
     margin = " " * indent
     text = " ".join(text.split())
     return textwrap.wrap(text, 80, initial_indent=margin, subsequent_indent=margin)
+
+
+def parse_steps(flag: str, steps: str) -> tuple[int, int | None]:
+    """Parses "N" as (N, None) and "N-M" as (N, M)."""
+    if not (match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", steps)):
+        raise UserError(
+            f"--{flag}={steps!r}; want a step, such as 600, or a stretch N-M"
+        )
+    first, last = match.groups()
+    return int(first), None if last is None else int(last)

@@ -8,7 +8,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax.commands.config_files import config_name
-from t2t_jax.commands.flags import define_config_flag
+from t2t_jax.commands.flags import define_config_flag, parse_steps
 from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
@@ -29,6 +29,9 @@ def define_flags():
         "Where the run is stored: a folder or gs://BUCKET/FOLDER; by default "
         "runs/NAME, named after the config.",
     )
+    flags.DEFINE_string(
+        "profile", None, "N-M: record steps N to M in profiles/N-M, to look at."
+    )
 
 
 def main(_):
@@ -43,6 +46,12 @@ def main(_):
     config = from_config_dict(flags.FLAGS.config)
     with processes.fail_together("opening the text"):
         open_text(task_of(config))
+    after_step = None
+    if flags.FLAGS.profile is not None:
+        from t2t_jax.run.profiling import profiler
+
+        first, last = parse_steps("profile", flags.FLAGS.profile)
+        after_step = profiler(first, last or first)
     from t2t_jax.run.train import train
 
-    train(config, workdir or Path("runs") / name)
+    train(config, workdir or Path("runs") / name, after_step)

@@ -14,11 +14,11 @@ texts, tokens and scores are equal to the bit; the exit status is 1 if not.
 python -m t2t_jax whatwas --workdir=DIR --answer=FILE.json
 """
 
-import re
 import sys
 
 from absl import flags
 
+from t2t_jax.commands.flags import parse_steps
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.workdir import Workdir
@@ -56,7 +56,7 @@ def main(_):
     if args.answer:
         repeat_answer(args.workdir, args.answer)
         return
-    first, last = parse_steps(args.step)
+    first, last = parse_steps("step", args.step)
     Workdir(args.workdir).config()  # mistakes are reported before JAX is imported
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.run.rerun import batch_of_step, report, rerun
@@ -103,11 +103,3 @@ def repeat_answer(folders: str, file: str) -> None:
     print(
         f"{result.lines:,} lines come to the same texts, tokens and scores, to the bit"
     )
-
-
-def parse_steps(steps: str) -> tuple[int, int | None]:
-    """Parses "N" as (N, None) and "N-M" as (N, M)."""
-    if not (match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", steps)):
-        raise UserError(f"--step={steps!r}; want a step, such as 600, or a stretch N-M")
-    first, last = match.groups()
-    return int(first), None if last is None else int(last)

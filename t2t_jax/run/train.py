@@ -39,7 +39,7 @@ from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
-from t2t_jax.training.step import compile_steps
+from t2t_jax.training.step import TrainState, compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
@@ -50,7 +50,11 @@ _SAME_TEXT = (
 )
 
 
-def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
+def train(
+    config: Config | ConfigDict,
+    workdir: str | Path,
+    after_step: Callable[[int, TrainState], None] | None = None,
+) -> dict[str, dict]:
     """Trains a config in a workdir, or continues training, then scores its test sets.
 
     In a program of several processes (`jax.distributed.initialize`) all of them call
@@ -60,6 +64,7 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
       config: of `load_config`, or a `Config`.
       workdir: a new folder, or that of an earlier run of the same config, which then
         continues; gs://BUCKET/FOLDER is a folder in a bucket.
+      after_step: called with the number and the state of each step that was trained.
 
     Returns:
       Scores by test set, as in `DIR/scores/`.
@@ -109,7 +114,8 @@ def train(config: Config | ConfigDict, workdir: str | Path) -> dict[str, dict]:
         clock = TimeLog(check_owner)
         until_the_end.callback(clock.stop)
         last = _train(
-            config, task_of(config), workdir, training, dev, check_owner, clock
+            *(config, task_of(config), workdir, training, dev),
+            *(check_owner, clock, after_step),
         )
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
@@ -128,6 +134,7 @@ def _train(
     dev: list[Corpus],
     check_owner: Callable[[], None],
     clock: TimeLog,
+    after_step: Callable[[int, TrainState], None] | None,
 ) -> int:
     """Prepares the text and trains; skips what an earlier run has already done.
 
@@ -173,6 +180,7 @@ def _train(
         peak_flops=_peak_flops(config),
         frozen=frozen,
         time=clock,
+        **({"after_step": after_step} if after_step else {}),
     )
     try:
         outcome = loop.run(
