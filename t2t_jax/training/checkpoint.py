@@ -8,12 +8,16 @@
 Training resumes from the first kind; a translator reads the other two. A complete
 checkpoint is sealed with a manifest (`io/sealed.py`). One without a manifest does
 not count, and one that differs from its manifest is not used.
+
+Of several processes each writes and reads its own part of the arrays, if all of them
+see the folder. Else process 0 does so for all.
 """
 
 import contextlib
+import secrets
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -21,21 +25,27 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.io import sealed
+from t2t_jax.io import locations, sealed
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.training import checkpoint_folders as folders
-from t2t_jax.training.checkpoint_folders import KINDS, single_process
+from t2t_jax.training.checkpoint_folders import KINDS, orbax_processes
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
+T = TypeVar("T")
+LONG = processes.LONG_TIMEOUT  # writing and hashing may take long
 
-def handler(barriers: str = "first") -> ocp.CompositeCheckpointHandler:
-    """Creates an Orbax handler that does not wait for other processes."""
-    options = ocp.CompositeOptions(multiprocessing_options=single_process(barriers))
-    return ocp.CompositeCheckpointHandler(composite_options=options)
+
+def handler(
+    options: ocp.options.MultiprocessingOptions,
+) -> ocp.CompositeCheckpointHandler:
+    """Creates an Orbax handler for processes as `orbax_processes` describes them."""
+    composite = ocp.CompositeOptions(multiprocessing_options=options)
+    return ocp.CompositeCheckpointHandler(composite_options=composite)
 
 
 class RunProgress(NamedTuple):
@@ -57,21 +67,25 @@ class RunProgress(NamedTuple):
         return cls(**data | {"position": Position(**data["position"])})
 
 
-def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunProgress]:
+def read_state(
+    path: epath.Path, shapes: TrainState, placed: bool = False
+) -> tuple[TrainState, RunProgress]:
     """Reads a stored state as NumPy arrays; changes nothing.
 
     Args:
       path: the folder of a complete state, as `folders.damage` checks it.
+      placed: True reads to the devices of this process what `shapes` places there.
     """
     # With NumPy arrays as the target Orbax restores NumPy arrays; the caller
     # distributes them to the devices of all processes.
-    arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
+    arrays = shapes
+    if not placed:
+        arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
+    alone = orbax_processes()
     args = ocp.args.Composite(
         state=ocp.args.StandardRestore(arrays._asdict()), reached=ocp.args.JsonRestore()
     )
-    with ocp.Checkpointer(
-        handler(), multiprocessing_options=single_process()
-    ) as reader:
+    with ocp.Checkpointer(handler(alone), multiprocessing_options=alone) as reader:
         try:
             restored = reader.restore(path, args=args)
         except ValueError:
@@ -86,28 +100,36 @@ class Checkpoints:
     Only one may exist for a workdir at a time (`Workdir.hold`), since it deletes what a
     killed run left half written. It belongs to process 0: arrays of all devices go
     through the memory of that process, in both directions (`parallel/processes.py`).
+    With `shared` each process has one instead. Then methods are collective, except
+    `wait`, `close` and `saved_before`. Orbax writes and reads the part of each process;
+    process 0 decides, seals, moves and deletes. An error in one is raised in all.
 
     Args:
       keep_parameters: the number of parameter checkpoints to keep, the newest.
       keep_best: the number of checkpoints to keep for their dev BLEU.
+      shared: all processes see the folder (`folders.seen_by_all`).
     """
 
-    def __init__(self, workdir: Workdir, keep_parameters: int, keep_best: int):
-        self._folder = workdir.checkpoints
+    def __init__(
+        self,
+        workdir: Workdir,
+        keep_parameters: int,
+        keep_best: int,
+        shared: bool = False,
+    ):
+        self._folder, self._shared = workdir.checkpoints, shared
         # Of states the newest continues a run; the second is a spare in case the first
         # is damaged.
         self._keep = {"parameters": keep_parameters, "state": 2, "best": keep_best}
         # One writer for each kind, so that a save can write two at the same time.
-        self._writers = {
-            kind: ocp.AsyncCheckpointer(
-                handler(kind), multiprocessing_options=single_process(kind)
-            )
-            for kind in KINDS
-        }
         self._finishing: threading.Thread | None = None  # seals the last save
         self._failure: Exception | None = None  # of that thread
-        for kind in KINDS:
-            folders.clear_away(self._folder / kind)
+        names = None  # Orbax's own names for what is not finished
+        if shared and locations.is_local(self._folder):
+            run = processes.from_first("a name", lambda: secrets.token_hex(4))
+            names = folders.temporary_names(run)
+        self._writers = {kind: self._writer(kind, names) for kind in KINDS}
+        self._by_first("clearing away", self._clear_away)
 
     def save(self, state: TrainState, progress: RunProgress, average: bool) -> None:
         """Saves the state and, if `average`, the parameters alone.
@@ -124,7 +146,7 @@ class Checkpoints:
             items["parameters"] = {"parameters": state.best_parameters()}
         items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
-            folders.check_room(self._folder, items)
+            self._by_first("room", lambda: folders.check_room(self._folder, items))
             for kind, item in items.items():
                 self._start_writing(kind, step, item)
         self._finishing = threading.Thread(
@@ -139,15 +161,18 @@ class Checkpoints:
         earlier step wins. Removes checkpoints that are no longer among the best.
         """
         self.wait()
-        order = folders.ranked(
-            folders.best_steps(self._folder / "best") | {step: goodness}
-        )
-        if step in [*order][: self._keep["best"]]:
+
+        def is_kept() -> bool:
+            others = folders.best_steps(self._folder / "best")
+            order = folders.ranked(others | {step: goodness})
+            return step in [*order][: self._keep["best"]]
+
+        if self._by_first("the best", is_kept):
             with self._explained(step):
                 self._start_writing("best", step, {"parameters": parameters})
-                self._writers["best"].wait_until_finished()
-                folders.seal(self._path("best", step), goodness=goodness)
-        self._remove_old("best")
+                self._written("best")
+                self._seal("best", step, goodness=goodness)
+        self._by_first("old best ones", lambda: self._remove_old("best"))
 
     def restore(
         self, shapes: TrainState, save_every: int
@@ -155,26 +180,39 @@ class Checkpoints:
         """Reads the newest intact state; sets newer, damaged ones aside.
 
         Returns:
-          The state as NumPy arrays, or None if the run has not saved one yet.
+          The state as NumPy arrays, with `shared` on the devices; None if the run has
+          not saved one yet.
 
         Raises:
           UserError: all states are damaged or lost, or the newest is of another
             version of the model; nothing is moved.
         """
         self.wait()
-        damaged, result = {}, None
+        damaged: dict[epath.Path, str] = {}
+        step = self._by_first(
+            "the newest state", lambda: self._newest(damaged, save_every)
+        )
+        result = None
+        if step is not None:
+            with self._together("reading the state"):
+                path = self._path("state", step)
+                result = read_state(path, shapes, placed=self._shared)
+        # Only now that it is known how to continue may anything be moved.
+        self._by_first("moving damaged ones", lambda: self._tidy(damaged))
+        if damaged:
+            say(f"continuing from step {step:,}" if result else "starting anew")
+        return result
+
+    def _newest(self, damaged: dict[epath.Path, str], save_every: int) -> int | None:
+        """The step of the newest intact state; adds to `damaged` those after it."""
         for step in reversed(folders.steps_in(self._folder / "state")):
             path = self._path("state", step)
-            if trouble := folders.damage(path):
-                damaged[path] = trouble
-                continue
-            result = step, read_state(path, shapes)
-            break
+            if not (trouble := folders.damage(path)):
+                return step
+            damaged[path] = trouble
         # A state without a manifest was never complete: a run that was killed in its
         # first save has lost nothing that could be restored, and starts anew.
-        if not result and (
-            any(map(sealed.is_sealed, damaged)) or self._lost(save_every)
-        ):
+        if any(map(sealed.is_sealed, damaged)) or self._lost(save_every):
             listed = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
             raise UserError(
                 "every checkpoint that the run could continue from is damaged or lost:"
@@ -182,7 +220,10 @@ class Checkpoints:
                 "Restore them from a copy, or train from the start in another "
                 "--workdir. No checkpoint was changed"
             )
-        # Only now that it is known how to continue may anything be moved.
+        return None
+
+    def _tidy(self, damaged: dict[epath.Path, str]) -> None:
+        """Sets aside damaged states and best checkpoints, and removes old ones."""
         for path, trouble in damaged.items():
             folders.set_aside(path, f"is damaged ({trouble})")
         for step in folders.steps_in(self._folder / "best"):
@@ -192,9 +233,6 @@ class Checkpoints:
         # A run that was killed just after a save may not have removed old checkpoints.
         for kind in KINDS:
             self._remove_old(kind)
-        if damaged:
-            say(f"continuing from step {result[0]:,}" if result else "starting anew")
-        return result and result[1]
 
     def _lost(self, save_every: int) -> bool:
         """True if stored parameters prove that a state was complete once.
@@ -209,18 +247,22 @@ class Checkpoints:
         """Saves the parameters of a restored state again if theirs are damaged."""
         step = int(state.step)
         path = self._path("parameters", step)
-        if not (trouble := folders.damage(path)):
-            return
-        if path.exists():
-            folders.set_aside(path, f"is damaged ({trouble}), and is saved again")
-        self.save_parameters(state.best_parameters(), step)
+
+        def damaged() -> bool:
+            trouble = folders.damage(path)
+            if trouble and path.exists():
+                folders.set_aside(path, f"is damaged ({trouble}), and is saved again")
+            return bool(trouble)
+
+        if self._by_first("parameters of the state", damaged):
+            self.save_parameters(state.best_parameters(), step)
 
     def save_parameters(self, parameters: Parameters, step: int) -> None:
         """Saves parameters alone; waits until they are written."""
         with self._explained(step):
             self._start_writing("parameters", step, {"parameters": parameters})
         self._finish(step, ["parameters"])
-        self.check()
+        self.wait()
 
     def saved_before(self, step: int) -> bool:
         """True if a state of an earlier step is stored."""
@@ -232,21 +274,27 @@ class Checkpoints:
     ) -> tuple[TrainState, RunProgress]:
         """Restores the newest intact state before a step; sets later ones aside."""
         self.wait()
-        self._discard_after("state", before - 1)
+        self._discard_after(before - 1, "state")
         state, progress = self.restore(shapes, save_every)
         # `restore` may have gone back further, past damaged states.
-        for kind in KINDS:
-            self._discard_after(kind, int(state.step))
+        self._discard_after(int(state.step), *KINDS)
         return state, progress
 
-    def _discard_after(self, kind: str, last: int) -> None:
-        for step in folders.steps_in(self._folder / kind):
-            if step > last:
-                folders.set_aside(self._path(kind, step), "is discarded")
+    def _discard_after(self, last: int, *kinds: str) -> None:
+        def discard() -> None:
+            for kind in kinds:
+                for step in folders.steps_in(self._folder / kind):
+                    if step > last:
+                        folders.set_aside(self._path(kind, step), "is discarded")
+
+        self._by_first("discarding", discard)
 
     def has_no_parameters(self) -> bool:
         """True until parameters are saved alone for the first time."""
-        return not folders.sealed_steps(self._folder / "parameters")
+        folder = self._folder / "parameters"
+        return self._by_first(
+            "any parameters", lambda: not folders.sealed_steps(folder)
+        )
 
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
@@ -255,20 +303,25 @@ class Checkpoints:
         # One more of each kind than is kept: an old checkpoint is removed only after
         # the new one is complete.
         most = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())
-        folders.warn_if_short(self._folder, most)
+        self._by_first("disk", lambda: folders.warn_if_short(self._folder, most))
 
     def check(self) -> None:
-        """Raises the error of the last save, if writing it failed."""
-        failure, self._failure = self._failure, None
-        if failure:
-            raise failure
+        """Raises the error of the last save, if writing it failed; does not wait."""
+        failed = self._failure is not None
+        if self._shared and self._finishing:
+            # A process may know of it earlier than another one.
+            failed = any(processes.exchange("the last save", failed))
+        if failed:
+            self.wait()
 
     def wait(self) -> None:
         """Waits until the last save is complete; raises as `check`."""
         if self._finishing:
             self._finishing.join()
             self._finishing = None
-        self.check()
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
 
     def close(self) -> None:
         """Waits for the last save, and ends the threads that write."""
@@ -281,33 +334,96 @@ class Checkpoints:
     def _path(self, kind: str, step: int) -> epath.Path:
         return self._folder / kind / str(step)
 
+    def _writer(self, kind: str, names: type | None) -> ocp.AsyncCheckpointer:
+        """Creates Orbax's writer of a kind of checkpoints."""
+
+        def barrier(key: str, timeout_ms: int) -> None:
+            # Orbax's own would let the others wait in vain for one that failed.
+            if self._shared:
+                with processes.fail_together(f"writing {kind}", timeout_ms / 1000):
+                    pass
+
+        options = orbax_processes(kind, self._shared)
+        return ocp.AsyncCheckpointer(
+            handler(options),
+            multiprocessing_options=options,
+            async_options=ocp.options.AsyncOptions(barrier_sync_fn=barrier),
+            temporary_path_class=names,
+        )
+
     def _start_writing(self, kind: str, step: int, item: dict[str, Any]) -> None:
         path = self._path(kind, step)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A killed run may have left a checkpoint of this step. Training is
-        # deterministic, so it is the same state, and the new one may replace it.
-        if path.exists():
-            sealed.remove(path)
+
+        def make_way() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A killed run may have left a checkpoint of this step. Training is
+            # deterministic, so it is the same state, and the new one may replace it.
+            if path.exists():
+                sealed.remove(path)
+
+        self._by_first(f"a place for {kind}", make_way)
         args = {
             name: ocp.args.JsonSave(value)
             if name == "reached"
             else ocp.args.StandardSave(value)
             for name, value in item.items()
         }
-        self._writers[kind].save(path, args=ocp.args.Composite(**args))
+        # `force`: other processes do not look if it exists. What they see may be old.
+        self._writers[kind].save(
+            path, args=ocp.args.Composite(**args), force=self._shared
+        )
+
+    def _written(self, kind: str) -> None:
+        """Waits until Orbax has written a checkpoint, or has failed in any process."""
+        try:
+            self._writers[kind].wait_until_finished()
+        except UserError:  # of another process, from `barrier`
+            raise
+        except Exception:
+            # The others are waiting at the barrier.
+            with self._together(f"writing {kind}"):
+                raise
+
+    def _seal(self, kind: str, step: int, **notes: float) -> None:
+        path = self._path(kind, step)
+        self._by_first(f"sealing {kind}", lambda: folders.seal(path, **notes))
 
     def _finish(self, step: int, kinds: list[str]) -> None:
         """Waits for Orbax, seals the checkpoints, and then removes old ones."""
+
+        def remove_old() -> None:
+            for kind in kinds:
+                self._remove_old(kind)
+
         try:
             with self._explained(step):
                 for kind in kinds:
-                    self._writers[kind].wait_until_finished()
-                    folders.seal(self._path(kind, step))
+                    self._written(kind)
+                    self._seal(kind, step)
                 # After everything is sealed: a full disk must not cost old checkpoints.
-                for kind in kinds:
-                    self._remove_old(kind)
+                self._by_first("removing old ones", remove_old)
         except Exception as e:  # in a thread, where nobody catches it: see `check`
             self._failure = e
+
+    def _by_first(self, what: str, make: Callable[[], T]) -> T:
+        """Calls `make` on process 0; returns its JSON value in all with this object."""
+        if not self._shared:
+            return make()
+
+        def explained() -> T:
+            with _as_user_error():
+                return make()
+
+        return processes.from_first(f"checkpoints: {what}", explained, LONG)
+
+    @contextlib.contextmanager
+    def _together(self, what: str) -> Iterator[None]:
+        """With `shared` an error of any process is raised in all."""
+        if not self._shared:
+            yield
+            return
+        with processes.fail_together(what, LONG), _as_user_error():
+            yield
 
     def _remove_old(self, kind: str) -> None:
         """Removes the checkpoints of a kind that are no longer kept."""
@@ -324,24 +440,47 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore or the file system
             self._make_room()
-            reason = first_line(e)
-            if e.__cause__:  # Orbax calls every error of a barrier a timeout
-                reason += f" ({first_line(e.__cause__)})"
             saved = folders.sealed_steps(self._folder / "state")
             safe = "No earlier checkpoint exists"
             if saved:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
-            raise UserError(
+            error = UserError(
                 f"the checkpoint of step {step:,} could not be written to "
-                f"{self._folder}: {reason}\n"
+                f"{self._folder}: {_reason(e)}\n"
                 f"{safe}. Fix the cause, and run the same command again to continue"
-            ) from e
+            )
+            error.everywhere = getattr(e, "everywhere", False)
+            raise error from e
 
     def _make_room(self) -> None:
         """Deletes what is half written, after all writers have stopped."""
-        for writer in self._writers.values():
-            with contextlib.suppress(Exception):  # the first error is being reported
-                writer.wait_until_finished()
         for kind in KINDS:
+            with contextlib.suppress(Exception):  # the first error is being reported
+                self._written(kind)
+        if processes.is_first():
             with contextlib.suppress(OSError):
-                folders.clear_away(self._folder / kind)
+                self._clear_away()
+
+    def _clear_away(self) -> None:
+        for kind in KINDS:
+            folders.clear_away(self._folder / kind)
+
+
+@contextlib.contextmanager
+def _as_user_error() -> Iterator[None]:
+    """Turns any error into one that other processes are told of."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as e:
+        raise UserError(_reason(e)) from e
+
+
+def _reason(e: Exception) -> str:
+    reason = first_line(e)
+    if e.__cause__ and not isinstance(
+        e, UserError
+    ):  # Orbax calls every error of a barrier a timeout
+        reason += f" ({first_line(e.__cause__)})"
+    return reason

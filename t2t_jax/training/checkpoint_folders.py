@@ -3,9 +3,11 @@
 The folders of a kind are named by their steps; see `checkpoint.py`.
 """
 
+import contextlib
 import errno
 import math
 import re
+import secrets
 import shutil
 from typing import Any
 
@@ -16,22 +18,71 @@ from etils import epath
 from t2t_jax.io import locations, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
 
 KINDS = ("parameters", "state", "best")
 
 
-def single_process(barriers: str = "first") -> ocp.options.MultiprocessingOptions:
-    """Orbax's options with which process 0 alone reads and writes checkpoints.
+def orbax_processes(
+    barriers: str = "first", shared: bool = False
+) -> ocp.options.MultiprocessingOptions:
+    """Orbax's options with which this process alone, or every process, uses a folder.
 
-    Without them Orbax waits at barriers that the other processes never reach. With them
-    process 0 still passes barriers of its own, whose names begin with `barriers`. JAX
+    Without them Orbax waits in one process at barriers that the others never reach.
+    Also a single process passes barriers, whose names begin with `barriers`. JAX
     refuses one whose name another thread is waiting at ("is already ongoing"), which
     Orbax reports as a timeout: writers that work at the same time need different names.
     """
+    me = processes.index()
     return ocp.options.MultiprocessingOptions(
-        primary_host=0, active_processes={0}, barrier_sync_key_prefix=barriers
+        primary_host=0 if shared else me,
+        # All of them by their numbers: for None Orbax would wait through the devices,
+        # where its collectives could meet those of a training step.
+        active_processes={*range(jax.process_count())} if shared else {me},
+        barrier_sync_key_prefix=barriers,
     )
+
+
+def seen_by_all(folder: epath.Path) -> bool:
+    """True if all of several processes see the same folder; collective.
+
+    The path may differ between them. Process 0 writes a file, and the others look.
+    """
+    if not processes.distributed():
+        return False
+    content = secrets.token_hex(16)
+
+    def leave() -> list[str]:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f".probe-{content}").write_text(content)
+        return [content]
+
+    [content] = processes.from_first("a shared folder", leave)
+    probe, seen = folder / f".probe-{content}", False
+    with contextlib.suppress(OSError):
+        seen = probe.read_text() == content
+    seen = all(processes.exchange("a shared folder, seen", seen))
+    if processes.is_first():
+        probe.unlink()
+    return seen
+
+
+def temporary_names(run: str) -> type[ocp.path.atomicity.AtomicRenameTemporaryPath]:
+    """Names for what Orbax has not finished that no other run uses.
+
+    When process 0 is killed, another process may go on writing its part until JAX ends
+    it. The run is perhaps started again by then, and must not find files of the old one
+    among its own.
+    """
+
+    class Names(ocp.path.atomicity.AtomicRenameTemporaryPath):
+        @classmethod
+        def from_final(cls, final_path: epath.Path, **options: Any):
+            name = f"{final_path.name}{ocp.path.atomicity.TMP_DIR_SUFFIX}.{run}"
+            return cls(final_path.with_name(name), final_path, **options)
+
+    return Names
 
 
 def steps_in(folder: epath.Path) -> list[int]:
@@ -71,7 +122,7 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
       folder: written by Orbax, in a checkpoint.
       part: the name of the parameters in what is stored; empty: all of it.
     """
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=single_process())
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=orbax_processes())
     stored = handler.metadata(folder).tree
     got, want = (
         {
