@@ -156,10 +156,12 @@ def shared_checkpoints(folder: Path) -> dict:
 
     def restored() -> list:
         read, progress = kept.restore(shapes, 1)
-        for x, shape in zip(
-            jax.tree.leaves(read), jax.tree.leaves(shapes), strict=True
-        ):
-            assert x.sharding.is_equivalent_to(shape.sharding, x.ndim)
+        same = jax.tree.map(
+            lambda x, want: x.sharding.is_equivalent_to(want.sharding, x.ndim),
+            read,
+            shapes,
+        )
+        assert all(jax.tree.leaves(same)), same
         return [*map(bits, jax.tree.leaves(processes.gather(read))), progress.seconds]
 
     def expected(step: int) -> list:
@@ -174,7 +176,7 @@ def shared_checkpoints(folder: Path) -> dict:
     save(2)
     save(3)
     kept.save_best(processes.distribute(state(3), shapes).parameters, 3, 0.5)
-    last, newer = (workdir.checkpoints / "state" / str(step) for step in (2, 3))
+    newer = workdir.checkpoints / "state" / "3"
     if processes.is_first():
         [*_, part] = sorted((newer / "state/ocdbt.process_1/d").iterdir())
         part.write_bytes(part.read_bytes()[::-1])

@@ -52,6 +52,9 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
     assert "finished: 10 of 10 steps are trained" in told[0]
     assert told[1] == ""
     assert {file.name for file in workdir.parent.iterdir()} == {"work", "file", "logs"}
+    # They see no folder of both: the first writes the arrays of both.
+    parts = (workdir / "checkpoints").rglob("ocdbt.process_*")
+    assert {part.name for part in parts} == {"ocdbt.process_0"}
 
 
 @pytest.mark.slow
