@@ -45,26 +45,30 @@ def orbax_processes(
 
 
 def seen_by_all(folder: epath.Path) -> bool:
-    """True if all of several processes see the same folder; collective.
+    """True if all of several processes can write to one folder; collective.
 
-    The path may differ between them. Process 0 writes a file, and the others look.
+    Their paths to it may differ. Each leaves a file in it, and looks for the others'.
     """
     if not processes.distributed():
         return False
-    content = secrets.token_hex(16)
 
-    def leave() -> list[str]:
+    def name() -> str:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f".probe-{content}").write_text(content)
-        return [content]
+        for old in folder.glob(".probe-*"):  # of a run that was killed here
+            old.unlink()
+        return secrets.token_hex(8)
 
-    [content] = processes.from_first("a shared folder", leave)
-    probe, seen = folder / f".probe-{content}", False
-    with contextlib.suppress(OSError):
-        seen = probe.read_text() == content
+    prefix = processes.from_first("a shared folder", name)
+    probes = [folder / f".probe-{prefix}.{i}" for i in range(jax.process_count())]
+    own, seen = probes[processes.index()], False
+    with contextlib.suppress(Exception):  # of a disk, or of a bucket's library
+        own.write_text(prefix)
+    processes.exchange("a shared folder, written", None)
+    with contextlib.suppress(Exception):
+        seen = all(probe.read_text() == prefix for probe in probes)
     seen = all(processes.exchange("a shared folder, seen", seen))
-    if processes.is_first():
-        probe.unlink()
+    with contextlib.suppress(Exception):
+        own.unlink()
     return seen
 
 

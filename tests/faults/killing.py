@@ -39,7 +39,10 @@ FIELDS = {
 class RunsOfTwo(ChildRuns):
     """Runs of two processes: first the one is killed, soon the other."""
 
-    chance = random.Random(0)
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.fields["mesh"] = {"fsdp": 2}
+        self.chance = random.Random(0)
 
     def finished(self, name: str) -> Path:
         return self.group(name, [{}, {}])[0]
@@ -57,10 +60,7 @@ class RunsOfTwo(ChildRuns):
 
 def runs_in(folder: Path, processes: int = 1) -> ChildRuns:
     """Runs that can be killed."""
-    runs = ChildRuns(folder, translate=True)
-    if processes == 2:
-        runs = RunsOfTwo(folder)
-        runs.fields["mesh"] = {"fsdp": 2}
+    runs = ChildRuns(folder, translate=True) if processes == 1 else RunsOfTwo(folder)
     for section, values in FIELDS.items():
         runs.fields[section] |= values
     runs.fields["train"]["steps"] = 60
