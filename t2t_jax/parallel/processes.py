@@ -1,7 +1,8 @@
 """Communication between the processes of one program.
 
 Every process runs the same command. Process 0 alone reads and writes the workdir, and
-prints; no process needs access to another's disk. What only process 0 knows it sends to
+prints; no process needs access to another's disk. Only checkpoints are written and read
+by all, if all can (`training/checkpoint.py`). What only process 0 knows it sends to
 the others: small values through the key-value store of JAX's coordination service,
 arrays through the devices. All functions here are collective: every process calls them,
 in the same order. In a program of one process they cost nothing, not even the import of
