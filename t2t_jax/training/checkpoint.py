@@ -8,13 +8,10 @@
 Training resumes from the first kind; a translator reads the other two. A complete
 checkpoint is sealed with a manifest (`io/sealed.py`). One without a manifest does
 not count, and one that differs from its manifest is not used.
-
-Of several processes each writes and reads its own part of the arrays, if all of them
-see the folder. Else process 0 does so for all.
 """
 
 import contextlib
-import secrets
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +22,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.io import locations, sealed
+from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
@@ -40,10 +37,8 @@ T = TypeVar("T")
 LONG = processes.LONG_TIMEOUT  # writing and hashing may take long
 
 
-def handler(
-    options: ocp.options.MultiprocessingOptions,
-) -> ocp.CompositeCheckpointHandler:
-    """Creates an Orbax handler for processes as `orbax_processes` describes them."""
+def handler(options: Any) -> ocp.CompositeCheckpointHandler:
+    """Creates an Orbax handler with the options that `orbax_processes` returns."""
     composite = ocp.CompositeOptions(multiprocessing_options=options)
     return ocp.CompositeCheckpointHandler(composite_options=composite)
 
@@ -94,15 +89,31 @@ def read_state(
     return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
 
+def by_first(method: Callable[..., T]) -> Callable[..., T]:
+    """Runs a method of `Checkpoints` on process 0 alone; all get its JSON value."""
+
+    @functools.wraps(method)
+    def call(self: "Checkpoints", *arguments: Any, **notes: float) -> T:
+        if not self._shared:
+            return method(self, *arguments, **notes)
+        name, made = f"checkpoints: {method.__name__.strip('_')}", None
+        with self._together(name):
+            if processes.is_first():
+                made = method(self, *arguments, **notes)
+        return processes.exchange(f"{name}, result", made, LONG)[0]
+
+    return call
+
+
 class Checkpoints:
     """The checkpoints of a run, for the process that writes them.
 
     Only one may exist for a workdir at a time (`Workdir.hold`), since it deletes what a
     killed run left half written. It belongs to process 0: arrays of all devices go
     through the memory of that process, in both directions (`parallel/processes.py`).
-    With `shared` each process has one instead. Then methods are collective, except
-    `wait`, `close` and `saved_before`. Orbax writes and reads the part of each process;
-    process 0 decides, seals, moves and deletes. An error in one is raised in all.
+    With `shared` each process has one, writes and reads its part of the arrays, and
+    calls all methods but `wait`, `close` and `saved_before` together with the others.
+    Process 0 decides, seals, moves and deletes. An error in one is raised in all.
 
     Args:
       keep_parameters: the number of parameter checkpoints to keep, the newest.
@@ -121,15 +132,12 @@ class Checkpoints:
         # Of states the newest continues a run; the second is a spare in case the first
         # is damaged.
         self._keep = {"parameters": keep_parameters, "state": 2, "best": keep_best}
-        # One writer for each kind, so that a save can write two at the same time.
         self._finishing: threading.Thread | None = None  # seals the last save
         self._failure: Exception | None = None  # of that thread
-        names = None  # Orbax's own names for what is not finished
-        if shared and locations.is_local(self._folder):
-            run = processes.from_first("a name", lambda: secrets.token_hex(4))
-            names = folders.temporary_names(run)
+        names = folders.temporary_names(self._folder) if shared else None
+        # One writer for each kind, so that a save can write two at the same time.
         self._writers = {kind: self._writer(kind, names) for kind in KINDS}
-        self._by_first("clearing away", self._clear_away)
+        self._clear_away()
 
     def save(self, state: TrainState, progress: RunProgress, average: bool) -> None:
         """Saves the state and, if `average`, the parameters alone.
@@ -146,9 +154,7 @@ class Checkpoints:
             items["parameters"] = {"parameters": state.best_parameters()}
         items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
-            self._by_first("room", lambda: folders.check_room(self._folder, items))
-            for kind, item in items.items():
-                self._start_writing(kind, step, item)
+            self._start_writing(step, items)
         self._finishing = threading.Thread(
             target=self._finish, args=(step, list(items)), name="checkpoint"
         )
@@ -161,18 +167,18 @@ class Checkpoints:
         earlier step wins. Removes checkpoints that are no longer among the best.
         """
         self.wait()
-
-        def is_kept() -> bool:
-            others = folders.best_steps(self._folder / "best")
-            order = folders.ranked(others | {step: goodness})
-            return step in [*order][: self._keep["best"]]
-
-        if self._by_first("the best", is_kept):
+        if self._is_among_best(step, goodness):
             with self._explained(step):
-                self._start_writing("best", step, {"parameters": parameters})
+                self._start_writing(step, {"best": {"parameters": parameters}})
                 self._written("best")
                 self._seal("best", step, goodness=goodness)
-        self._by_first("old best ones", lambda: self._remove_old("best"))
+        self._remove_old("best")
+
+    @by_first
+    def _is_among_best(self, step: int, goodness: float) -> bool:
+        others = folders.best_steps(self._folder / "best")
+        order = folders.ranked(others | {step: goodness})
+        return step in [*order][: self._keep["best"]]
 
     def restore(
         self, shapes: TrainState, save_every: int
@@ -188,21 +194,22 @@ class Checkpoints:
             version of the model; nothing is moved.
         """
         self.wait()
-        damaged: dict[epath.Path, str] = {}
-        step = self._by_first(
-            "the newest state", lambda: self._newest(damaged, save_every)
-        )
-        result = None
+        damaged: dict[epath.Path, str] = {}  # on process 0
+        step, result = self._newest(damaged, save_every), None
         if step is not None:
+            path = self._path("state", step)
             with self._together("reading the state"):
-                path = self._path("state", step)
                 result = read_state(path, shapes, placed=self._shared)
         # Only now that it is known how to continue may anything be moved.
-        self._by_first("moving damaged ones", lambda: self._tidy(damaged))
+        self._set_aside(damaged)
+        # A run that was killed just after a save may not have removed old checkpoints.
+        for kind in KINDS:
+            self._remove_old(kind)
         if damaged:
             say(f"continuing from step {step:,}" if result else "starting anew")
         return result
 
+    @by_first
     def _newest(self, damaged: dict[epath.Path, str], save_every: int) -> int | None:
         """The step of the newest intact state; adds to `damaged` those after it."""
         for step in reversed(folders.steps_in(self._folder / "state")):
@@ -222,17 +229,15 @@ class Checkpoints:
             )
         return None
 
-    def _tidy(self, damaged: dict[epath.Path, str]) -> None:
-        """Sets aside damaged states and best checkpoints, and removes old ones."""
+    @by_first
+    def _set_aside(self, damaged: dict[epath.Path, str]) -> None:
+        """Sets aside damaged states, and looks for damaged best checkpoints."""
         for path, trouble in damaged.items():
             folders.set_aside(path, f"is damaged ({trouble})")
         for step in folders.steps_in(self._folder / "best"):
             path = self._path("best", step)
             if trouble := folders.damage(path):
                 folders.set_aside(path, f"is damaged ({trouble})")
-        # A run that was killed just after a save may not have removed old checkpoints.
-        for kind in KINDS:
-            self._remove_old(kind)
 
     def _lost(self, save_every: int) -> bool:
         """True if stored parameters prove that a state was complete once.
@@ -246,21 +251,20 @@ class Checkpoints:
     def save_missing_parameters(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again if theirs are damaged."""
         step = int(state.step)
-        path = self._path("parameters", step)
-
-        def damaged() -> bool:
-            trouble = folders.damage(path)
-            if trouble and path.exists():
-                folders.set_aside(path, f"is damaged ({trouble}), and is saved again")
-            return bool(trouble)
-
-        if self._by_first("parameters of the state", damaged):
+        if self._lacks_parameters(step):
             self.save_parameters(state.best_parameters(), step)
+
+    @by_first
+    def _lacks_parameters(self, step: int) -> bool:
+        path = self._path("parameters", step)
+        if (trouble := folders.damage(path)) and path.exists():
+            folders.set_aside(path, f"is damaged ({trouble}), and is saved again")
+        return bool(trouble)
 
     def save_parameters(self, parameters: Parameters, step: int) -> None:
         """Saves parameters alone; waits until they are written."""
         with self._explained(step):
-            self._start_writing("parameters", step, {"parameters": parameters})
+            self._start_writing(step, {"parameters": {"parameters": parameters}})
         self._finish(step, ["parameters"])
         self.wait()
 
@@ -274,28 +278,25 @@ class Checkpoints:
     ) -> tuple[TrainState, RunProgress]:
         """Restores the newest intact state before a step; sets later ones aside."""
         self.wait()
-        self._discard_after(before - 1, "state")
+        self._discard_after("state", before - 1)
         state, progress = self.restore(shapes, save_every)
         # `restore` may have gone back further, past damaged states.
-        self._discard_after(int(state.step), *KINDS)
+        for kind in KINDS:
+            self._discard_after(kind, int(state.step))
         return state, progress
 
-    def _discard_after(self, last: int, *kinds: str) -> None:
-        def discard() -> None:
-            for kind in kinds:
-                for step in folders.steps_in(self._folder / kind):
-                    if step > last:
-                        folders.set_aside(self._path(kind, step), "is discarded")
+    @by_first
+    def _discard_after(self, kind: str, last: int) -> None:
+        for step in folders.steps_in(self._folder / kind):
+            if step > last:
+                folders.set_aside(self._path(kind, step), "is discarded")
 
-        self._by_first("discarding", discard)
-
+    @by_first
     def has_no_parameters(self) -> bool:
         """True until parameters are saved alone for the first time."""
-        folder = self._folder / "parameters"
-        return self._by_first(
-            "any parameters", lambda: not folders.sealed_steps(folder)
-        )
+        return not folders.sealed_steps(self._folder / "parameters")
 
+    @by_first
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
         alone = tree_bytes(state.best_parameters())
@@ -303,7 +304,7 @@ class Checkpoints:
         # One more of each kind than is kept: an old checkpoint is removed only after
         # the new one is complete.
         most = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())
-        self._by_first("disk", lambda: folders.warn_if_short(self._folder, most))
+        folders.warn_if_short(self._folder, most)
 
     def check(self) -> None:
         """Raises the error of the last save, if writing it failed; does not wait."""
@@ -351,27 +352,28 @@ class Checkpoints:
             temporary_path_class=names,
         )
 
-    def _start_writing(self, kind: str, step: int, item: dict[str, Any]) -> None:
-        path = self._path(kind, step)
+    def _start_writing(self, step: int, items: dict[str, dict[str, Any]]) -> None:
+        self._make_way(step, items)
+        for kind, item in items.items():
+            args = {
+                name: ocp.args.JsonSave(value)
+                if name == "reached"
+                else ocp.args.StandardSave(value)
+                for name, value in item.items()
+            }
+            # `force`: other processes do not look if it exists; they may see old names.
+            path, args = self._path(kind, step), ocp.args.Composite(**args)
+            self._writers[kind].save(path, args=args, force=self._shared)
 
-        def make_way() -> None:
+    @by_first
+    def _make_way(self, step: int, items: dict[str, Any]) -> None:
+        folders.check_room(self._folder, items)
+        for path in (self._path(kind, step) for kind in items):
             path.parent.mkdir(parents=True, exist_ok=True)
             # A killed run may have left a checkpoint of this step. Training is
             # deterministic, so it is the same state, and the new one may replace it.
             if path.exists():
                 sealed.remove(path)
-
-        self._by_first(f"a place for {kind}", make_way)
-        args = {
-            name: ocp.args.JsonSave(value)
-            if name == "reached"
-            else ocp.args.StandardSave(value)
-            for name, value in item.items()
-        }
-        # `force`: other processes do not look if it exists. What they see may be old.
-        self._writers[kind].save(
-            path, args=ocp.args.Composite(**args), force=self._shared
-        )
 
     def _written(self, kind: str) -> None:
         """Waits until Orbax has written a checkpoint, or has failed in any process."""
@@ -384,47 +386,30 @@ class Checkpoints:
             with self._together(f"writing {kind}"):
                 raise
 
+    @by_first
     def _seal(self, kind: str, step: int, **notes: float) -> None:
-        path = self._path(kind, step)
-        self._by_first(f"sealing {kind}", lambda: folders.seal(path, **notes))
+        folders.seal(self._path(kind, step), **notes)
 
     def _finish(self, step: int, kinds: list[str]) -> None:
         """Waits for Orbax, seals the checkpoints, and then removes old ones."""
-
-        def remove_old() -> None:
-            for kind in kinds:
-                self._remove_old(kind)
-
         try:
             with self._explained(step):
                 for kind in kinds:
                     self._written(kind)
                     self._seal(kind, step)
                 # After everything is sealed: a full disk must not cost old checkpoints.
-                self._by_first("removing old ones", remove_old)
+                for kind in kinds:
+                    self._remove_old(kind)
         except Exception as e:  # in a thread, where nobody catches it: see `check`
             self._failure = e
 
-    def _by_first(self, what: str, make: Callable[[], T]) -> T:
-        """Calls `make` on process 0; returns its JSON value in all with this object."""
-        if not self._shared:
-            return make()
-
-        def explained() -> T:
-            with _as_user_error():
-                return make()
-
-        return processes.from_first(f"checkpoints: {what}", explained, LONG)
-
-    @contextlib.contextmanager
-    def _together(self, what: str) -> Iterator[None]:
+    def _together(self, what: str) -> contextlib.AbstractContextManager:
         """With `shared` an error of any process is raised in all."""
         if not self._shared:
-            yield
-            return
-        with processes.fail_together(what, LONG), _as_user_error():
-            yield
+            return contextlib.nullcontext()
+        return processes.fail_together(what, LONG, Exception)
 
+    @by_first
     def _remove_old(self, kind: str) -> None:
         """Removes the checkpoints of a kind that are no longer kept."""
         steps = folders.sealed_steps(self._folder / kind)[::-1]  # newest first
@@ -440,13 +425,17 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore or the file system
             self._make_room()
+            reason = first_line(e)
+            # Orbax calls every error of a barrier a timeout.
+            if e.__cause__ and not self._shared:
+                reason += f" ({first_line(e.__cause__)})"
             saved = folders.sealed_steps(self._folder / "state")
             safe = "No earlier checkpoint exists"
             if saved:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
             error = UserError(
                 f"the checkpoint of step {step:,} could not be written to "
-                f"{self._folder}: {_reason(e)}\n"
+                f"{self._folder}: {reason}\n"
                 f"{safe}. Fix the cause, and run the same command again to continue"
             )
             error.everywhere = getattr(e, "everywhere", False)
@@ -457,30 +446,11 @@ class Checkpoints:
         for kind in KINDS:
             with contextlib.suppress(Exception):  # the first error is being reported
                 self._written(kind)
-        if processes.is_first():
+        for kind in KINDS if processes.is_first() else ():
             with contextlib.suppress(OSError):
-                self._clear_away()
+                folders.clear_away(self._folder / kind)
 
+    @by_first
     def _clear_away(self) -> None:
         for kind in KINDS:
             folders.clear_away(self._folder / kind)
-
-
-@contextlib.contextmanager
-def _as_user_error() -> Iterator[None]:
-    """Turns any error into one that other processes are told of."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as e:
-        raise UserError(_reason(e)) from e
-
-
-def _reason(e: Exception) -> str:
-    reason = first_line(e)
-    if e.__cause__ and not isinstance(
-        e, UserError
-    ):  # Orbax calls every error of a barrier a timeout
-        reason += f" ({first_line(e.__cause__)})"
-    return reason

@@ -30,7 +30,7 @@ def orbax_processes(
     """Orbax's options with which this process alone, or every process, uses a folder.
 
     Without them Orbax waits in one process at barriers that the others never reach.
-    Also a single process passes barriers, whose names begin with `barriers`. JAX
+    A single process passes barriers, too. Their names begin with `barriers`. JAX
     refuses one whose name another thread is waiting at ("is already ongoing"), which
     Orbax reports as a timeout: writers that work at the same time need different names.
     """
@@ -47,38 +47,38 @@ def orbax_processes(
 def seen_by_all(folder: epath.Path) -> bool:
     """True if all of several processes can write to one folder; collective.
 
-    Their paths to it may differ. Each leaves a file in it, and looks for the others'.
+    Their paths to it may differ. Each leaves a file in it; process 0 looks for them.
     """
     if not processes.distributed():
         return False
-
-    def name() -> str:
+    if processes.is_first():
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob(".probe-*"):  # of a run that was killed here
-            old.unlink()
-        return secrets.token_hex(8)
-
-    prefix = processes.from_first("a shared folder", name)
-    probes = [folder / f".probe-{prefix}.{i}" for i in range(jax.process_count())]
-    own, seen = probes[processes.index()], False
+    prefix = processes.from_first("a name", lambda: secrets.token_hex(8))
+    probes = [f".probe-{prefix}.{i}" for i in range(jax.process_count())]
     with contextlib.suppress(Exception):  # of a disk, or of a bucket's library
-        own.write_text(prefix)
-    processes.exchange("a shared folder, written", None)
+        (folder / probes[processes.index()]).write_text(prefix)
+    processes.exchange("files in a shared folder", None)
+
+    def all_there() -> bool:
+        there = [*folder.glob(".probe-*")]  # also those of a run that was killed here
+        for probe in there:
+            probe.unlink()
+        return {*probes} <= {probe.name for probe in there}
+
+    seen = processes.from_first("a shared folder", all_there)
     with contextlib.suppress(Exception):
-        seen = all(probe.read_text() == prefix for probe in probes)
-    seen = all(processes.exchange("a shared folder, seen", seen))
-    with contextlib.suppress(Exception):
-        own.unlink()
+        (folder / probes[processes.index()]).unlink(missing_ok=True)
     return seen
 
 
-def temporary_names(run: str) -> type[ocp.path.atomicity.AtomicRenameTemporaryPath]:
-    """Names for what Orbax has not finished that no other run uses.
+def temporary_names(folder: epath.Path) -> type | None:
+    """Names for what Orbax has not finished that only this run uses; collective.
 
-    When process 0 is killed, another process may go on writing its part until JAX ends
-    it. The run is perhaps started again by then, and must not find files of the old one
-    among its own.
+    When process 0 is killed, another one may still write its part until JAX ends it.
+    Perhaps the run is started again by then, and must not find these files among its
+    own. None for a bucket, where Orbax has no such names.
     """
+    run = processes.from_first("a name", lambda: secrets.token_hex(4))
 
     class Names(ocp.path.atomicity.AtomicRenameTemporaryPath):
         @classmethod
@@ -86,7 +86,7 @@ def temporary_names(run: str) -> type[ocp.path.atomicity.AtomicRenameTemporaryPa
             name = f"{final_path.name}{ocp.path.atomicity.TMP_DIR_SUFFIX}.{run}"
             return cls(final_path.with_name(name), final_path, **options)
 
-    return Names
+    return Names if locations.is_local(folder) else None
 
 
 def steps_in(folder: epath.Path) -> list[int]:
