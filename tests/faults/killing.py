@@ -22,7 +22,7 @@ from typing import NamedTuple
 from benchmarks import results
 from t2t_jax.io.tables import text_table
 from t2t_jax.run.differences import workdir_differences
-from t2t_jax.tools.verify.child_runs import ChildRuns, rendezvous_flags
+from t2t_jax.tools.verify.child_runs import TIME_LIMIT, ChildRuns, rendezvous_flags
 
 EVAL_EVERY = 15  # steps
 A_MOMENT = 0.02  # seconds: as long as a few files take to be written
@@ -49,13 +49,19 @@ class RunsOfTwo(ChildRuns):
 
     def life(self, name: str, reached: Callable[[], object]) -> int:
         command, first = self.command(self.folder / name), self.chance.randrange(2)
-        commands = [[*command, *flags] for flags in rendezvous_flags(2)]
-        with self._started(commands, name) as two:
-            if two.until(reached):
-                two.send(signal.SIGKILL, first)
-                time.sleep(self.chance.uniform(0, 0.5))
-                two.send(signal.SIGKILL, 1 - first)
-            return two.end()[first]
+        for _ in range(3):  # on a busy machine they may not find each other in time
+            commands = [[*command, *flags] for flags in rendezvous_flags(2)]
+            with self._started(commands, name) as two:
+                if two.until(reached):
+                    two.send(signal.SIGKILL, first)
+                    time.sleep(self.chance.uniform(0, 0.5))
+                    two.send(signal.SIGKILL, 1 - first)
+                status = two.end()[first]
+                if status <= 0 or TIME_LIMIT not in two.err(0) + two.err(1):
+                    break
+        if status > 0:
+            print(two.err(0)[-3000:], two.err(1)[-3000:], file=sys.stderr)
+        return status
 
 
 def runs_in(folder: Path, processes: int = 1) -> ChildRuns:
