@@ -49,19 +49,21 @@ class RunsOfTwo(ChildRuns):
 
     def life(self, name: str, reached: Callable[[], object]) -> int:
         command, first = self.command(self.folder / name), self.chance.randrange(2)
-        for _ in range(3):  # on a busy machine they may not find each other in time
+        for _ in range(3):
             commands = [[*command, *flags] for flags in rendezvous_flags(2)]
             with self._started(commands, name) as two:
+                before = [len(two.err(i)) for i in range(2)]
                 if two.until(reached):
                     two.send(signal.SIGKILL, first)
                     time.sleep(self.chance.uniform(0, 0.5))
                     two.send(signal.SIGKILL, 1 - first)
-                status = two.end()[first]
-                if status <= 0 or TIME_LIMIT not in two.err(0) + two.err(1):
-                    break
-        if status > 0:
-            print(two.err(0)[-3000:], two.err(1)[-3000:], file=sys.stderr)
-        return status
+                    return two.end()[first]
+                if not any(statuses := two.end()):
+                    return 0
+                log = "".join(two.err(i)[before[i] :] for i in range(2))
+            if TIME_LIMIT not in log:  # on a busy machine they may wait in vain
+                break
+        raise RuntimeError(f"{statuses}: {log[-9_000:]}")
 
 
 def runs_in(folder: Path, processes: int = 1) -> ChildRuns:
