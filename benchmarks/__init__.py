@@ -5,12 +5,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 
-def run(main: Callable, define_flags: Callable, config: str | None = None) -> None:
+def run(
+    main: Callable,
+    define_flags: Callable,
+    config: str | None = None,
+    distributed: bool = False,
+) -> None:
     """Runs a benchmark like a command of `t2t_jax`, with huge pages.
 
     Args:
       main, define_flags: as in a command's module.
       config: the default for --config; None if the benchmark takes no config.
+      distributed: True if it may run in several processes.
     """
     from t2t_jax.parallel import huge_pages
 
@@ -26,6 +32,7 @@ def run(main: Callable, define_flags: Callable, config: str | None = None) -> No
         main=set_up,
         define_flags=define_flags,
         default_config=lambda: config,
+        DISTRIBUTED=distributed,
         __doc__=sys.modules["__main__"].__doc__,
     )
     runner.run("this benchmark", command)

@@ -2,20 +2,32 @@
 
     python -m benchmarks.checkpointing
     python -m benchmarks.checkpointing --preset=tiny --rounds=5 --folder=DIR
+    python -m benchmarks.checkpointing --preset=big --processes=4 --parts=own
 
 A full state is saved and restored by ours and by Orbax's CheckpointManager. Ours seals
 a checkpoint with the SHA-256 of every file, makes it survive a loss of power and checks
 it when it is restored; Orbax does none of the three. Rounds alternate; medians are
 printed. The limit is one plain file of as many bytes, written, fsynced and hashed.
 Training waits during `blocked`; the rest happens in the background.
+
+With --processes a state of random numbers, divided by `mesh.fsdp`, is saved by so many
+processes of this machine and restored by new ones, which compare hashes of their parts:
+each process its own part (`own`), and process 0 for all, as without a shared disk
+(`first`). Memory is the highest of any process, in MiB.
 """
 
+import hashlib
+import json
+import os
 import statistics
+import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import flags
 from etils import epath
@@ -25,8 +37,19 @@ from benchmarks.measuring import begin, publish, turns
 from benchmarks.measuring import define_flags as define_shared_flags
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import load_config
+from t2t_jax.config import Config
 from t2t_jax.io import sealed
+from t2t_jax.io.errors import UserError
+from t2t_jax.model.model import build
+from t2t_jax.parallel import mesh, processes
 from t2t_jax.tools.verify import measuring
+from t2t_jax.tools.verify.child_runs import Processes, rendezvous_flags
+from t2t_jax.tools.verify.own_process import megabytes
+from t2t_jax.tools.verify.random_models import BOS
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.checkpoint_folders import seen_by_all
+from t2t_jax.training.step import TrainState, compile_steps
+from t2t_jax.workdir import Workdir
 
 
 def ours(folder: Path, state, shapes) -> dict[str, float]:
@@ -58,33 +81,129 @@ def orbax(folder: Path, state, shapes) -> dict[str, float]:
     return times
 
 
+def random_parts(shapes: TrainState) -> TrainState:
+    """A sharded state of random numbers, of which a process makes its parts alone."""
+    leaves, structure = jax.tree.flatten(shapes)
+
+    def made(seed: int, leaf):
+        def part(index):
+            starts = [s.start or 0 for s in index]
+            shape = leaf.sharding.shard_shape(leaf.shape)
+            random = np.random.default_rng([seed, *starts])
+            return random.standard_normal(shape, np.float32).astype(leaf.dtype)
+
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
+
+    state = structure.unflatten(made(*pair) for pair in enumerate(leaves))
+    return state._replace(step=jax.device_put(np.int32(1), shapes.step.sharding))
+
+
+def digest(state: TrainState) -> str:
+    """SHA-256 of the parts of a state on the devices of this process."""
+    hashed = hashlib.sha256()
+    for leaf in jax.tree.leaves(state):
+        for shard in leaf.addressable_shards:
+            hashed.update(np.ascontiguousarray(shard.data))
+    return hashed.hexdigest()
+
+
+def one_of_several(config: Config, folder: Path, own: bool, save: bool) -> dict:
+    """Saves or restores as one of several processes; seconds, memory and a hash."""
+    model, workdir = build(config.model, *config.data.vocab_sizes), Workdir(folder)
+    shapes = compile_steps(model, config, mesh.make_mesh(config.mesh), BOS).shapes
+    kind, kept = Checkpoints, (workdir, 1, 1)
+    assert not own or seen_by_all(workdir.checkpoints)
+    checkpoints = (
+        kind(*kept, shared=True) if own else processes.OnFirstProcess(kind, *kept)
+    )
+    state = random_parts(shapes) if save else None
+    processes.exchange("start", None)
+    began = time.perf_counter()
+    if save:
+        whole = state if own else processes.gather(state)
+        checkpoints.save(whole, RunProgress(), average=False)
+        seconds = {"blocked": time.perf_counter() - began}
+        checkpoints.wait()
+        seconds["whole after"] = time.perf_counter() - began
+    else:
+        if own:
+            state, _ = checkpoints.restore(shapes, save_every=1)
+        else:
+            read = lambda: ((), checkpoints.restore(shapes, save_every=1)[0])  # noqa: E731
+            _, state = processes.arrays_from_first("state", read, shapes)
+        seconds = {"restored": time.perf_counter() - began}
+    peak = megabytes("VmHWM")
+    checkpoints.close()
+    processes.exchange("end", None)
+    name = "memory to save" if save else "memory to restore"
+    return seconds | {name: peak, "sha256": digest(state)}
+
+
+def by_several(args: flags.FlagValues, folder: Path, parts: str) -> dict[str, float]:
+    """Starts processes that save, and then others that restore; the slowest of each."""
+    row, hashes = {}, []
+    for job in ("save", "restore"):
+        with Processes(folder / job) as several:
+            for where in rendezvous_flags(args.processes):
+                command = ["-m", "benchmarks.checkpointing", f"--preset={args.preset}"]
+                command += [f"--folder={folder}", f"--parts={parts}", f"--job={job}"]
+                several.start(
+                    [sys.executable, *command, *where],
+                    Path.cwd(),
+                    os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
+                )
+            if any(several.end()):
+                errors = "\n".join(map(several.err, range(args.processes)))
+                raise UserError(f"a process failed:\n{errors}")
+            results = [
+                json.loads(several.out(i).splitlines()[-1])
+                for i in range(args.processes)
+            ]
+        hashes.append([result.pop("sha256") for result in results])
+        for name in results[0]:
+            row[name] = max(result[name] for result in results)
+    assert hashes[0] == hashes[1], "what was restored is not what was saved"
+    workdir = Workdir(folder)
+    return row | {"bytes": sealed.size(workdir.checkpoints / "state" / "1")}
+
+
 def define_flags():
     flags.DEFINE_string("preset", "base", "Name of a preset in configs/.")
     define_shared_flags(rounds=3)
     flags.DEFINE_string(
         "folder", None, "Folder to write in; by default a temporary one."
     )
+    flags.DEFINE_integer("processes", 1, "Processes that save and restore together.")
+    flags.DEFINE_multi_enum(
+        "parts",
+        ["first", "own"],
+        ["first", "own"],
+        "With --processes: who writes and reads the part of a process.",
+    )
+    flags.DEFINE_enum("job", None, ["save", "restore"], "Of one of several processes.")
 
 
 def main(_):
     args = flags.FLAGS
-    begin(args)
     preset = load_config(f"configs/{args.preset}.py")
     config = fields.from_config_dict(preset)
-    trainer = measuring.Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
-    state, shapes = measuring.with_noise(trainer.state), trainer.steps.shapes
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    count = trainer.model.count()
-    print(f"{args.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
+    if args.job:
+        config = fields.changed(config, "mesh", fsdp=jax.device_count())
+        own = args.parts == ["own"]
+        row = one_of_several(config, Path(args.folder), own, args.job == "save")
+        print(json.dumps(row), flush=True)
+        return
+    begin(args)
     makers = {
-        "plain file": lambda folder: measuring.plain_file(folder, size),
-        "Orbax": lambda folder: orbax(folder, state, shapes),
-        "ours": lambda folder: ours(folder, state, shapes),
+        f"{args.processes} processes, {parts}": partial(by_several, args, parts=parts)
+        for parts in args.parts
     }
+    if args.processes == 1:
+        makers = makers_of_one(args, config)
 
     def measured(make):
         with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-            return make(Path(folder))
+            return make(folder=Path(folder))
 
     contenders = {name: partial(measured, make) for name, make in makers.items()}
     rows = turns(contenders, args.rounds)
@@ -100,5 +219,19 @@ def main(_):
     publish(rows, args.output)
 
 
+def makers_of_one(args: flags.FlagValues, config: Config) -> dict:
+    """What one process measures: functions of a new folder, by name."""
+    trainer = measuring.Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
+    state, shapes = measuring.with_noise(trainer.state), trainer.steps.shapes
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    count = trainer.model.count()
+    print(f"{args.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
+    return {
+        "plain file": lambda folder: measuring.plain_file(folder, size),
+        "Orbax": lambda folder: orbax(folder, state, shapes),
+        "ours": lambda folder: ours(folder, state, shapes),
+    }
+
+
 if __name__ == "__main__":
-    run(main, define_flags)
+    run(main, define_flags, distributed=True)

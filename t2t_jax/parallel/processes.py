@@ -1,7 +1,8 @@
 """Communication between the processes of one program.
 
 Every process runs the same command. Process 0 alone reads and writes the workdir, and
-prints; no process needs access to another's disk. What only process 0 knows it sends to
+prints; no process needs access to another's disk. Only checkpoints are written and read
+by all, if all can (`training/checkpoint.py`). What only process 0 knows it sends to
 the others: small values through the key-value store of JAX's coordination service,
 arrays through the devices. All functions here are collective: every process calls them,
 in the same order. In a program of one process they cost nothing, not even the import of
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, first_line
 
 TIMEOUT = 600.0  # seconds that a process waits for the others
 LONG_TIMEOUT = 24 * 3600.0  # the same, if the others may be preparing a large text
@@ -112,10 +113,13 @@ def _client():
 
 
 @contextlib.contextmanager
-def fail_together(what: str, timeout: float = TIMEOUT) -> Iterator[None]:
+def fail_together(
+    what: str, timeout: float = TIMEOUT, catch: type[Exception] = UserError
+) -> Iterator[None]:
     """Makes the code inside succeed in all processes, or fail in all.
 
-    Without it, the processes that succeeded would wait for the one that failed.
+    Without it, the processes that succeeded would wait for the one that failed. Other
+    errors than those of the type `catch` remain with the process that raised them.
 
     Raises:
       UserError: the error of the first process, by index, that raised one inside. Its
@@ -124,8 +128,8 @@ def fail_together(what: str, timeout: float = TIMEOUT) -> Iterator[None]:
     error = None
     try:
         yield
-    except UserError as e:
-        error = e
+    except catch as e:
+        error = e if isinstance(e, UserError) else UserError(first_line(e))
     failed = [] if error is None else [str(error)]
     if not distributed():
         if error:

@@ -18,8 +18,8 @@ from t2t_jax.training.checkpoint_folders import (
     best_steps,
     check_names,
     damage,
+    orbax_processes,
     sealed_steps,
-    single_process,
     steps_in,
 )
 from t2t_jax.workdir import Workdir
@@ -190,12 +190,12 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     # By default Orbax restores arrays to the devices that they were saved from.
     restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
-        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=single_process())
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=orbax_processes())
         # In a thread: in the main one, asyncio sets a handler of Ctrl-C, and makes text
         # of all these arrays while it does (0.3 s for those of tiny).
         with (
             ocp.Checkpointer(
-                handler, multiprocessing_options=single_process()
+                handler, multiprocessing_options=orbax_processes()
             ) as reader,
             ThreadPoolExecutor(1) as thread,
         ):

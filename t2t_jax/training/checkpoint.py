@@ -11,9 +11,10 @@ not count, and one that differs from its manifest is not used.
 """
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -25,17 +26,21 @@ from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.training import checkpoint_folders as folders
-from t2t_jax.training.checkpoint_folders import KINDS, single_process
+from t2t_jax.training.checkpoint_folders import KINDS, orbax_processes
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
+T = TypeVar("T")
+LONG = processes.LONG_TIMEOUT  # writing and hashing may take long
 
-def handler(barriers: str = "first") -> ocp.CompositeCheckpointHandler:
-    """Creates an Orbax handler that does not wait for other processes."""
-    options = ocp.CompositeOptions(multiprocessing_options=single_process(barriers))
-    return ocp.CompositeCheckpointHandler(composite_options=options)
+
+def handler(options: Any) -> ocp.CompositeCheckpointHandler:
+    """Creates an Orbax handler with the options that `orbax_processes` returns."""
+    composite = ocp.CompositeOptions(multiprocessing_options=options)
+    return ocp.CompositeCheckpointHandler(composite_options=composite)
 
 
 class RunProgress(NamedTuple):
@@ -57,21 +62,25 @@ class RunProgress(NamedTuple):
         return cls(**data | {"position": Position(**data["position"])})
 
 
-def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunProgress]:
+def read_state(
+    path: epath.Path, shapes: TrainState, placed: bool = False
+) -> tuple[TrainState, RunProgress]:
     """Reads a stored state as NumPy arrays; changes nothing.
 
     Args:
       path: the folder of a complete state, as `folders.damage` checks it.
+      placed: True reads to the devices of this process what `shapes` places there.
     """
     # With NumPy arrays as the target Orbax restores NumPy arrays; the caller
     # distributes them to the devices of all processes.
-    arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
+    arrays = shapes
+    if not placed:
+        arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
+    alone = orbax_processes()
     args = ocp.args.Composite(
         state=ocp.args.StandardRestore(arrays._asdict()), reached=ocp.args.JsonRestore()
     )
-    with ocp.Checkpointer(
-        handler(), multiprocessing_options=single_process()
-    ) as reader:
+    with ocp.Checkpointer(handler(alone), multiprocessing_options=alone) as reader:
         try:
             restored = reader.restore(path, args=args)
         except ValueError:
@@ -80,34 +89,55 @@ def read_state(path: epath.Path, shapes: TrainState) -> tuple[TrainState, RunPro
     return TrainState(**restored.state), RunProgress.from_json(restored.reached)
 
 
+def by_first(method: Callable[..., T]) -> Callable[..., T]:
+    """Runs a method of `Checkpoints` on process 0 alone; all get its JSON value."""
+
+    @functools.wraps(method)
+    def call(self: "Checkpoints", *arguments: Any, **notes: float) -> T:
+        if not self._shared:
+            return method(self, *arguments, **notes)
+        name, made = f"checkpoints: {method.__name__.strip('_')}", None
+        with self._together(name):
+            if processes.is_first():
+                made = method(self, *arguments, **notes)
+        return processes.exchange(f"{name}, result", made, LONG)[0]
+
+    return call
+
+
 class Checkpoints:
     """The checkpoints of a run, for the process that writes them.
 
     Only one may exist for a workdir at a time (`Workdir.hold`), since it deletes what a
     killed run left half written. It belongs to process 0: arrays of all devices go
     through the memory of that process, in both directions (`parallel/processes.py`).
+    With `shared` each process has one, writes and reads its part of the arrays, and
+    calls all methods but `wait`, `close` and `saved_before` together with the others.
+    Process 0 decides, seals, moves and deletes. An error in one is raised in all.
 
     Args:
       keep_parameters: the number of parameter checkpoints to keep, the newest.
       keep_best: the number of checkpoints to keep for their dev BLEU.
+      shared: all processes see the folder (`folders.seen_by_all`).
     """
 
-    def __init__(self, workdir: Workdir, keep_parameters: int, keep_best: int):
-        self._folder = workdir.checkpoints
+    def __init__(
+        self,
+        workdir: Workdir,
+        keep_parameters: int,
+        keep_best: int,
+        shared: bool = False,
+    ):
+        self._folder, self._shared = workdir.checkpoints, shared
         # Of states the newest continues a run; the second is a spare in case the first
         # is damaged.
         self._keep = {"parameters": keep_parameters, "state": 2, "best": keep_best}
-        # One writer for each kind, so that a save can write two at the same time.
-        self._writers = {
-            kind: ocp.AsyncCheckpointer(
-                handler(kind), multiprocessing_options=single_process(kind)
-            )
-            for kind in KINDS
-        }
         self._finishing: threading.Thread | None = None  # seals the last save
         self._failure: Exception | None = None  # of that thread
-        for kind in KINDS:
-            folders.clear_away(self._folder / kind)
+        names = folders.temporary_names(self._folder) if shared else None
+        # One writer for each kind, so that a save can write two at the same time.
+        self._writers = {kind: self._writer(kind, names) for kind in KINDS}
+        self._clear_away()
 
     def save(self, state: TrainState, progress: RunProgress, average: bool) -> None:
         """Saves the state and, if `average`, the parameters alone.
@@ -124,9 +154,7 @@ class Checkpoints:
             items["parameters"] = {"parameters": state.best_parameters()}
         items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
-            folders.check_room(self._folder, items)
-            for kind, item in items.items():
-                self._start_writing(kind, step, item)
+            self._start_writing(step, items)
         self._finishing = threading.Thread(
             target=self._finish, args=(step, list(items)), name="checkpoint"
         )
@@ -139,15 +167,18 @@ class Checkpoints:
         earlier step wins. Removes checkpoints that are no longer among the best.
         """
         self.wait()
-        order = folders.ranked(
-            folders.best_steps(self._folder / "best") | {step: goodness}
-        )
-        if step in [*order][: self._keep["best"]]:
+        if self._is_among_best(step, goodness):
             with self._explained(step):
-                self._start_writing("best", step, {"parameters": parameters})
-                self._writers["best"].wait_until_finished()
-                folders.seal(self._path("best", step), goodness=goodness)
+                self._start_writing(step, {"best": {"parameters": parameters}})
+                self._written("best")
+                self._seal("best", step, goodness=goodness)
         self._remove_old("best")
+
+    @by_first
+    def _is_among_best(self, step: int, goodness: float) -> bool:
+        others = folders.best_steps(self._folder / "best")
+        order = folders.ranked(others | {step: goodness})
+        return step in [*order][: self._keep["best"]]
 
     def restore(
         self, shapes: TrainState, save_every: int
@@ -155,26 +186,40 @@ class Checkpoints:
         """Reads the newest intact state; sets newer, damaged ones aside.
 
         Returns:
-          The state as NumPy arrays, or None if the run has not saved one yet.
+          The state as NumPy arrays, with `shared` on the devices; None if the run has
+          not saved one yet.
 
         Raises:
           UserError: all states are damaged or lost, or the newest is of another
             version of the model; nothing is moved.
         """
         self.wait()
-        damaged, result = {}, None
+        damaged: dict[epath.Path, str] = {}  # on process 0
+        step, result = self._newest(damaged, save_every), None
+        if step is not None:
+            path = self._path("state", step)
+            with self._together("reading the state"):
+                result = read_state(path, shapes, placed=self._shared)
+        # Only now that it is known how to continue may anything be moved.
+        self._set_aside(damaged)
+        # A run that was killed just after a save may not have removed old checkpoints.
+        for kind in KINDS:
+            self._remove_old(kind)
+        if damaged:
+            say(f"continuing from step {step:,}" if result else "starting anew")
+        return result
+
+    @by_first
+    def _newest(self, damaged: dict[epath.Path, str], save_every: int) -> int | None:
+        """The step of the newest intact state; adds to `damaged` those after it."""
         for step in reversed(folders.steps_in(self._folder / "state")):
             path = self._path("state", step)
-            if trouble := folders.damage(path):
-                damaged[path] = trouble
-                continue
-            result = step, read_state(path, shapes)
-            break
+            if not (trouble := folders.damage(path)):
+                return step
+            damaged[path] = trouble
         # A state without a manifest was never complete: a run that was killed in its
         # first save has lost nothing that could be restored, and starts anew.
-        if not result and (
-            any(map(sealed.is_sealed, damaged)) or self._lost(save_every)
-        ):
+        if any(map(sealed.is_sealed, damaged)) or self._lost(save_every):
             listed = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
             raise UserError(
                 "every checkpoint that the run could continue from is damaged or lost:"
@@ -182,19 +227,17 @@ class Checkpoints:
                 "Restore them from a copy, or train from the start in another "
                 "--workdir. No checkpoint was changed"
             )
-        # Only now that it is known how to continue may anything be moved.
+        return None
+
+    @by_first
+    def _set_aside(self, damaged: dict[epath.Path, str]) -> None:
+        """Sets aside damaged states, and looks for damaged best checkpoints."""
         for path, trouble in damaged.items():
             folders.set_aside(path, f"is damaged ({trouble})")
         for step in folders.steps_in(self._folder / "best"):
             path = self._path("best", step)
             if trouble := folders.damage(path):
                 folders.set_aside(path, f"is damaged ({trouble})")
-        # A run that was killed just after a save may not have removed old checkpoints.
-        for kind in KINDS:
-            self._remove_old(kind)
-        if damaged:
-            say(f"continuing from step {result[0]:,}" if result else "starting anew")
-        return result and result[1]
 
     def _lost(self, save_every: int) -> bool:
         """True if stored parameters prove that a state was complete once.
@@ -208,19 +251,22 @@ class Checkpoints:
     def save_missing_parameters(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again if theirs are damaged."""
         step = int(state.step)
+        if self._lacks_parameters(step):
+            self.save_parameters(state.best_parameters(), step)
+
+    @by_first
+    def _lacks_parameters(self, step: int) -> bool:
         path = self._path("parameters", step)
-        if not (trouble := folders.damage(path)):
-            return
-        if path.exists():
+        if (trouble := folders.damage(path)) and path.exists():
             folders.set_aside(path, f"is damaged ({trouble}), and is saved again")
-        self.save_parameters(state.best_parameters(), step)
+        return bool(trouble)
 
     def save_parameters(self, parameters: Parameters, step: int) -> None:
         """Saves parameters alone; waits until they are written."""
         with self._explained(step):
-            self._start_writing("parameters", step, {"parameters": parameters})
+            self._start_writing(step, {"parameters": {"parameters": parameters}})
         self._finish(step, ["parameters"])
-        self.check()
+        self.wait()
 
     def saved_before(self, step: int) -> bool:
         """True if a state of an earlier step is stored."""
@@ -239,15 +285,18 @@ class Checkpoints:
             self._discard_after(kind, int(state.step))
         return state, progress
 
+    @by_first
     def _discard_after(self, kind: str, last: int) -> None:
         for step in folders.steps_in(self._folder / kind):
             if step > last:
                 folders.set_aside(self._path(kind, step), "is discarded")
 
+    @by_first
     def has_no_parameters(self) -> bool:
         """True until parameters are saved alone for the first time."""
         return not folders.sealed_steps(self._folder / "parameters")
 
+    @by_first
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
         alone = tree_bytes(state.best_parameters())
@@ -258,17 +307,22 @@ class Checkpoints:
         folders.warn_if_short(self._folder, most)
 
     def check(self) -> None:
-        """Raises the error of the last save, if writing it failed."""
-        failure, self._failure = self._failure, None
-        if failure:
-            raise failure
+        """Raises the error of the last save, if writing it failed; does not wait."""
+        failed = self._failure is not None
+        if self._shared and self._finishing:
+            # A process may know of it earlier than another one.
+            failed = any(processes.exchange("the last save", failed))
+        if failed:
+            self.wait()
 
     def wait(self) -> None:
         """Waits until the last save is complete; raises as `check`."""
         if self._finishing:
             self._finishing.join()
             self._finishing = None
-        self.check()
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
 
     def close(self) -> None:
         """Waits for the last save, and ends the threads that write."""
@@ -281,34 +335,81 @@ class Checkpoints:
     def _path(self, kind: str, step: int) -> epath.Path:
         return self._folder / kind / str(step)
 
-    def _start_writing(self, kind: str, step: int, item: dict[str, Any]) -> None:
-        path = self._path(kind, step)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A killed run may have left a checkpoint of this step. Training is
-        # deterministic, so it is the same state, and the new one may replace it.
-        if path.exists():
-            sealed.remove(path)
-        args = {
-            name: ocp.args.JsonSave(value)
-            if name == "reached"
-            else ocp.args.StandardSave(value)
-            for name, value in item.items()
-        }
-        self._writers[kind].save(path, args=ocp.args.Composite(**args))
+    def _writer(self, kind: str, names: type | None) -> ocp.AsyncCheckpointer:
+        """Creates Orbax's writer of a kind of checkpoints."""
+
+        def barrier(key: str, timeout_ms: int) -> None:
+            # Orbax's own would let the others wait in vain for one that failed.
+            if self._shared:
+                with processes.fail_together(f"writing {kind}", timeout_ms / 1000):
+                    pass
+
+        options = orbax_processes(kind, self._shared)
+        return ocp.AsyncCheckpointer(
+            handler(options),
+            multiprocessing_options=options,
+            async_options=ocp.options.AsyncOptions(barrier_sync_fn=barrier),
+            temporary_path_class=names,
+        )
+
+    def _start_writing(self, step: int, items: dict[str, dict[str, Any]]) -> None:
+        self._make_way(step, items)
+        for kind, item in items.items():
+            args = {
+                name: ocp.args.JsonSave(value)
+                if name == "reached"
+                else ocp.args.StandardSave(value)
+                for name, value in item.items()
+            }
+            # `force`: other processes do not look if it exists; they may see old names.
+            path, args = self._path(kind, step), ocp.args.Composite(**args)
+            self._writers[kind].save(path, args=args, force=self._shared)
+
+    @by_first
+    def _make_way(self, step: int, items: dict[str, Any]) -> None:
+        folders.check_room(self._folder, items)
+        for path in (self._path(kind, step) for kind in items):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A killed run may have left a checkpoint of this step. Training is
+            # deterministic, so it is the same state, and the new one may replace it.
+            if path.exists():
+                sealed.remove(path)
+
+    def _written(self, kind: str) -> None:
+        """Waits until Orbax has written a checkpoint, or has failed in any process."""
+        try:
+            self._writers[kind].wait_until_finished()
+        except UserError:  # of another process, from `barrier`
+            raise
+        except Exception:
+            # The others are waiting at the barrier.
+            with self._together(f"writing {kind}"):
+                raise
+
+    @by_first
+    def _seal(self, kind: str, step: int, **notes: float) -> None:
+        folders.seal(self._path(kind, step), **notes)
 
     def _finish(self, step: int, kinds: list[str]) -> None:
         """Waits for Orbax, seals the checkpoints, and then removes old ones."""
         try:
             with self._explained(step):
                 for kind in kinds:
-                    self._writers[kind].wait_until_finished()
-                    folders.seal(self._path(kind, step))
+                    self._written(kind)
+                    self._seal(kind, step)
                 # After everything is sealed: a full disk must not cost old checkpoints.
                 for kind in kinds:
                     self._remove_old(kind)
         except Exception as e:  # in a thread, where nobody catches it: see `check`
             self._failure = e
 
+    def _together(self, what: str) -> contextlib.AbstractContextManager:
+        """With `shared` an error of any process is raised in all."""
+        if not self._shared:
+            return contextlib.nullcontext()
+        return processes.fail_together(what, LONG, Exception)
+
+    @by_first
     def _remove_old(self, kind: str) -> None:
         """Removes the checkpoints of a kind that are no longer kept."""
         steps = folders.sealed_steps(self._folder / kind)[::-1]  # newest first
@@ -325,23 +426,31 @@ class Checkpoints:
         except Exception as e:  # of Orbax, TensorStore or the file system
             self._make_room()
             reason = first_line(e)
-            if e.__cause__:  # Orbax calls every error of a barrier a timeout
+            # Orbax calls every error of a barrier a timeout.
+            if e.__cause__ and not self._shared:
                 reason += f" ({first_line(e.__cause__)})"
             saved = folders.sealed_steps(self._folder / "state")
             safe = "No earlier checkpoint exists"
             if saved:
                 safe = f"Earlier checkpoints are intact, the last of step {saved[-1]:,}"
-            raise UserError(
+            error = UserError(
                 f"the checkpoint of step {step:,} could not be written to "
                 f"{self._folder}: {reason}\n"
                 f"{safe}. Fix the cause, and run the same command again to continue"
-            ) from e
+            )
+            error.everywhere = getattr(e, "everywhere", False)
+            raise error from e
 
     def _make_room(self) -> None:
         """Deletes what is half written, after all writers have stopped."""
-        for writer in self._writers.values():
-            with contextlib.suppress(Exception):  # the first error is being reported
-                writer.wait_until_finished()
         for kind in KINDS:
+            with contextlib.suppress(Exception):  # the first error is being reported
+                self._written(kind)
+        for kind in KINDS if processes.is_first() else ():
             with contextlib.suppress(OSError):
                 folders.clear_away(self._folder / kind)
+
+    @by_first
+    def _clear_away(self) -> None:
+        for kind in KINDS:
+            folders.clear_away(self._folder / kind)

@@ -3,9 +3,11 @@
 The folders of a kind are named by their steps; see `checkpoint.py`.
 """
 
+import contextlib
 import errno
 import math
 import re
+import secrets
 import shutil
 from typing import Any
 
@@ -16,22 +18,75 @@ from etils import epath
 from t2t_jax.io import locations, sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
 
 KINDS = ("parameters", "state", "best")
 
 
-def single_process(barriers: str = "first") -> ocp.options.MultiprocessingOptions:
-    """Orbax's options with which process 0 alone reads and writes checkpoints.
+def orbax_processes(
+    barriers: str = "first", shared: bool = False
+) -> ocp.options.MultiprocessingOptions:
+    """Orbax's options with which this process alone, or every process, uses a folder.
 
-    Without them Orbax waits at barriers that the other processes never reach. With them
-    process 0 still passes barriers of its own, whose names begin with `barriers`. JAX
+    Without them Orbax waits in one process at barriers that the others never reach.
+    A single process passes barriers, too. Their names begin with `barriers`. JAX
     refuses one whose name another thread is waiting at ("is already ongoing"), which
     Orbax reports as a timeout: writers that work at the same time need different names.
     """
+    me = processes.index()
     return ocp.options.MultiprocessingOptions(
-        primary_host=0, active_processes={0}, barrier_sync_key_prefix=barriers
+        primary_host=0 if shared else me,
+        # All of them by their numbers: for None Orbax would wait through the devices,
+        # where its collectives could meet those of a training step.
+        active_processes={*range(jax.process_count())} if shared else {me},
+        barrier_sync_key_prefix=barriers,
     )
+
+
+def seen_by_all(folder: epath.Path) -> bool:
+    """True if all of several processes can write to one folder; collective.
+
+    Their paths to it may differ. Each leaves a file in it; process 0 looks for them.
+    """
+    if not processes.distributed():
+        return False
+    if processes.is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+    prefix = processes.from_first("a name", lambda: secrets.token_hex(8))
+    probes = [f".probe-{prefix}.{i}" for i in range(jax.process_count())]
+    with contextlib.suppress(Exception):  # of a disk, or of a bucket's library
+        (folder / probes[processes.index()]).write_text(prefix)
+    processes.exchange("files in a shared folder", None)
+
+    def all_there() -> bool:
+        there = [*folder.glob(".probe-*")]  # also those of a run that was killed here
+        for probe in there:
+            probe.unlink()
+        return {*probes} <= {probe.name for probe in there}
+
+    seen = processes.from_first("a shared folder", all_there)
+    with contextlib.suppress(Exception):
+        (folder / probes[processes.index()]).unlink(missing_ok=True)
+    return seen
+
+
+def temporary_names(folder: epath.Path) -> type | None:
+    """Names for what Orbax has not finished that only this run uses; collective.
+
+    When process 0 is killed, another one may still write its part until JAX ends it.
+    Perhaps the run is started again by then, and must not find these files among its
+    own. None for a bucket, where Orbax has no such names.
+    """
+    run = processes.from_first("a name", lambda: secrets.token_hex(4))
+
+    class Names(ocp.path.atomicity.AtomicRenameTemporaryPath):
+        @classmethod
+        def from_final(cls, final_path: epath.Path, **options: Any):
+            name = f"{final_path.name}{ocp.path.atomicity.TMP_DIR_SUFFIX}.{run}"
+            return cls(final_path.with_name(name), final_path, **options)
+
+    return Names if locations.is_local(folder) else None
 
 
 def steps_in(folder: epath.Path) -> list[int]:
@@ -71,7 +126,7 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
       folder: written by Orbax, in a checkpoint.
       part: the name of the parameters in what is stored; empty: all of it.
     """
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=single_process())
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=orbax_processes())
     stored = handler.metadata(folder).tree
     got, want = (
         {

@@ -20,7 +20,7 @@ from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.training import divergence, provenance_log
+from t2t_jax.training import checkpoint_folders, divergence, provenance_log
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.divergence import DivergedError, Divergence, Rollback, Rollbacks
 from t2t_jax.training.frozen_models import FrozenModels
@@ -118,7 +118,7 @@ class TrainingRun:
     """The state of a run during training.
 
     All processes execute the same code and take the same decisions from the same
-    metrics; only process 0 has checkpoints and prints.
+    metrics; only process 0 prints, and decides about checkpoints.
     """
 
     def __init__(
@@ -146,8 +146,13 @@ class TrainingRun:
         # Cached: computed once for each shape of batch, not at every step.
         self._step_flops = cache(lambda *shape: hooks.step_flops(Shape(*shape)))
         self.rollbacks = Rollbacks(workdir)
-        self.checkpoints = processes.OnFirstProcess(
-            Checkpoints, workdir, config.decode.average, config.train.keep_best
+        kept = workdir, config.decode.average, config.train.keep_best
+        # If all processes see the workdir, each writes and reads its part of the state.
+        self.shared = checkpoint_folders.seen_by_all(workdir.checkpoints)
+        self.checkpoints = (
+            Checkpoints(*kept, shared=True)
+            if self.shared
+            else processes.OnFirstProcess(Checkpoints, *kept)
         )
         self._continue_from(
             *(self._place(self._restore) or (self._initial(), RunProgress()))
@@ -164,7 +169,7 @@ class TrainingRun:
         self.batches = feed(pairs, config.data, config.train.seed, self.position, local)
 
     def _restore(self) -> tuple[TrainState, RunProgress] | None:
-        """Reads the state to continue from; only on process 0."""
+        """Reads the state to continue from."""
         save_every = self.config.train.save_every
         restored = self.checkpoints.restore(self.steps.shapes, save_every)
         # Off the grid of `save_every` a state without parameters is not damaged.
@@ -173,7 +178,9 @@ class TrainingRun:
         return restored
 
     def _place(self, read) -> tuple[TrainState, RunProgress] | None:
-        """Places the state that `read` returns on process 0 on all devices."""
+        """Places the state that `read` returns on all devices."""
+        if self.shared:
+            return read()  # each process has read its part
 
         def to_send() -> tuple[dict, TrainState] | None:
             restored = read()
@@ -278,7 +285,10 @@ class TrainingRun:
 
     def _step(self) -> None:
         """Trains on one batch."""
-        self.checkpoints.check()  # fail soon if the last save failed
+        # Fail soon if the last save failed. Processes have to agree on that, so several
+        # ask only as often as they log.
+        if not self.shared or self.step % self.config.train.log_every == 0:
+            self.checkpoints.check()
         at = self.position
         with self.time.during("input"):
             self.position, batch = next(self.batches)
@@ -302,7 +312,8 @@ class TrainingRun:
             # Also the steps that are not logged yet: see `RunProgress`.
             unread = self.meter.unread()
             progress = RunProgress(self.position, self.clock.seconds(), unread)
-            self.checkpoints.save(processes.gather(self.state), progress, average)
+            state = self.state if self.shared else processes.gather(self.state)
+            self.checkpoints.save(state, progress, average)
             self.saved = self.step
         self.time.write(self.step)
 
@@ -358,7 +369,8 @@ class TrainingRun:
                 chosen_by = self.hooks.chosen_by
                 if chosen_by.name in values:
                     goodness = chosen_by.goodness(values[chosen_by.name])
-                    self.checkpoints.save_best(gathered, self.step, goodness)
+                    best = parameters if self.shared else gathered
+                    self.checkpoints.save_best(best, self.step, goodness)
                 # After the checkpoint: a run killed in between evaluates again.
                 self.reporter.record(self.step, "dev", values)
                 scores = (f"{name} {value:.3f}" for name, value in values.items())

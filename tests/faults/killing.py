@@ -3,7 +3,8 @@
     python -m tests.faults.killing --kills=50 --seed=0 --output=docs/results/kills.json
 
 Each run is killed about once at each moment, then allowed to end, and compared with an
-undisturbed run in every array, metric, score, translation and file name.
+undisturbed run in every array, metric, score, translation and file name. With
+--processes=2 a run is two processes, each of which writes its half of the arrays.
 """
 
 import argparse
@@ -14,14 +15,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import results
 from t2t_jax.io.tables import text_table
 from t2t_jax.run.differences import workdir_differences
-from t2t_jax.tools.verify.child_runs import ChildRuns
+from t2t_jax.tools.verify.child_runs import TIME_LIMIT, ChildRuns, rendezvous_flags
 
 EVAL_EVERY = 15  # steps
 A_MOMENT = 0.02  # seconds: as long as a few files take to be written
@@ -35,9 +36,39 @@ FIELDS = {
 }
 
 
-def runs_in(folder: Path) -> ChildRuns:
+class RunsOfTwo(ChildRuns):
+    """Runs of two processes: first the one is killed, soon the other."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.fields["mesh"] = {"fsdp": 2}
+        self.chance = random.Random(0)
+
+    def finished(self, name: str) -> Path:
+        return self.group(name, [{}, {}])[0]
+
+    def life(self, name: str, reached: Callable[[], object]) -> int:
+        command, first = self.command(self.folder / name), self.chance.randrange(2)
+        for _ in range(3):
+            commands = [[*command, *flags] for flags in rendezvous_flags(2)]
+            with self._started(commands, name) as two:
+                before = [len(two.err(i)) for i in range(2)]
+                if two.until(reached):
+                    two.send(signal.SIGKILL, first)
+                    time.sleep(self.chance.uniform(0, 0.5))
+                    two.send(signal.SIGKILL, 1 - first)
+                    return two.end()[first]
+                if not any(statuses := two.end()):
+                    return 0
+                log = "".join(two.err(i)[before[i] :] for i in range(2))
+            if TIME_LIMIT not in log:  # on a busy machine they may wait in vain
+                break
+        raise RuntimeError(f"{statuses}: {log[-9_000:]}")
+
+
+def runs_in(folder: Path, processes: int = 1) -> ChildRuns:
     """Runs that can be killed."""
-    runs = ChildRuns(folder, translate=True)
+    runs = ChildRuns(folder, translate=True) if processes == 1 else RunsOfTwo(folder)
     for section, values in FIELDS.items():
         runs.fields[section] |= values
     runs.fields["train"]["steps"] = 60
@@ -114,6 +145,8 @@ MOMENTS = {
     ),
 }
 
+SAVING = [name for name in MOMENTS if name.startswith(("any", "par", "state"))]
+
 
 def kill(runs, name, moment, chance) -> bool:
     """Trains, and kills the run at a moment; False if it came to its end before."""
@@ -145,13 +178,14 @@ class Killed(NamedTuple):
     moments: list[str]
 
 
-def killed_at(runs: ChildRuns, kills: int, seed: int) -> Iterator[Killed]:
-    """Yields runs that were killed at each of `MOMENTS` in turn, `kills` times in all.
+def killed_at(
+    runs: ChildRuns, kills: int, seed: int, names: Sequence[str] = (*MOMENTS,)
+) -> Iterator[Killed]:
+    """Yields runs that were killed at each of some moments in turn, `kills` times.
 
     A moment that does not come before a run has ended is waited for in the next.
     """
     chance, left, in_vain, number = random.Random(seed), kills, 0, 0
-    names = [*MOMENTS]
     while left:
         assert in_vain < 5, f"{names[-left % len(names)]!r} does not come"
         killed = Killed(runs.folder / f"killed{number}", [])
@@ -170,14 +204,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, help="in all")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--output", type=Path, help="a new JSON file for the rows")
+    parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
     asked = parser.parse_args()
     if asked.output:
         results.check_new(asked.output)
-    counts = {name: {"kills": 0, "runs": 0, "equal": 0} for name in [*MOMENTS, "all"]}
+    names = SAVING if asked.processes > 1 else [*MOMENTS]
+    counts = {name: {"kills": 0, "runs": 0, "equal": 0} for name in [*names, "all"]}
     with tempfile.TemporaryDirectory() as folder:
-        runs = runs_in(Path(folder) / "runs")
+        runs = runs_in(Path(folder) / "runs", asked.processes)
         whole = runs.finished("whole")
-        for killed in killed_at(runs, asked.kills, asked.seed):
+        for killed in killed_at(runs, asked.kills, asked.seed, names):
             found = workdir_differences(whole, killed.workdir)
             differences = {name: lines for name, lines in found.items() if lines}
             if differences:

@@ -11,7 +11,7 @@ import pytest
 from t2t_jax import Translator, train
 from t2t_jax.training import loop
 from tests.faults.damage import QUIET
-from tests.faults.killing import MOMENTS, killed_at, runs_in
+from tests.faults.killing import MOMENTS, SAVING, killed_at, runs_in
 from tests.small_run import assert_same_run, config_for, flags_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -66,4 +66,15 @@ def test_fifty_kills_leave_nothing_behind(tmp_path):
     runs = runs_in(tmp_path / "runs")
     whole = runs.finished("whole")
     for killed in killed_at(runs, kills=50, seed=1):
+        assert_same_run(whole, killed.workdir)
+
+
+@pytest.mark.slow
+def test_fifty_kills_of_two_processes_leave_nothing_behind(tmp_path):
+    """About fifteen minutes on two cores: each process writes its half of a state."""
+    runs = runs_in(tmp_path / "runs", processes=2)
+    whole = runs.finished("whole")
+    parts = (whole / "checkpoints").rglob("ocdbt.process_1/d/*")
+    assert [*parts], "process 1 has written nothing"
+    for killed in killed_at(runs, 50, seed=1, names=SAVING):
         assert_same_run(whole, killed.workdir)

@@ -1,9 +1,11 @@
-"""What every process of `test_primitives.py` runs; it prints what it found, as JSON."""
+"""What every process of `test_training.py` runs; it prints what it found, as JSON."""
 
 import json
+import resource
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes, rendezvous
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress
+from t2t_jax.training.checkpoint_folders import seen_by_all
+from t2t_jax.training.step import TrainState
+from t2t_jax.workdir import Workdir
 
 
 def bits(x) -> list:
@@ -96,9 +102,9 @@ def exchanged(me: int) -> dict:
     }
 
 
-def found() -> dict:
-    """What did not arrive as it was sent, and how many arrays were sent."""
-    seen = exchanged(processes.index())
+def found(seen: dict) -> dict:
+    """What is not as it should be, or did not arrive; how many arrays were sent."""
+    seen |= exchanged(processes.index())
     for name, x in arrays().items():
         for where in ("divided", "whole", "NumPy's"):
             if where != "divided" or x.shape in ((8,), (0,)):
@@ -123,7 +129,75 @@ def placed(x: np.ndarray, where: str) -> np.ndarray:
     return processes.gather(there)
 
 
+def state(step: int) -> TrainState:
+    """A state of NumPy arrays, as all processes and the test itself make it."""
+    rng = np.random.default_rng(step)
+    divided = {"divided": rng.standard_normal((8, 1 << 15), np.float32)}
+    whole = {"whole": rng.standard_normal(8, np.float32), "odd": arrays()["float32"]}
+    counters = [np.asarray(n, np.int32) for n in (step, 0, 0)]
+    return TrainState(divided | whole, {}, {"moments": divided}, *counters)
+
+
+def shared_checkpoints(folder: Path) -> dict:
+    """What two processes do that see one folder, in which another wrote step 1."""
+    mesh = jax.make_mesh((jax.device_count(),), ("all",))
+
+    def struct(x):
+        spec = PartitionSpec("all") if x.ndim == 2 else PartitionSpec()
+        sharding = NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    shapes, workdir = jax.tree.map(struct, state(0)), Workdir(folder)
+    own = Workdir(folder / str(processes.index())).checkpoints
+    seen = {"seen by all": (seen_by_all(workdir.checkpoints), True)}
+    seen["only seen by one"] = seen_by_all(own), False
+    seen["probes left"] = [*map(str, workdir.checkpoints.glob(".probe*"))], []
+    kept = Checkpoints(workdir, 2, 1, shared=True)
+
+    def restored() -> list:
+        read, progress = kept.restore(shapes, 1)
+        same = jax.tree.map(
+            lambda x, want: x.sharding.is_equivalent_to(want.sharding, x.ndim),
+            read,
+            shapes,
+        )
+        assert all(jax.tree.leaves(same)), same
+        return [*map(bits, jax.tree.leaves(processes.gather(read))), progress.seconds]
+
+    def expected(step: int) -> list:
+        return [*map(bits, jax.tree.leaves(state(step))), float(step)]
+
+    def save(step: int) -> None:
+        placed = processes.distribute(state(step), shapes)
+        kept.save(placed, RunProgress(seconds=float(step)), average=step == 3)
+        kept.wait()
+
+    seen["written by one process"] = restored(), expected(1)
+    save(2)
+    save(3)
+    kept.save_best(processes.distribute(state(3), shapes).parameters, 3, 0.5)
+    newer = workdir.checkpoints / "state" / "3"
+    if processes.is_first():
+        [*_, part] = sorted((newer / "state/ocdbt.process_1/d").iterdir())
+        part.write_bytes(part.read_bytes()[::-1])
+    seen["one shard is damaged"] = restored(), expected(2)
+    seen["set aside"] = newer.exists(), False
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if not processes.is_first():  # as a full disk: it can write no more than that
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    message = error(lambda: save(4))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    who = f"{workdir.checkpoints}: process 1 on {socket.gethostname()}: "
+    texts = ["the checkpoint of step 4 could not be", "the last of step 2", "[True]"]
+    texts += [who] * processes.is_first()
+    seen["one disk is full"] = [t for t in texts if t not in message], []
+    seen["after it"] = restored(), expected(2)
+    save(4)
+    kept.close()
+    return seen
+
+
 if __name__ == "__main__":
-    coordinator, count, process = (a.partition("=")[2] for a in sys.argv[1:])
+    coordinator, count, process, folder = (a.partition("=")[2] for a in sys.argv[1:])
     rendezvous.initialize(coordinator, int(count), int(process))
-    print(json.dumps(found()))
+    print(json.dumps(found(shared_checkpoints(Path(folder)))))

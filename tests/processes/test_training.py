@@ -5,12 +5,16 @@ import signal
 
 import pytest
 
+from t2t_jax.io import sealed
 from t2t_jax.tools.verify import child_runs
 from t2t_jax.tools.verify.determinism import ORDER, loss_difference
+from t2t_jax.training.averaging import read_parameters
+from t2t_jax.training.checkpoint import Checkpoints, RunProgress, read_state
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
 from tests.processes.conftest import PLAIN
-from tests.small_run import assert_same_run, flags_for
+from tests.processes.primitives import state
+from tests.small_run import assert_same, assert_same_run, flags_for
 
 # So that a run lasts long enough for something to happen to it.
 SLOWLY = """
@@ -48,6 +52,9 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
     assert "finished: 10 of 10 steps are trained" in told[0]
     assert told[1] == ""
     assert {file.name for file in workdir.parent.iterdir()} == {"work", "file", "logs"}
+    # They see no folder of both: the first writes the arrays of both.
+    parts = (workdir / "checkpoints").rglob("ocdbt.process_*")
+    assert {part.name for part in parts} == {"ocdbt.process_0"}
 
 
 @pytest.mark.slow
@@ -104,9 +111,24 @@ def test_a_run_goes_from_two_processes_to_one_and_to_three(
     assert_near(workdir, together[0])
 
 
-def test_what_two_processes_share_is_what_one_of_them_has(start):
+def test_what_two_processes_share_is_what_one_of_them_has(start, tmp_path):
     """What each has found is judged by `primitives.py` itself."""
-    both = start(2, module="tests.processes.primitives", devices=2).ends(0, 0)
+    workdir = Workdir(tmp_path / "work")
+    alone = Checkpoints(workdir, 2, 1)
+    alone.save(state(1), RunProgress(seconds=1.0), average=True)
+    alone.close()
+    flag, module = f"--folder={workdir}", "tests.processes.primitives"
+    both = start(2, flag, module=module, devices=2).ends(0, 0)
+    # Each wrote its part, and one process reads all of them.
+    for kind, step in ("state", 4), ("parameters", 3), ("best", 3):
+        folder = workdir.checkpoints / kind / str(step)
+        item = folder / ("state" if kind == "state" else "parameters")
+        parts = [item / f"ocdbt.process_{i}" / "d" for i in range(2)]
+        half = state(step).parameters["divided"].nbytes / 2
+        assert all(0.8 * half < sealed.size(part) for part in parts)
+    assert_same(read_state(folder.parents[1] / "state/4", state(0))[0], state(4))
+    assert_same(read_parameters(folder, state(0).parameters), state(3).parameters)
+    assert states(workdir) == [2, 4]
     for number in range(2):
         found = json.loads(both.out(number).splitlines()[-1])  # after Gloo's lines
         assert found["wrong"] == {}, found
