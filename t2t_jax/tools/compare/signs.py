@@ -42,31 +42,23 @@ class Sign(NamedTuple):
 
 
 def empty(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        not words if source else None
-        for words, source in zip(outputs, texts.source_words, strict=True)
-    )
+    lines = zip(outputs, texts.source_words, strict=True)
+    return _share(not words if source else None for words, source in lines)
 
 
 def short(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        len(words) < SHORT * len(reference)
-        for words, reference in zip(outputs, texts.reference_words, strict=True)
-    )
+    lines = zip(outputs, texts.reference_words, strict=True)
+    return _share(len(words) < SHORT * len(reference) for words, reference in lines)
 
 
 def long(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        len(words) > LONG * len(reference)
-        for words, reference in zip(outputs, texts.reference_words, strict=True)
-    )
+    lines = zip(outputs, texts.reference_words, strict=True)
+    return _share(len(words) > LONG * len(reference) for words, reference in lines)
 
 
 def loops(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        has_loop(words) and not has_loop(source)
-        for words, source in zip(outputs, texts.source_words, strict=True)
-    )
+    lines = zip(outputs, texts.source_words, strict=True)
+    return _share(has_loop(words) and not has_loop(source) for words, source in lines)
 
 
 def has_loop(words: Words) -> bool:
@@ -84,18 +76,16 @@ def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
     # With a training text only those that are commoner in its sources than its targets:
     # "in" is a word of English and of German.
     training, rows = texts.training, []
+
+    def is_foreign(word: str) -> bool:
+        if training and training.source_count[word] <= training.target_count[word]:
+            return False
+        return any(map(str.isalpha, word))
+
     lines = zip(outputs, texts.source_words, texts.reference_words, strict=True)
     for words, source, reference in lines:
         left = (Counter(words) - Counter(reference)) & Counter(source)
-        copied = sum(
-            count
-            for word, count in left.items()
-            if any(map(str.isalpha, word))
-            and (
-                training is None
-                or training.source_count[word] > training.target_count[word]
-            )
-        )
+        copied = sum(count for word, count in left.items() if is_foreign(word))
         rows.append([copied, sum(map(is_word, words))])
     return np.array(rows, np.float64).reshape(-1, 2)
 
@@ -189,17 +179,15 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
             results[name] = head | {"missing": str(e)}
             continue
         shown[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
-        shares = [_sampled_shares(counts_n2) for counts_n2 in counts]
         rows = [_row(counts_n2) for counts_n2 in counts]
+        exact = [row["share"] or 0.0 for row in rows]
+        sampled = [_sampled_shares(counts_n2) for counts_n2 in counts]
         results[name] = head | {
             "reference": _row(reference),
             "systems": rows,
             "differences": [
-                difference(
-                    (row["share"] or 0.0) - (rows[0]["share"] or 0.0),
-                    share_m - shares[0],
-                )
-                for row, share_m in zip(rows[1:], shares[1:], strict=True)
+                difference(share - exact[0], share_m - sampled[0])
+                for share, share_m in zip(exact[1:], sampled[1:], strict=True)
             ],
         }
     return results, shown
