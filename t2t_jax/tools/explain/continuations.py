@@ -54,13 +54,12 @@ def likely_alternatives(
     The first `forced` tokens are those of a prefix.
     """
     never = never_generated(vocabulary)
+    top_ids, top_log_probs = distribution.top_ids, distribution.top_log_probs
     alternatives = [
         Alternative(t, int(token), float(log_prob))
         for t in range(forced, len(ids))
         for token, log_prob in zip(
-            distribution.top_ids[t, :AMONG],
-            distribution.top_log_probs[t, :AMONG],
-            strict=True,
+            top_ids[t, :AMONG], top_log_probs[t, :AMONG], strict=True
         )
         if log_prob >= np.log(LEAST) and token != ids[t] and token not in never
     ]

@@ -34,6 +34,9 @@ Ids = Sequence[int]
 # An attribution reads a pair once more for each token. Of a long pair, only the least
 # probable tokens are attributed: about READ tokens are read, for at least LEAST tokens.
 READ, LEAST = 8_192, 8
+NO_ROLLOUT = Missing(
+    "This model has no attention within the source and the target to follow."
+)
 
 
 def read_targets(
@@ -75,7 +78,7 @@ def read_targets(
             difference=difference,
             maps=maps,
             heads={} if isinstance(maps, Missing) else summarize(maps),
-            rollout=_rolled(maps),
+            rollout=maps if isinstance(maps, Missing) else rollout(maps) or NO_ROLLOUT,
             coverage=_of_one(
                 members, lambda m: _coverage(m, source_words, words, maps)
             ),
@@ -119,14 +122,6 @@ def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
     return cover(source, target, maps, *heads)
 
 
-def _rolled(maps) -> Any:
-    if isinstance(maps, Missing):
-        return maps
-    return rollout(maps) or Missing(
-        "This model has no attention within the source and the target to follow."
-    )
-
-
 def _attribution(
     vocabulary: Vocabulary,
     member: Member,
@@ -146,8 +141,8 @@ def _attribution(
         rivals[positions.index(difference.position)] = difference.rival
     tokens = [pair[1][t] for t in positions]
     said, other = (
-        attribute(vocabulary, member, pair, positions, of_positions)
-        for of_positions in (tokens, rivals)
+        attribute(vocabulary, member, pair, positions, predicted)
+        for predicted in (tokens, rivals)
     )
     return Contrast(said, tuple(rivals), said.minus(other))
 
