@@ -6,6 +6,7 @@ counts. Severities of one check compare with each other only.
 """
 
 import collections
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 
@@ -43,10 +44,10 @@ def empty(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds pairs of which a side has no letter, digit or other visible character."""
     blank = ("space", "control", "invisible", "mark", "soft hyphen")
     columns = [CLASS[name] for name in blank]
-    for place, number, _ in over_lines(
-        view, lambda side: side.counts_pk[:, columns].sum(1) == side.lengths_p
-    ):
-        yield place, 1.0, f"the {NAMES[number]} is empty"
+    for number, side in enumerate(view.sides):
+        empty_p = side.counts_pk[:, columns].sum(1) == side.lengths_p
+        for place in np.flatnonzero(empty_p).tolist():
+            yield place, 1.0, f"the {NAMES[number]} is empty"
     # A sentence opposite "@@" or "–" has nothing opposite, either.
     s, t = (side.word_counts_p for side in view.sides)
     for place in np.flatnonzero(np.minimum(s, t) == 0).tolist():
@@ -79,19 +80,14 @@ def _decoded(text: str) -> str:
     raw = b""
     for character in text:
         for encoding in ("cp1252", "latin-1"):
-            try:
+            with contextlib.suppress(UnicodeEncodeError):
                 raw += character.encode(encoding)
                 break
-            except UnicodeEncodeError:
-                continue
         else:
             return ""
-    for end in (len(raw), len(raw) - 1, len(raw) - 2):
-        try:
-            decoded = raw[:end].decode("utf-8") if end > 1 else ""
-        except UnicodeDecodeError:
-            continue
-        return decoded
+    for end in range(len(raw), max(1, len(raw) - 3), -1):
+        with contextlib.suppress(UnicodeDecodeError):
+            return raw[:end].decode()
     return ""
 
 
@@ -380,13 +376,13 @@ def truncated(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     z = knowledge.lengths.z_p(view)
     for p in np.flatnonzero(np.abs(z) > limits["z"]).tolist():
         short = 0 if z[p] > 0 else 1
-        lost_ending = _ending(view.pairs[p][1 - short]) and not _ending(
-            view.pairs[p][short]
+        ending, opposite_ending = (
+            _ending(view.pairs[p][n]) for n in (1 - short, short)
         )
+        lost_ending = ending and not opposite_ending
         if not lost_ending and abs(z[p]) < limits["z_alone"]:
             continue  # a free translation may leave out as much
-        words = view.sides[1 - short].words[p]
-        opposite = view.sides[short].words[p]
+        words, opposite = (view.sides[n].words[p] for n in (1 - short, short))
         half = len(words) // 2
         begun, _ = knowledge.lexicon.split(words[:half], opposite, 1 - short)
         ended, missing = knowledge.lexicon.split(words[half:], opposite, 1 - short)
@@ -397,10 +393,8 @@ def truncated(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
 
 def length(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds lines that are far longer than the lines of this text."""
-    for number, (side, usual) in enumerate(
-        zip(view.sides, knowledge.log_length, strict=True)
-    ):
-        z = usual.z(np.log(np.maximum(side.lengths_p, 1)))
+    for number, side in enumerate(view.sides):
+        z = knowledge.log_length[number].z(np.log(np.maximum(side.lengths_p, 1)))
         for p in np.flatnonzero(z > limits["z"]).tolist():
             note = f"the {NAMES[number]} has {side.lengths_p[p]:,} characters"
             yield p, float(z[p]), note
@@ -409,12 +403,9 @@ def length(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
 def numbers(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds numbers that the other side has not; small ones may be written in words."""
     for p, (s, t) in enumerate(
-        zip(*(side.numbers for side in view.sides), strict=True)
+        zip(view.source.numbers, view.target.numbers, strict=True)
     ):
-        if s == t:
-            continue
-        only = missing_numbers(s, t, int(limits["small"]))
-        if only:
+        if s != t and (only := missing_numbers(s, t, int(limits["small"]))):
             yield p, float(len(only)), f"only on one side: {', '.join(only[:4])}"
 
 
@@ -440,13 +431,10 @@ def missing_numbers(source: list[str], target: list[str], small: int) -> list[st
 def markup(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """Finds placeholders, tags and addresses that the other side has not."""
     for p, pair in enumerate(view.pairs):
-        if not any(
-            "%" in line or "<" in line or "{" in line or "://" in line for line in pair
-        ):
+        if not any(sign in line for sign in ("%", "<", "{", "://") for line in pair):
             continue
         s, t = map(_markup, pair)
-        only = [*(s - t).elements(), *(t - s).elements()]
-        if only:
+        if only := [*(s - t).elements(), *(t - s).elements()]:
             yield p, float(len(only)), f"only on one side: {', '.join(only[:3])}"
 
 
