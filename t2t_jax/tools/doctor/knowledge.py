@@ -75,7 +75,7 @@ class Knowledge:
         judged = [n % 4 == 3 or len(blocks) < 4 for n in range(len(blocks))]
         by_pair = np.repeat(judged, [len(block) for block in blocks])
         words = zip(view.source.words, view.target.words, strict=True)
-        self.lexicon = Lexicon([*itertools.compress(words, ~by_pair)])
+        self.lexicon = Lexicon([*itertools.compress(words, np.logical_not(by_pair))])
         held_out, neighbours = [], []
         for block in itertools.compress(blocks, judged):
             first = len(held_out)
