@@ -25,14 +25,12 @@ class Sign(NamedTuple):
     """An entry of SIGNS.
 
     Attributes:
-      title: a few words.
       about: what is counted, in a sentence.
       of: "lines" or "words": the unit of the share.
       count: (Texts, the words of each translation) -> [n, 2]: the number found in each
         line, and of how many. Raises NotAvailableError if it lacks something.
     """
 
-    title: str
     about: str
     of: str
     count: Callable[[Texts, Lines], np.ndarray]
@@ -115,42 +113,32 @@ def _share(flags) -> np.ndarray:
 
 
 SIGNS = {
-    "empty": Sign("Empty", "Translations without a word.", "lines", empty),
+    "empty": Sign("Translations without a word.", "lines", empty),
     "short": Sign(
-        "Short",
-        "Translations with less than half the words of the reference.",
-        "lines",
-        short,
+        "Translations with less than half the words of the reference.", "lines", short
     ),
     "long": Sign(
-        "Long",
-        "Translations with more than twice the words of the reference.",
-        "lines",
-        long,
+        "Translations with more than twice the words of the reference.", "lines", long
     ),
     "loops": Sign(
-        "Loops",
         "Translations with a word three times in a row, or two to four words twice, "
         "where the source has no such repetition.",
         "lines",
         loops,
     ),
     "untranslated": Sign(
-        "Untranslated",
         "Words of the source that stand in the translation and not in the reference; "
         "with a training text, only words that are commoner in its source side.",
         "words",
         untranslated,
     ),
     "unsupported": Sign(
-        "Unsupported",
         "Words of the translation that no word of the source explains: a sign of "
         "hallucination.",
         "words",
         unsupported,
     ),
     "uncovered": Sign(
-        "Uncovered",
         "Words of the source that no word of the translation explains: a sign of "
         "omission.",
         "words",
@@ -171,7 +159,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
     """
     results, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
     for number, (name, sign) in enumerate(SIGNS.items()):
-        head = {"title": sign.title, "about": sign.about, "of": sign.of}
+        head = {"title": name.capitalize(), "about": sign.about, "of": sign.of}
         try:
             counts = [sign.count(texts, lines) for lines in outputs]
             reference = sign.count(texts, texts.reference_words)

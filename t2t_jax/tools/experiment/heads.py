@@ -175,14 +175,12 @@ class Ablation:
         )
 
 
-def measure_heads(
-    context: Context, lines: int = 200, test_set: str = ""
-) -> dict[str, Any]:
+def measure_heads(context: Context, lines: int = 200) -> dict[str, Any]:
     """Measures all heads of a trained Transformer.
 
     Args:
-      lines: that many of the dev and of the test text, from the first.
-      test_set: its place; by default the first of `config.data.test`.
+      lines: that many of the dev and of the test text, from the first; the test text is
+        the first of `config.data.test`.
 
     Returns:
       `bleu` and `loss` of the whole model; `count`, its heads; `needless`, those
@@ -195,7 +193,7 @@ def measure_heads(
     context.check_translates("heads")
     translator = Translator.load(context.workdir)
     dev = _first_lines(context, "dev", lines)
-    test = _first_lines(context, "test", lines, test_set)
+    test = _first_lines(context, "test", lines)
     ablation = Ablation(translator, dev, test)
     described = _described(translator, dev, context)
     heads = [
@@ -225,11 +223,9 @@ def measure_heads(
     }
 
 
-def _first_lines(
-    context: Context, split: str, lines: int, place: str = ""
-) -> list[Pair]:
-    """The first lines of the dev set or of a test set."""
-    corpora = context.corpora(split, place)
+def _first_lines(context: Context, split: str, lines: int) -> list[Pair]:
+    """The first lines of the first dev or test set."""
+    corpora = context.corpora(split)
     if not corpora:
         raise UserError(
             f"config.data.{split} is empty; heads are removed on a dev and a test "
