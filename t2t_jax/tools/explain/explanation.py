@@ -17,7 +17,6 @@ from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.explain.attribution import Attribution
 from t2t_jax.tools.explain.beam_tree import BeamTree, Tokens
-from t2t_jax.tools.explain.continuations import Continuation
 from t2t_jax.tools.explain.distribution import Distribution, Lens
 from t2t_jax.tools.explain.words import Coverage, Words
 from t2t_jax.tools.pages.page import Payload, page
@@ -39,6 +38,20 @@ class Difference(NamedTuple):
 
     position: int
     rival: int
+
+
+class Continuation(NamedTuple):
+    """The best translation that begins with the given tokens and an alternative.
+
+    Attributes:
+      position, token: of the alternative.
+      found: the translation; its tokens begin with those that were forced, and
+        `log_prob` counts them.
+    """
+
+    position: int
+    token: int
+    found: Hypothesis
 
 
 class Contrast(NamedTuple):
