@@ -612,6 +612,30 @@ def changed(config: Config, section: str, **values) -> Config:
     return from_config_dict(fields)
 
 
+def with_fields(
+    config: Config | ml_collections.ConfigDict, changes: Mapping[str, Any]
+) -> Config:
+    """Returns the config with some fields changed, by their full names.
+
+    For example `with_fields(base, {"model.heads": 1, "model.head_width": 512})`; an
+    option of a variant is `model.options.NAME`.
+
+    Raises:
+      UserError: no such field, or a value that it does not take.
+    """
+    if not isinstance(config, Config):
+        config = from_config_dict(config)
+    sections, names = dataclasses.asdict(config), field_names()
+    for name, value in changes.items():
+        if name not in names:
+            raise UserError(f"config.{name}: no such field{did_you_mean(name, names)}")
+        section, *options, field = name.split(".")
+        if options:
+            field, value = "options", {**sections[section]["options"], field: value}
+        sections[section][field] = value
+    return from_config_dict(sections)
+
+
 def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
     """The fields that differ: `{'train.steps': (old value, new value, is safe)}`.
 

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from t2t_jax.costs.timing import timed
@@ -216,12 +216,11 @@ def find_slice(name: str, measured: Chip | None = None) -> Slice:
     for candidate in map(_shape, chip.sizes):  # the order does not matter: 4x2 is 2x4
         if sorted(candidate) == sorted(shape):
             return Slice(kind, chip, candidate)
-
-    def distance(other: str) -> float:
-        """The distance between two numbers of chips: the logarithm of their ratio."""
-        return abs(math.log(math.prod(_shape(other)) / math.prod(shape)))
-
-    near = sorted(chip.sizes, key=distance)[:2]
+    count = math.prod(shape)
+    # By the ratio of the numbers of chips.
+    near = sorted(
+        chip.sizes, key=lambda s: abs(math.log(math.prod(_shape(s)) / count))
+    )[:2]
     raise UserError(
         f"--slice={name}: no such slice; the nearest are "
         f"{' and '.join(f'{kind}:{s}' for s in near)} (all sizes: "
@@ -241,7 +240,7 @@ CPU_SIZE = 1536  # of the square matrices that measure a processor
 def measured_cpu() -> Chip:
     """This machine's processor as a `Chip`, with rates measured now."""
     peak = matrix_rate("float32", CPU_SIZE, 20)
-    return _measured("cpu", memory_here(), peak, peak, CPU_SIZE, 64)
+    return _measured("cpu", memory_here(), (peak, peak), CPU_SIZE, 64)
 
 
 def chip_here(device: Any) -> tuple[str, Chip]:
@@ -252,19 +251,17 @@ def chip_here(device: Any) -> tuple[str, Chip]:
         return name, CHIPS[name]
     kind = "tpu" if device.platform == "tpu" else "gpu"
     limit = (device.memory_stats() or {}).get("bytes_limit", 8 * GIB)
-    peaks = (matrix_rate(dtype, 8192, 10) for dtype in ("bfloat16", "float32"))
-    return device.device_kind, _measured(kind, float(limit), *peaks, 8192, 1024)
+    peaks = [matrix_rate(dtype, 8192, 10) for dtype in ("bfloat16", "float32")]
+    return device.device_kind, _measured(kind, float(limit), peaks, 8192, 1024)
 
 
 def _measured(
-    kind: str, memory: float, bfloat16: float, float32: float, size: int, mib: int
+    kind: str, memory: float, peaks: Sequence[float], size: int, mib: int
 ) -> Chip:
     """A chip of measured peaks, from products of a size; measures its memory's rate."""
     traffic = memory_rate(mib << 20)
     source = f"measured now: products of {size} x {size}, an addition over {mib} MiB"
-    native = kind != "cpu"
-    rates = bfloat16, float32, traffic, traffic
-    return Chip(kind, memory, *rates, source, native)
+    return Chip(kind, memory, *peaks, traffic, traffic, source, native=kind != "cpu")
 
 
 def matrix_rate(dtype: str, size: int, times: int) -> float:

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import jax
 
-from t2t_jax import config as fields
-from t2t_jax.config import Config
+from t2t_jax.config import Config, with_fields
 from t2t_jax.costs import step_costs
 from t2t_jax.costs.chips import GIB
 from t2t_jax.costs.step_costs import batch_shapes
@@ -73,9 +72,9 @@ def compile_largest_batch(
     device = steps.mesh.local_devices[0]
     limit = device_memory(device)
     needed = memory.argument_size_in_bytes + temporary
-    shape = f"batches of {largest.rows} rows of {largest.source} + {largest.target}"
     if needed <= limit:
         return
+    shape = f"batches of {largest.rows} rows of {largest.source} + {largest.target}"
     advice = _advice(_change(steps, config, batch, temporary, limit))
     if device.platform != "cpu":
         raise UserError(
@@ -155,14 +154,6 @@ def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
             yield {"data.batch_tokens": tokens // share}
 
 
-def apply_change(config: Config, change: dict[str, object]) -> Config:
-    """Returns the config with the fields of a change replaced."""
-    for name, value in change.items():
-        section, field = name.split(".")
-        config = fields.changed(config, section, **{field: value})
-    return config
-
-
 def estimate(
     config: Config, parts: dict, mesh: Mapping[str, int], change: dict[str, object]
 ) -> float:
@@ -171,7 +162,7 @@ def estimate(
     Activations are the temporaries without the gradients. They shrink with more
     microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
     """
-    after = apply_change(config, change)
+    after = with_fields(config, change)
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
     state += parts.get("frozen", 0)
     gradients = parts["parameters"]  # float32
@@ -208,7 +199,7 @@ def find_suggestion(
         if expected > margin * memory["chip"]:
             continue
         say(f"trying {as_flags(change)}: about {expected / GIB:.2f} GiB expected")
-        result = forecast(apply_change(config, change))
+        result = forecast(with_fields(config, change))
         if result["fits"]:
             return {"change": change, "forecast": result}
         tried += 1

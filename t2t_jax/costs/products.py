@@ -35,14 +35,12 @@ def with_products(config: Config, workdir: Workdir) -> Config:
     """
     if config.model.products != "auto":
         return config
-    chosen = processes.from_first(
-        "the type of products", lambda: _recorded(workdir) or _choice(config)
-    )
+
+    def recorded_or_new() -> str:
+        return workdir.config().model.products if workdir.has_run() else _choice(config)
+
+    chosen = processes.from_first("the type of products", recorded_or_new)
     return fields.changed(config, "model", products=chosen)
-
-
-def _recorded(workdir: Workdir) -> str:
-    return workdir.config().model.products if workdir.has_run() else ""
 
 
 def _choice(config: Config) -> str:

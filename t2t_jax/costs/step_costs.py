@@ -58,9 +58,8 @@ def real_rows(config: Config) -> int:
 
 def _row_length(config: Config) -> int:
     data = config.data
-    return round_up(
-        data.row_length if data.batching == "packed" else data.max_length, 8
-    )
+    packed = data.batching == "packed"
+    return round_up(data.row_length if packed else data.max_length, 8)
 
 
 def batch_shapes(
@@ -136,16 +135,10 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
         return _gradient(model, config, rng, frozen)(*arguments)
 
+    shapes = model.shapes, batch_shapes(shape, None, config), [f.shapes for f in frozen]
     with kernels.disabled():
-        computed = flops.count(
-            gradient,
-            model.shapes,
-            batch_shapes(shape, None, config),
-            [model.shapes for model in frozen],
-            taken=chunks / SPARSE_CHUNKS,
-        )
-    needed = model_flops(model, config, shape, frozen)
-    return {"model": needed, "computed": computed}
+        computed = flops.count(gradient, *shapes, taken=chunks / SPARSE_CHUNKS)
+    return {"model": model_flops(model, config, shape, frozen), "computed": computed}
 
 
 def _gradient(
@@ -184,17 +177,10 @@ def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | No
       {(i, j): the coefficient of s^i t^j}; None if there is no such polynomial.
     """
     n = min(8, (model.longest or 32) // 4)  # the unit of lengths
-    in_place = model.predicts == "source"
-    frozen = frozen_models(model, config)
-
-    def of_row(s: int, t: int) -> float:
-        shape = Shape(1, n * s, n * (s if in_place else t))
-        return model_flops(model, config, shape, frozen)
-
-    f = {
-        (s, t): of_row(s, t)
-        for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (4, 3))
-    }
+    frozen, f = frozen_models(model, config), {}
+    for s, t in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (4, 3)):
+        shape = Shape(1, n * s, n * (s if model.predicts == "source" else t))
+        f[s, t] = model_flops(model, config, shape, frozen)
     # Differences, which are exact where solving a linear system would round.
     ss = (f[3, 1] - 2 * f[2, 1] + f[1, 1]) / 2
     tt = (f[1, 3] - 2 * f[1, 2] + f[1, 1]) / 2
@@ -231,10 +217,10 @@ def state_bytes(steps: Steps) -> dict[str, int]:
       Those of parameters, moving average, the optimizer's state; `frozen`: those of
       models that the loss reads, if there are any.
     """
-    state = steps.shapes
+    state, frozen = steps.shapes, {"frozen": steps.frozen} if steps.frozen else {}
     parts = {
-        "parameters": bytes_on_device(state.parameters),
-        "average": bytes_on_device(state.ema),
-        "optimizer": bytes_on_device(state.optimizer),
+        "parameters": state.parameters,
+        "average": state.ema,
+        "optimizer": state.optimizer,
     }
-    return parts | ({"frozen": bytes_on_device(steps.frozen)} if steps.frozen else {})
+    return {name: bytes_on_device(part) for name, part in (parts | frozen).items()}

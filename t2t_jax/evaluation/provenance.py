@@ -64,18 +64,19 @@ def score_provenance(
         # Also within a mixture: en-de:grammar:test.
         synthetic="grammar" in corpus.spec.split(":")[:-1],
     )
-    resampled = len(sources) <= LONGEST
-    # The versions among these facts go into `versions` instead.
-    machine = {
-        k: v for k, v in describe_machine().items() if k not in ("t2t_jax", *PACKAGES)
-    }
-    return {
-        "compare_with": (
-            corpus.compare_with
-            or task.compare_with(corpus)
-            or compare_with(text, len(translator.steps))
+    resampled, members = len(sources) <= LONGEST, len(translator.members)
+    comparable = corpus.compare_with or task.compare_with(corpus)
+    comparable = comparable or compare_with(text, len(translator.steps))
+    if members > 1:
+        comparable += (
+            f"; but this is an ensemble of {members} models: results of single models "
+            "are not comparable with it"
         )
-        + _of_several(len(translator.members)),
+    versions = {"t2t_jax": __version__} | {p: metadata.version(p) for p in PACKAGES}
+    machine = {k: v for k, v in describe_machine().items() if k not in versions}
+    machine["device_kinds"] = dict(Counter(d.device_kind for d in jax.devices()))
+    return {
+        "compare_with": comparable,
         "name": corpus.name,
         "task": translator.config.task.kind,
         "direction": f"{corpus.source}-{corpus.target}",
@@ -84,23 +85,10 @@ def score_provenance(
         "bootstrap": {"samples": SAMPLES, "seed": SEED} if resampled else None,
         "config": dataclasses.asdict(translator.config),
         "code": code_version(),
-        "versions": {
-            "t2t_jax": __version__,
-            **{name: metadata.version(name) for name in PACKAGES},
-        },
-        "machine": machine
-        | {"device_kinds": dict(Counter(d.device_kind for d in jax.devices()))},
+        "versions": versions,
+        "machine": machine,
         **({"ideas": dict(ideas.imported)} if ideas.imported else {}),
     }
-
-
-def _of_several(members: int) -> str:
-    if members == 1:
-        return ""
-    return (
-        f"; but this is an ensemble of {members} models: results of single models are "
-        "not comparable with it"
-    )
 
 
 def text_bytes(lines: Sequence[str]) -> bytes:
@@ -182,10 +170,6 @@ class PublishedSet:
     if_averaged: str = ""  # the same for averaged checkpoints, if it differs
     # SHA-256 of the complete text, by language; empty if unknown.
     whole: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def has_languages(self, text: ScoredText) -> bool:
-        """True if the set has both languages of the text."""
-        return {text.source, text.target} <= self.first.keys()
 
     def starts_like(self, text: ScoredText) -> bool:
         """True if the text has this set's length and its first lines."""
@@ -309,16 +293,17 @@ def compare_with(text: ScoredText, averaged: int) -> str:
             "synthetic text of the built-in grammar, without published numbers; "
             "compare only with runs on the same split and version, same signature"
         )
-    sets = [test_set for test_set in PUBLISHED if test_set.has_languages(text)]
-    for test_set in sets:
-        if test_set.starts_like(text) and test_set.matches(text):
+    languages = {text.source, text.target}
+    sets = [test_set for test_set in PUBLISHED if languages <= test_set.first.keys()]
+    alike = [test_set for test_set in sets if test_set.starts_like(text)]
+    for test_set in alike:
+        if test_set.matches(text):
             how = "text" if test_set.whole else "number of lines and first lines"
             return (
                 f"{_published(test_set, text, averaged)} [set identified by its {how}]"
             )
-    for test_set in sets:
-        if test_set.starts_like(text):  # but a later line differs
-            return f"starts like {test_set.name}, but the text differs; {among}"
+    if alike:  # but a later line differs
+        return f"starts like {alike[0].name}, but the text differs; {among}"
     named = [test_set for test_set in sets if test_set.name in text.name]
     if not named:
         return f"no published number is known for this text; {among}"

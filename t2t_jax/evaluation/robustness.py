@@ -12,10 +12,7 @@ from typing import TypedDict
 
 from t2t_jax.data.corpus import Corpus, Pair, derived, tagged
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.scores import (
-    Workdirs,
-    scores_and_answers,
-)
+from t2t_jax.evaluation.scores import Workdirs, scores_and_answers
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table
 from t2t_jax.parallel import processes
@@ -121,28 +118,26 @@ def score_damaged(
     task = task_of(translator.config)
     rows: dict[str, Row] = {}
     stored = []
-    for name in ("", *damages):
-        copy = damaged(corpus, name) if name else corpus
+    for name in (UNDAMAGED, *damages):
+        copy = corpus if name == UNDAMAGED else damaged(corpus, name)
         # Process 0 reads the set, as for `score_set`.
         changed = processes.from_first(
             copy.name, lambda c=copy: _changed(task, corpus, c)
         )
-        if name and not any(changed):
+        if rows and not any(changed):
             rows[name] = rows[UNDAMAGED]
             continue
         scores, answers = scores_and_answers(translator, copy, workdir)
         copied = None
         if processes.is_first():
             copied = copied_share(answers, task.of(copy).examples(copy))
-        undamaged = rows[UNDAMAGED]["bleu"] if name else scores["bleu"]
-        rows[name or UNDAMAGED] = Row(
-            bleu=scores["bleu"],
-            difference=scores["bleu"] - undamaged,
-            copied=copied,
-            changed=changed[0],
-        )
-        if name:
+        bleu = scores["bleu"]
+        difference = bleu - (rows[UNDAMAGED]["bleu"] if rows else bleu)
+        if rows:
             stored.append(scores | {"damage": name, "codes_copied": copied})
+        rows[name] = Row(
+            bleu=bleu, difference=difference, copied=copied, changed=changed[0]
+        )
     return rows, stored
 
 

@@ -182,10 +182,11 @@ def _inputs(
     }
     if len(translator.members) == 1:
         of_members = {name: value for name, (value,) in of_members.items()}
+    text = "\n".join(sources) + "\x00" + "\n".join(references)
     return {
         "set": corpus.spec,
         "lines": len(sources),
-        "sha256": _hash(sources, references),
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
         **of_members,
         "t2t_jax": __version__,
         "layout": SCORES_VERSION,
@@ -291,15 +292,11 @@ def score_all(
     scores = {}
     for corpus in tests:
         scores[corpus.name] = score = score_set(translator, corpus, workdir, keep=True)
-        say(table_row(task_of(config).of(corpus), corpus, score))
+        row = task_of(config).of(corpus).row(score, corpus)
+        say(f"{corpus.name:12} {score['lines']:6,} lines   {row}")
     for line in comparisons(scores):
         say(line)
     return scores
-
-
-def table_row(task: Task, corpus: Corpus, scores: dict) -> str:
-    """Formats one set's scores as a row of the table."""
-    return f"{corpus.name:12} {scores['lines']:6,} lines   {task.row(scores, corpus)}"
 
 
 def stored_scores(workdir: Workdir) -> dict[str, dict[str, Any]]:
@@ -324,8 +321,3 @@ def _read(path: epath.Path, lines: epath.Path) -> dict:
     except (OSError, ValueError):  # another process may be moving them right now
         return {}
     return stored if stored.get("translations_sha256") == translations else {}
-
-
-def _hash(*sides: tuple[str, ...]) -> str:
-    text = "\x00".join("\n".join(side) for side in sides)
-    return hashlib.sha256(text.encode()).hexdigest()

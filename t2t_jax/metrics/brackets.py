@@ -108,9 +108,8 @@ def _brackets(
 
 
 def _percent(part, whole):
-    """100 * part / whole; 0 where there is nothing."""
-    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
-    return 100 * np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    """The share of counts in others; 0 where there is nothing."""
+    return 100 * (part / np.maximum(whole, 1))
 
 
 def precision(counts: Counts):
@@ -125,10 +124,7 @@ def recall(counts: Counts):
 
 def f1(counts: Counts):
     """The harmonic mean of precision and recall, in percent."""
-    return _percent(
-        2 * np.asarray(counts.matched),
-        np.asarray(counts.answer) + np.asarray(counts.reference),
-    )
+    return _percent(2 * counts.matched, counts.answer + counts.reference)
 
 
 def complete_match(counts: Counts):

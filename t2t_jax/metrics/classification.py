@@ -29,7 +29,7 @@ def answer_line(label: str, probabilities: Mapping[str, float]) -> str:
 
 def labels_of(answers: Sequence[str]) -> list[str]:
     """Returns the predicted labels."""
-    return [answer.split("\t", 1)[0] for answer in answers]
+    return [answer.partition("\t")[0] for answer in answers]
 
 
 def probabilities_of(answers: Sequence[str]) -> tuple[np.ndarray, list[str]]:
@@ -105,11 +105,12 @@ def _bins(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     confidence_n = probabilities_nc[np.arange(len(column_n)), column_n]
     # Bins are half open: the first is (0, 1/15], the last (14/15, 1].
     bin_n = np.clip(np.ceil(confidence_n * BINS).astype(int) - 1, 0, BINS - 1)
-    gaps_nb = np.zeros((len(bin_n), BINS))
-    gaps_nb[np.arange(len(bin_n)), bin_n] = confidence_n - (
+    rows_nb = np.zeros((len(bin_n), BINS + 1))
+    rows_nb[:, -1] = 1
+    rows_nb[np.arange(len(bin_n)), bin_n] = confidence_n - (
         predicted_n == _golden(pairs)
     )
-    return np.concatenate([gaps_nb, np.ones((len(bin_n), 1))], axis=1)
+    return rows_nb
 
 
 def _calibration_error(sums: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ Shape suffixes: n examples, k numbers per example.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -61,24 +61,18 @@ def _perplexity_per(unit: int, sums: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
 
 
+def _measure(description: str, of: Callable, digits: int = 2) -> Measure:
+    return Measure(description, statistics, of, higher_is_better=False, digits=digits)
+
+
 LIKELIHOODS = {
-    "bits_per_byte": Measure(
-        "bits per byte of UTF-8, ends of lines included",
-        statistics,
-        _bits_per_byte,
-        higher_is_better=False,
-        digits=3,
+    "bits_per_byte": _measure(
+        "bits per byte of UTF-8, ends of lines included", _bits_per_byte, digits=3
     ),
-    "perplexity_per_word": Measure(
-        "perplexity per word, ends of lines included",
-        statistics,
-        partial(_perplexity_per, WORDS),
-        higher_is_better=False,
+    "perplexity_per_word": _measure(
+        "perplexity per word, ends of lines included", partial(_perplexity_per, WORDS)
     ),
-    "perplexity": Measure(
-        "perplexity per token, EOS included",
-        statistics,
-        partial(_perplexity_per, PIECES),
-        higher_is_better=False,
+    "perplexity": _measure(
+        "perplexity per token, EOS included", partial(_perplexity_per, PIECES)
     ),
 }

@@ -65,12 +65,8 @@ def sampled_sums(statistics_nk: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(SEED)
     # These are the samples that sacreBLEU draws at once.
     # One sample at a time: all at once would take 8 bytes per example and sample.
-    return np.array(
-        [
-            np.bincount(rng.integers(n, size=n), minlength=n) @ statistics_nk
-            for _ in range(SAMPLES)
-        ]
-    )
+    drawn = (rng.integers(n, size=n) for _ in range(SAMPLES))
+    return np.array([np.bincount(i_n, minlength=n) @ statistics_nk for i_n in drawn])
 
 
 def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float] | None:
@@ -113,11 +109,9 @@ def paired(
       ValueError: the systems have different numbers of examples.
     """
     _check_lengths(ours_nk, baseline_nk)
-    score, baseline = (measured(measure, s) for s in (ours_nk, baseline_nk))
-    ours_m, baseline_m = (
-        measure.of(sampled_sums(statistics_nk))
-        for statistics_nk in (ours_nk, baseline_nk)
-    )
+    both = ours_nk, baseline_nk
+    score, baseline = (measured(measure, statistics_nk) for statistics_nk in both)
+    ours_m, baseline_m = (measure.of(sampled_sums(counts_nk)) for counts_nk in both)
     differences_m = ours_m - baseline_m
     low, high = bounds(differences_m)
     difference = score - baseline
@@ -149,10 +143,12 @@ def significance(
       randomisation (`randomised`), named as in `TESTS`.
     """
     sides = [measure.statistics(lines, pairs) for lines in (answers, baseline)]
-    bootstrap = paired(measure, *sides)
-    p_values = bootstrap["p_value"], randomised(measure, *sides)
-    named = zip(TESTS, p_values, strict=True)
-    return {"difference": bootstrap["difference"], **dict(named)}
+    by_bootstrap = paired(measure, *sides)
+    return {
+        "difference": by_bootstrap["difference"],
+        "bootstrap": by_bootstrap["p_value"],
+        "randomisation": randomised(measure, *sides),
+    }
 
 
 def compared(
@@ -164,9 +160,7 @@ def compared(
     """Compares the answers of two systems by each measure, as `paired` does."""
     return {
         name: paired(
-            measure,
-            measure.statistics(answers, pairs),
-            measure.statistics(baseline, pairs),
+            measure, *(measure.statistics(s, pairs) for s in (answers, baseline))
         )
         for name, measure in measures.items()
     }
@@ -186,16 +180,15 @@ def randomised(measure: Measure, ours_nk: np.ndarray, baseline_nk: np.ndarray) -
     _check_lengths(ours_nk, baseline_nk)
     ours_k, baseline_k = ours_nk.sum(0), baseline_nk.sum(0)
     rng = np.random.default_rng(SEED)
-    swapped_mk = np.array(
-        [
-            rng.integers(2, size=len(ours_nk)) @ (baseline_nk - ours_nk)
-            for _ in range(SAMPLES)
-        ]
+    coins = (rng.integers(2, size=len(ours_nk)) for _ in range(SAMPLES))
+    swapped_mk = np.array([coin_n @ (baseline_nk - ours_nk) for coin_n in coins])
+    ours_m, baseline_m = (
+        measure.of(ours_k + swapped_mk),
+        measure.of(baseline_k - swapped_mk),
     )
-    differences_m = measure.of(ours_k + swapped_mk) - measure.of(
-        baseline_k - swapped_mk
+    return _p_value(
+        ours_m - baseline_m, float(measure.of(ours_k) - measure.of(baseline_k))
     )
-    return _p_value(differences_m, float(measure.of(ours_k) - measure.of(baseline_k)))
 
 
 def _p_value(by_chance_m: np.ndarray, difference: float) -> float:

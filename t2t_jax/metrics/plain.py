@@ -70,8 +70,7 @@ def plain_scores(
         (see `scored`). If it is installed, also `bleu_mecab` (see `by_words`).
     """
     check_lengths(hypotheses, references)
-    scores = {}
-    metrics = sacrebleu_metrics(language)
+    scores, metrics = {}, sacrebleu_metrics(language)
     if (words := by_words(language)) and words[1]:
         metrics["bleu_mecab"] = words[1]
     for name, metric in metrics.items():

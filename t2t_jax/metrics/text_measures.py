@@ -31,25 +31,21 @@ def text_measures(language: str = "") -> dict[str, Measure]:
 
     sacreBLEU counts the edits of TER (Snover et al. 2006), which is slow.
     """
-    described = {
-        "bleu": ("sacreBLEU of plain text", bleu_of),
-        "bleu_lc": ("sacreBLEU, lower-cased", bleu_of),
-        "chrf": ("chrF2", chrf_of),
-        "ter": ("TER, less is better", ter_of),
-    }
+
+    def measure(name: str, description: str, of: Callable, higher: bool = True):
+        counts = functools.partial(_counts, name, language)
+        return Measure(description, counts, of, higher)
+
     return {
-        name: Measure(
-            description,
-            functools.partial(_counts, name, language=language),
-            of,
-            higher_is_better=name != "ter",
-        )
-        for name, (description, of) in described.items()
+        "bleu": measure("bleu", "sacreBLEU of plain text", bleu_of),
+        "bleu_lc": measure("bleu_lc", "sacreBLEU, lower-cased", bleu_of),
+        "chrf": measure("chrf", "chrF2", chrf_of),
+        "ter": measure("ter", "TER, less is better", ter_of, False),
     }
 
 
 def _counts(
-    name: str, answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
+    name: str, language: str, answers: Sequence[str], pairs: Sequence[Pair]
 ) -> np.ndarray:
     """sacreBLEU's own counts of each line, of which it makes the score of that name."""
     references = [pair[1] for _, pair in zip(answers, pairs, strict=True)]
@@ -62,12 +58,7 @@ def bleu_statistics(
     answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
 ) -> np.ndarray:
     """Counts matches, n-grams of answers, and both lengths, [n, 2 orders + 2]."""
-    return _counts("bleu", answers, pairs, language)
-
-
-def chrf_statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Counts n-grams of answers and references, and matches, [n, 3 orders]."""
-    return _counts("chrf", answers, pairs)
+    return _counts("bleu", language, answers, pairs)
 
 
 def ter_of(sums: np.ndarray) -> np.ndarray:
@@ -182,14 +173,13 @@ def _of_unique(score: Callable) -> Callable:
     def of_pairs(
         hypotheses: Sequence[str], references: Sequence[str], language: str = ""
     ) -> np.ndarray:
-        texts = [*dict.fromkeys([*hypotheses, *references])]
         if not (hypotheses and references):
             return np.zeros((len(hypotheses), len(references)))
-        row = {text: n for n, text in enumerate(texts)}
-        score_nn = score(texts, language)
-        return score_nn[
-            np.ix_([row[h] for h in hypotheses], [row[r] for r in references])
-        ]
+        row = {
+            text: n for n, text in enumerate(dict.fromkeys([*hypotheses, *references]))
+        }
+        rows = ([row[text] for text in side] for side in (hypotheses, references))
+        return score([*row], language)[np.ix_(*rows)]
 
     return of_pairs
 

@@ -59,8 +59,7 @@ class Aspect(NamedTuple):
 def by_length(texts: Texts) -> LineBuckets:
     """Divides lines by the words of their source."""
     lengths = [len(words) for words in texts.source_words]
-    names = _ranges(LENGTHS, " words", lowest=0)
-    return LineBuckets(names, np.searchsorted(LENGTHS, lengths))
+    return LineBuckets(_ranges(LENGTHS, " words"), np.searchsorted(LENGTHS, lengths))
 
 
 def by_frequency(texts: Texts) -> WordBuckets:
@@ -70,7 +69,7 @@ def by_frequency(texts: Texts) -> WordBuckets:
     def label(words: Words, line: int) -> list[int]:
         return [bisect.bisect_left(FREQUENCIES, count[word]) for word in words]
 
-    return WordBuckets(_ranges(FREQUENCIES, " times", lowest=0), label)
+    return WordBuckets(_ranges(FREQUENCIES, " times"), label)
 
 
 def capitalised(words: Words) -> list[bool]:
@@ -99,9 +98,9 @@ def by_source(texts: Texts, select: Callable[[Words], list[bool]]) -> WordBucket
     return WordBuckets(("in the source", "not in the source"), label)
 
 
-def _ranges(edges: tuple[int, ...], unit: str, lowest: int) -> tuple[str, ...]:
+def _ranges(edges: tuple[int, ...], unit: str) -> tuple[str, ...]:
     """Names the ranges between edges: "0", "1", "2–4", ..., and "1,000 or more"."""
-    named = []
+    named, lowest = [], 0
     for edge in edges:
         named.append(f"{edge:,}" if edge == lowest else f"{lowest:,}–{edge:,}")
         lowest = edge + 1
@@ -209,16 +208,18 @@ def compare_buckets(
         scores = WORD_SCORES
         systems = [count_words(division, texts, words) for words in outputs]
         counts_b = systems[0].sum(0)[:, REFERENCE]
-    sums = [statistics_nbk.sum(0) for statistics_nbk in systems]
-    sampled = [_sampled(statistics_nbk) for statistics_nbk in systems]
+    sums = [(counts_nbk.sum(0), _sampled(counts_nbk)) for counts_nbk in systems]
+    # By score, for each system its scores [b], and those of samples [m, b].
     of_score = {
-        name: (
-            [score(sums_bk) for sums_bk in sums],
-            [score(sums_mbk) for sums_mbk in sampled],
-        )
+        name: [(score(sums_bk), score(sums_mbk)) for sums_bk, sums_mbk in sums]
         for name, score in scores.items()
     }
-    held_b = np.any([sums_bk.sum(-1) > 0 for sums_bk in sums], axis=0)
+    held_b = np.any([sums_bk.sum(-1) > 0 for sums_bk, _ in sums], axis=0)
+
+    def less(system: tuple, baseline: tuple, b: int) -> dict:
+        (score_b, score_mb), (base_b, base_mb) = system, baseline
+        return difference(score_b[b] - base_b[b], score_mb[:, b] - base_mb[:, b])
+
     return head | {
         "unit": "lines" if by_line else "words",
         "scores": [*scores],
@@ -226,27 +227,16 @@ def compare_buckets(
             {
                 "name": division.names[b],
                 "count": int(counts_b[b]),
-                **_row(of_score, b, len(systems)),
+                "systems": [
+                    {name: _plain(of[s][0][b]) for name, of in of_score.items()}
+                    for s in range(len(systems))
+                ],
+                "differences": [
+                    {name: less(of[s], of[0], b) for name, of in of_score.items()}
+                    for s in range(1, len(systems))
+                ],
             }
             for b in np.flatnonzero(held_b)
-        ],
-    }
-
-
-def _row(of_score: dict, b: int, systems: int) -> dict:
-    return {
-        "systems": [
-            {name: _plain(exact[s][b]) for name, (exact, _) in of_score.items()}
-            for s in range(systems)
-        ],
-        "differences": [
-            {
-                name: difference(
-                    exact[s][b] - exact[0][b], sampled[s][:, b] - sampled[0][:, b]
-                )
-                for name, (exact, sampled) in of_score.items()
-            }
-            for s in range(1, systems)
         ],
     }
 
@@ -287,12 +277,10 @@ def count_words(
     for line, sides in enumerate(zip(texts.reference_words, outputs, strict=True)):
         whole = [Counter(words) for words in sides]
         for side, words in enumerate(sides):
-            labels = division.label(words, line)
-            for b in {*labels} - {-1}:
-                held = Counter(
-                    w for w, label in zip(words, labels, strict=True) if label == b
-                )
-                total, right = (REFERENCE, GOT) if side == 0 else (OUTPUT, RIGHT)
+            total, right = (REFERENCE, GOT) if side == 0 else (OUTPUT, RIGHT)
+            labels = np.array(division.label(words, line))
+            for b in {*labels.tolist()} - {NONE}:
+                held = Counter(words[i] for i in np.flatnonzero(labels == b))
                 counts_nbk[line, b, total] = held.total()
                 counts_nbk[line, b, right] = (held & whole[1 - side]).total()
     return counts_nbk

@@ -121,6 +121,10 @@ def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
       `chrf` of each system's line; `signs`: names for each system.
     """
     signs, lines = [*SIGNS], []
+
+    def marked(text: str, words: Words, word_marks: list[int]) -> list:
+        return list(zip(parts(text, words), word_marks, strict=True))
+
     for n, (source, reference) in enumerate(texts.pairs):
         words = texts.reference_words[n]
         own = [of_system[n] for of_system in outputs]
@@ -128,9 +132,9 @@ def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
         lines.append(
             {
                 "source": source,
-                "reference": _marked(reference, words, reference_marks),
+                "reference": marked(reference, words, reference_marks),
                 "outputs": [
-                    _marked(system.lines[n], *sides)
+                    marked(system.lines[n], *sides)
                     for system, *sides in zip(systems, own, of_outputs, strict=True)
                 ],
                 "chrf": [float(score) for score in chrf[:, n]],
@@ -141,12 +145,6 @@ def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
             }
         )
     return lines
-
-
-def _marked(
-    text: str, words: list[str], word_marks: list[int]
-) -> list[tuple[str, int]]:
-    return list(zip(parts(text, words), word_marks, strict=True))
 
 
 # -------------------------------------------------------------------------------- words
@@ -183,24 +181,23 @@ def word_changes(
                 if is_word(word):
                     changed[name][word] += count
                     lines[name][word].append(line)
-    other = {"right": "wrong", "wrong": "right"}
-    return {
-        name: [
+
+    def rows(name: str, other: str) -> list[dict]:
+        # Words of the same count in the order of the alphabet: a sorted list does not
+        # depend on the order of the lines.
+        ordered = sorted(changed[name].items(), key=lambda c: (-c[1], c[0]))
+        return [
             {
                 "word": word,
                 "count": count,
-                "reverse": changed[other[name]][word],
+                "reverse": changed[other][word],
                 "in_references": in_references[word],
                 "lines": lines[name][word][:EXAMPLES],
             }
-            # Words of the same count in the order of the alphabet: a sorted list does
-            # not depend on the order of the lines.
-            for word, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))[
-                :most
-            ]
+            for word, count in ordered[:most]
         ]
-        for name, counts in changed.items()
-    }
+
+    return {"right": rows("right", "wrong"), "wrong": rows("wrong", "right")}
 
 
 def marks(
@@ -213,22 +210,16 @@ def marks(
     reference's words, and of each system's; in the latter, the system's own bit is 0
     where its word is not in the reference.
     """
-    counts = [Counter(words) for words in outputs]
-    reference_counts = Counter(reference)
+    # How often each system has a word right.
+    counts = [Counter(words) & Counter(reference) for words in outputs]
 
     def marked(words: Words) -> list[int]:
         seen: Counter[str] = Counter()
         masks = []
         for word in words:
             seen[word] += 1
-            number = seen[word]
-            masks.append(
-                sum(
-                    1 << s
-                    for s, count in enumerate(counts)
-                    if number <= min(count[word], reference_counts[word])
-                )
-            )
+            right = (seen[word] <= count[word] for count in counts)
+            masks.append(sum(has << s for s, has in enumerate(right)))
         return masks
 
     return marked(reference), [marked(words) for words in outputs]

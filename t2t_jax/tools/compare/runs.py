@@ -35,7 +35,7 @@ from t2t_jax.run.rerun import (
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks
-from t2t_jax.training.metrics_log import METRICS, Log, Metrics, read_log
+from t2t_jax.training.metrics_log import METRICS, Metrics, read_log
 from t2t_jax.training.provenance_log import Start, read_starts
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir, short_names
@@ -85,16 +85,10 @@ class OpenedRun:
         return read_starts(self.workdir)
 
     @cached_property
-    def _log(self) -> Log:
-        return read_log(self.workdir / METRICS)
-
-    @cached_property
-    def train(self) -> dict[int, Metrics]:
-        return self._log.metrics("train")
-
-    @cached_property
-    def dev(self) -> dict[int, Metrics]:
-        return self._log.metrics("dev")
+    def logged(self) -> dict[str, dict[int, Metrics]]:
+        """What is logged of each step, by kind: of training, and of the dev set."""
+        log = read_log(self.workdir / METRICS)
+        return {kind: log.metrics(kind) for kind in ("train", "dev")}
 
     @cached_property
     def shapes(self) -> TrainState:
@@ -111,7 +105,7 @@ class OpenedRun:
     def steps(self) -> int:
         """The number of steps trained, as far as checkpoints and the log show."""
         kept = (step for steps in self.stored.values() for step in steps)
-        return max([*kept, *self.train, 0])
+        return max([*kept, *self.logged["train"], 0])
 
 
 # ---------------------------------------------------------------------- config and data
@@ -179,23 +173,19 @@ def machines_section(a: OpenedRun, b: OpenedRun) -> Section:
     if not (a.starts and b.starts):
         return Section(None, facts, ["not compared: a run has no readable starts"])
     names = {name: None for _, start in starts for name in start.machine}
-    shared = {}
+    shared = []
     for name in names:
         values = {str(start.machine.get(name)) for _, start in starts}
-        if len(values) == 1:
-            shared[name] = values.pop()
-        else:
+        if len(values) > 1:
             facts["fields"].append(name)
-    lines = [
-        "all starts: "
-        + ", ".join(f"{name} {value}" for name, value in shared.items() if value)
-    ]
+        elif any(values):
+            shared.append(f"{name} {values.pop()}")
+    lines = [f"all starts: {', '.join(shared)}"]
     for run, start in starts:
         own = [f"{name} {start.machine.get(name)}" for name in facts["fields"]]
         own += [f"--ideas {name} {sha[:12]}" for name, sha in start.ideas.items()]
-        lines.append(f"{run.name}, start after step {start.step:,}: {', '.join(own)}")
-        if not own:
-            lines[-1] = lines[-1].removesuffix(": ")
+        head = f"{run.name}, start after step {start.step:,}"
+        lines.append(": ".join([head, ", ".join(own)] if own else [head]))
     lines += [f"{n}: {EFFECTS[n]}" for n in facts["fields"] if n in EFFECTS]
     ideas = [{sha for s in run.starts for sha in s.ideas.values()} for run in (a, b)]
     return Section(bool(facts["fields"]) or ideas[0] != ideas[1], facts, lines)
@@ -335,7 +325,8 @@ ROWS = 12  # of a table in the terminal; the JSON has all
 def log_section(a: OpenedRun, b: OpenedRun) -> Section:
     """Finds the first logged metric that differs; times do not count."""
     facts, lines = {}, []
-    for kind, one, other in (("train", a.train, b.train), ("dev", a.dev, b.dev)):
+    for kind, one in a.logged.items():
+        other = b.logged[kind]
         steps = sorted({*one} & {*other})
         first = first_difference(one, other, steps)
         facts[kind] = {"steps": len(steps), "first": first and first._asdict()}
@@ -356,18 +347,22 @@ def log_section(a: OpenedRun, b: OpenedRun) -> Section:
 def metrics_section(a: OpenedRun, b: OpenedRun) -> Section:
     """Shows logged metrics over steps side by side; both runs' in one cell."""
     facts, lines = {}, []
-    for kind, one, other in (("train", a.train, b.train), ("dev", a.dev, b.dev)):
+    for kind, one in a.logged.items():
+        other = b.logged[kind]
         steps = sorted({*one} | {*other})
-        names = ["loss"] if kind == "train" else _names(one, other)
+        entries = [entry for run in (one, other) for entry in run.values()]
+        all_names = {name: None for entry in entries for name in entry}
         facts[kind] = {
             name: {
                 str(step): [run.get(step, {}).get(name) for run in (one, other)]
                 for step in steps
             }
-            for name in _names(one, other)
+            for name in all_names
+            if name not in CLOCKS
         }
         if not steps:
             continue
+        names = ["loss"] if kind == "train" else [*facts[kind]]
         rows = [["step", *(f"{kind} {name}" for name in names)]]
         for step in thinned(steps):
             cells = (facts[kind][name][str(step)] for name in names)
@@ -382,11 +377,6 @@ def thinned(steps: Sequence[int], rows: int = ROWS) -> list[int]:
         return [*steps]
     last = len(steps) - 1
     return [steps[round(i * last / (rows - 1))] for i in range(rows)]
-
-
-def _names(*runs: dict[int, Metrics]) -> list[str]:
-    names = {name: None for run in runs for of_step in run.values() for name in of_step}
-    return [name for name in names if name not in CLOCKS]
 
 
 def _shown(value: float | None) -> str:
@@ -468,32 +458,24 @@ def compare_runs(workdirs: Sequence[str]) -> dict[str, Section]:
 
 
 def main_report(workdirs: Sequence[str], as_json: bool) -> None:
-    """Prints where two runs part; raises as `compare_runs`."""
+    """Prints where two runs part; raises as `compare_runs`.
+
+    In a terminal values stand as `first | second`.
+    """
     sections = compare_runs(workdirs)
+    places = [str(place) for place in workdirs]
     if as_json:
         content = {
             title: {"differs": section.differs, **section.facts}
             for title, section in sections.items()
         }
-        places = [str(place) for place in workdirs]
         print(json.dumps({"runs": places, **content}, indent=1))
         return
-    print("\n".join(report_lines(workdirs, sections)))
-
-
-def report_lines(workdirs: Sequence[str], sections: dict[str, Section]) -> list[str]:
-    """Formats the comparison for a terminal; values stand as `first | second`."""
     parts = [title for title, section in sections.items() if section.differs]
-    lines = [
-        f"{workdirs[0]} | {workdirs[1]}",
-        f"they part in: {', '.join(parts) or 'nothing that was compared'}",
-    ]
+    print(" | ".join(places))
+    print(f"they part in: {', '.join(parts) or 'nothing that was compared'}")
     for title, section in sections.items():
         mark = _MARKS[section.differs]
-        lines += ["", f"{title}: {mark}" if mark else title]
-        lines += [f"  {line}" for line in section.lines]
-    lines += [
-        "",
-        f"curves: python -m t2t_jax plot --workdir={','.join(map(str, workdirs))}",
-    ]
-    return lines
+        print(f"\n{title}: {mark}" if mark else f"\n{title}")
+        print(*(f"  {line}" for line in section.lines), sep="\n")
+    print(f"\ncurves: python -m t2t_jax plot --workdir={','.join(places)}")

@@ -41,10 +41,7 @@ def compare_totals(
     for name, measure in of_measure.items():
         baseline, *others = statistics[name]
         paired = [measures.paired(measure, other, baseline) for other in others]
-        systems = [
-            {"score": paired[0]["baseline_score"]}
-            | {"interval": paired[0]["baseline_interval"]}
-        ] + [{"score": p["score"], "interval": p["interval"]} for p in paired]
+        sides = [("baseline_", paired[0]), *(("", of_system) for of_system in paired)]
         totals.append(
             {
                 "name": name,
@@ -52,7 +49,10 @@ def compare_totals(
                 "higher_is_better": measure.higher_is_better,
                 "digits": measure.digits,
                 "signature": _signature(name, texts),
-                "systems": systems,
+                "systems": [
+                    {key: of[side + key] for key in ("score", "interval")}
+                    for side, of in sides
+                ],
                 "differences": [
                     _tested(measure, p, other, baseline)
                     for p, other in zip(paired, others, strict=True)

@@ -25,14 +25,12 @@ class Sign(NamedTuple):
     """An entry of SIGNS.
 
     Attributes:
-      title: a few words.
       about: what is counted, in a sentence.
       of: "lines" or "words": the unit of the share.
       count: (Texts, the words of each translation) -> [n, 2]: the number found in each
         line, and of how many. Raises NotAvailableError if it lacks something.
     """
 
-    title: str
     about: str
     of: str
     count: Callable[[Texts, Lines], np.ndarray]
@@ -42,31 +40,23 @@ class Sign(NamedTuple):
 
 
 def empty(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        not words if source else None
-        for words, source in zip(outputs, texts.source_words, strict=True)
-    )
+    lines = zip(outputs, texts.source_words, strict=True)
+    return _share(not words if source else None for words, source in lines)
 
 
 def short(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        len(words) < SHORT * len(reference)
-        for words, reference in zip(outputs, texts.reference_words, strict=True)
-    )
+    lines = zip(outputs, texts.reference_words, strict=True)
+    return _share(len(words) < SHORT * len(reference) for words, reference in lines)
 
 
 def long(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        len(words) > LONG * len(reference)
-        for words, reference in zip(outputs, texts.reference_words, strict=True)
-    )
+    lines = zip(outputs, texts.reference_words, strict=True)
+    return _share(len(words) > LONG * len(reference) for words, reference in lines)
 
 
 def loops(texts: Texts, outputs: Lines) -> np.ndarray:
-    return _share(
-        has_loop(words) and not has_loop(source)
-        for words, source in zip(outputs, texts.source_words, strict=True)
-    )
+    lines = zip(outputs, texts.source_words, strict=True)
+    return _share(has_loop(words) and not has_loop(source) for words, source in lines)
 
 
 def has_loop(words: Words) -> bool:
@@ -84,18 +74,16 @@ def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
     # With a training text only those that are commoner in its sources than its targets:
     # "in" is a word of English and of German.
     training, rows = texts.training, []
+
+    def is_foreign(word: str) -> bool:
+        if training and training.source_count[word] <= training.target_count[word]:
+            return False
+        return any(map(str.isalpha, word))
+
     lines = zip(outputs, texts.source_words, texts.reference_words, strict=True)
     for words, source, reference in lines:
         left = (Counter(words) - Counter(reference)) & Counter(source)
-        copied = sum(
-            count
-            for word, count in left.items()
-            if any(map(str.isalpha, word))
-            and (
-                training is None
-                or training.source_count[word] > training.target_count[word]
-            )
-        )
+        copied = sum(count for word, count in left.items() if is_foreign(word))
         rows.append([copied, sum(map(is_word, words))])
     return np.array(rows, np.float64).reshape(-1, 2)
 
@@ -125,42 +113,32 @@ def _share(flags) -> np.ndarray:
 
 
 SIGNS = {
-    "empty": Sign("Empty", "Translations without a word.", "lines", empty),
+    "empty": Sign("Translations without a word.", "lines", empty),
     "short": Sign(
-        "Short",
-        "Translations with less than half the words of the reference.",
-        "lines",
-        short,
+        "Translations with less than half the words of the reference.", "lines", short
     ),
     "long": Sign(
-        "Long",
-        "Translations with more than twice the words of the reference.",
-        "lines",
-        long,
+        "Translations with more than twice the words of the reference.", "lines", long
     ),
     "loops": Sign(
-        "Loops",
         "Translations with a word three times in a row, or two to four words twice, "
         "where the source has no such repetition.",
         "lines",
         loops,
     ),
     "untranslated": Sign(
-        "Untranslated",
         "Words of the source that stand in the translation and not in the reference; "
         "with a training text, only words that are commoner in its source side.",
         "words",
         untranslated,
     ),
     "unsupported": Sign(
-        "Unsupported",
         "Words of the translation that no word of the source explains: a sign of "
         "hallucination.",
         "words",
         unsupported,
     ),
     "uncovered": Sign(
-        "Uncovered",
         "Words of the source that no word of the translation explains: a sign of "
         "omission.",
         "words",
@@ -181,7 +159,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
     """
     results, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
     for number, (name, sign) in enumerate(SIGNS.items()):
-        head = {"title": sign.title, "about": sign.about, "of": sign.of}
+        head = {"title": name.capitalize(), "about": sign.about, "of": sign.of}
         try:
             counts = [sign.count(texts, lines) for lines in outputs]
             reference = sign.count(texts, texts.reference_words)
@@ -189,17 +167,15 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
             results[name] = head | {"missing": str(e)}
             continue
         shown[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
-        shares = [_sampled_shares(counts_n2) for counts_n2 in counts]
         rows = [_row(counts_n2) for counts_n2 in counts]
+        exact = [row["share"] or 0.0 for row in rows]
+        sampled = [_sampled_shares(counts_n2) for counts_n2 in counts]
         results[name] = head | {
             "reference": _row(reference),
             "systems": rows,
             "differences": [
-                difference(
-                    (row["share"] or 0.0) - (rows[0]["share"] or 0.0),
-                    share_m - shares[0],
-                )
-                for row, share_m in zip(rows[1:], shares[1:], strict=True)
+                difference(share - exact[0], share_m - sampled[0])
+                for share, share_m in zip(exact[1:], sampled[1:], strict=True)
             ],
         }
     return results, shown

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from t2t_jax.io.tables import text_table
+from t2t_jax.metrics.measures import TESTS
 from t2t_jax.tools.pages.page import Payload
 from t2t_jax.tools.pages.page import page as html_page
 
@@ -43,39 +44,28 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
     for s, name in enumerate(names[1:]):
         for total in totals:
             delta, digits = total["differences"][s], total["digits"]
-            rows.append(
-                [
-                    name if total is totals[0] else "",
-                    total["title"],
-                    # z: no -0.00
-                    f"{delta['difference']:+z.{digits}f}",
-                    f"{delta['low']:+z.{digits}f} to {delta['high']:+z.{digits}f}",
-                    f"p = {delta['bootstrap']:.3f}",
-                    f"p = {delta['randomisation']:.3f}",
-                    MARKS[delta["verdict"]],
-                ]
-            )
+            row = [name if total is totals[0] else "", total["title"]]
+            # z: no -0.00
+            row.append(f"{delta['difference']:+z.{digits}f}")
+            row.append(f"{delta['low']:+z.{digits}f} to {delta['high']:+z.{digits}f}")
+            row += [f"p = {delta[test]:.3f}" for test in TESTS]
+            rows.append([*row, MARKS[delta["verdict"]]])
     yield from text_table(rows, TEXT)
 
 
 def _signs(signs: dict, names: Sequence[str]) -> list[str]:
     rows = [["signs", "reference", *names]]
-    missing = set()
+    missing = {sign["missing"] for sign in signs.values() if "missing" in sign}
     for sign in signs.values():
         if "missing" in sign:
-            missing.add(sign["missing"])
             continue
-        cells = [_share(row) for row in (sign["reference"], *sign["systems"])]
-        rows.append([f"{sign['title'].lower()} ({sign['of']})", *cells])
-    return [
-        *text_table(rows, TEXT),
-        *(f"not shown: {reason}" for reason in sorted(missing)),
-    ]
-
-
-def _share(row: dict) -> str:
-    share = "" if row["share"] is None else f" ({row['share']:.1%})"
-    return f"{row['found']:,}{share}"
+        row = [f"{sign['title'].lower()} ({sign['of']})"]
+        for of in (sign["reference"], *sign["systems"]):
+            share = "" if of["share"] is None else f" ({of['share']:.1%})"
+            row.append(f"{of['found']:,}{share}")
+        rows.append(row)
+    reasons = [f"not shown: {reason}" for reason in sorted(missing)]
+    return text_table(rows, TEXT) + reasons
 
 
 def _pair(comparison: dict, number: int) -> Iterator[str]:
@@ -110,19 +100,12 @@ def _buckets(comparison: dict, number: int) -> list[list[str]]:
         score = aspect["scores"][0]
         for i, bucket in enumerate(aspect["buckets"]):
             delta = bucket["differences"][number][score]
-            values = [bucket["systems"][s][score] for s in (0, number + 1)]
             clear = delta["low"] is not None and (delta["low"] > 0 or delta["high"] < 0)
-            rows.append(
-                [
-                    "" if i else aspect["title"],
-                    bucket["name"],
-                    f"{bucket['count']:,} {aspect['unit']}",
-                    {"chrf": "chrF", "f1": "F1"}[score],
-                    *(_number(value) for value in values),
-                    _number(delta["difference"], "+"),
-                    "*" if clear else "",
-                ]
-            )
+            title = "" if i else aspect["title"]
+            count = f"{bucket['count']:,} {aspect['unit']}"
+            row = [title, bucket["name"], count, {"chrf": "chrF", "f1": "F1"}[score]]
+            row += [_number(bucket["systems"][s][score]) for s in (0, number + 1)]
+            rows.append([*row, _number(delta["difference"], "+"), "*" if clear else ""])
     return rows
 
 

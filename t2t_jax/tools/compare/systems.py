@@ -77,8 +77,9 @@ def _parse(written: str) -> Place:
     parts = split_specs(rest)
     if not parts:
         raise UserError(f"{written!r} names no system; want NAME=FILE or a workdir")
-    if all(Path(part).expanduser().is_file() for part in parts):
-        return Place(name, files=tuple(Path(part).expanduser() for part in parts))
+    files = tuple(Path(part).expanduser() for part in parts)
+    if all(file.is_file() for file in files):
+        return Place(name, files=files)
     last, at, checkpoint = parts[-1].rpartition("@")
     if at and last and checkpoint and not _exists(parts[-1]):
         parts[-1] = last
@@ -100,19 +101,17 @@ def _exists(place: str) -> bool:
 def _named(places: Sequence[Place]) -> list[Place]:
     """Names systems that have no name; numbered if the same one is there twice."""
     paths = [str((place.workdirs or place.files)[0]) for place in places]
-    named, seen = [], [place.name for place in places]
-    for place, short in zip(places, short_names(paths), strict=True):
-        name = place.name
-        if not name:
+    seen = [place.name for place in places]
+    for n, (place, short) in enumerate(zip(places, short_names(paths), strict=True)):
+        if not place.name:
             others = "+" * (len(place.workdirs) > 1)
             at = f"@{place.checkpoint}" if place.checkpoint else ""
             name = short = f"{short}{others}{at}"
             number = 2
             while name in seen:
                 name, number = f"{short} ({number})", number + 1
-            seen.append(name)
-        named.append(place._replace(name=name))
-    return named
+            seen[n] = name
+    return [p._replace(name=name) for p, name in zip(places, seen, strict=True)]
 
 
 def read_systems(
@@ -153,17 +152,9 @@ def read_systems(
             else _translate(place, translator, tests, n, lines[n])
             for s, (place, translator) in enumerate(zip(places, loaded, strict=True))
         ]
-        training, missing = count(corpus.source, corpus.target)
-        sources, references = zip(*lines[n], strict=True)
-        texts = Texts(
-            corpus.name,
-            corpus.source,
-            corpus.target,
-            sources,
-            references,
-            training,
-            missing,
-        )
+        languages = corpus.source, corpus.target
+        sides = zip(*lines[n], strict=True)
+        texts = Texts(corpus.name, *languages, *sides, *count(*languages))
         compared.append((texts, systems))
     return compared
 
@@ -184,13 +175,13 @@ def _corpora(
             f"--direction={direction or ''}: no system is a workdir, which would know "
             "the languages; want --direction=en-de for files PREFIX.en and PREFIX.de"
         )
-    return _some(distinct(open_corpora(tests, source, target)), tests)
+    return _some(open_corpora(tests, source, target), tests)
 
 
 def _open(translator: "Translator", tests: str) -> list[Corpus]:
     """Opens the test sets as a workdir's task reads them."""
     task = task_of(translator.config)
-    corpora = _some(distinct(open_specs(tests, task.open)), tests)
+    corpora = _some(open_specs(tests, task.open), tests)
     for corpus in corpora:
         if (of_set := task.of(corpus)).chosen_by != "bleu":
             raise UserError(
@@ -203,7 +194,7 @@ def _open(translator: "Translator", tests: str) -> list[Corpus]:
 def _some(corpora: list[Corpus], tests: str) -> list[Corpus]:
     if not corpora:
         raise UserError(f"--test={tests!r} names no test set; want a PREFIX")
-    return corpora
+    return distinct(corpora)
 
 
 def _lines(
@@ -265,10 +256,10 @@ def _count(
     translators: Sequence["Translator"], train: str | None, source: str, target: str
 ) -> tuple[Training | None, str]:
     """Counts the training text of a direction; or says why there is none."""
-    if train is None and not translators:
-        return None, "no training text is given; want --train=PREFIX"
     if train is not None:
         corpora = open_corpora(train, source, target, weights=True)
+    elif not translators:
+        return None, "no training text is given; want --train=PREFIX"
     else:
         data = translators[0].config.data
         if not isinstance(task_of(translators[0].config), Translation):

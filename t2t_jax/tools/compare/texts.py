@@ -112,16 +112,13 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     every = -(-total // MOST_PAIRS) or 1
     counts, learned, counted = (Counter(), Counter()), [], 0
     learn_every = -(-total // every // 50_000) or 1
-    for pair in itertools.islice(read(), 0, None, every):
-        words = [
-            bleu_words([line], language)[0]
-            for line, language in zip(pair, (source, target), strict=True)
-        ]
+    for s, t in itertools.islice(read(), 0, None, every):
+        words = bleu_words([s], source)[0], bleu_words([t], target)[0]
         for count, side in zip(counts, words, strict=True):
             count.update(side)
         fits = all(0 < len(side) <= LONGEST_LINE for side in words)
         if counted % learn_every == 0 and fits:
-            learned.append(tuple(words))
+            learned.append(words)
         counted += 1
     cells = sum((len(s) + 1) * (len(t) + 1) for s, t in learned)
     learned = learned[:: -(-cells // MOST_CELLS) or 1]

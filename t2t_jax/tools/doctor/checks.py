@@ -1,11 +1,13 @@
 """Checks of lines (encodings, characters, repetition, tokens), and of pairs.
 
-A check is a function (view, knowledge, limits) that yields (place, severity, note) of
-the pairs of a chunk that it accuses. Of two accusations of one pair the more severe one
+A check is a function (view, knowledge, thresholds) that yields (place, severity, note)
+of the pairs of a chunk that it accuses. Its thresholds are arguments with defaults,
+which --limit changes by their names. Of two accusations of one pair the more severe one
 counts. Severities of one check compare with each other only.
 """
 
 import collections
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 
@@ -17,7 +19,6 @@ from t2t_jax.text.view import WORD, Side, View
 from t2t_jax.tools.doctor.knowledge import Knowledge
 
 Accusations = Iterator[tuple[int, float, str]]
-Limits = dict[str, float]
 NAMES = "source", "target"
 
 # UTF-8 that was read as Windows-1252: a lead byte, and bytes that go on.
@@ -39,23 +40,23 @@ def over_lines(view: View, flags: Callable[[Side], np.ndarray]) -> Iterator:
             yield place, number, side.lines[place]
 
 
-def empty(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def empty(view: View, knowledge: Knowledge, words=4) -> Accusations:
     """Finds pairs of which a side has no letter, digit or other visible character."""
     blank = ("space", "control", "invisible", "mark", "soft hyphen")
     columns = [CLASS[name] for name in blank]
-    for place, number, _ in over_lines(
-        view, lambda side: side.counts_pk[:, columns].sum(1) == side.lengths_p
-    ):
-        yield place, 1.0, f"the {NAMES[number]} is empty"
+    for number, side in enumerate(view.sides):
+        empty_p = side.counts_pk[:, columns].sum(1) == side.lengths_p
+        for place in np.flatnonzero(empty_p).tolist():
+            yield place, 1.0, f"the {NAMES[number]} is empty"
     # A sentence opposite "@@" or "–" has nothing opposite, either.
     s, t = (side.word_counts_p for side in view.sides)
     for place in np.flatnonzero(np.minimum(s, t) == 0).tolist():
-        if max(s[place], t[place]) >= limits["words"]:
+        if max(s[place], t[place]) >= words:
             name = NAMES[int(t[place] == 0)]
             yield place, 0.5, f"the {name} has no word"
 
 
-def mojibake(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def mojibake(view: View, knowledge: Knowledge) -> Accusations:
     """Finds UTF-8 that was decoded as Windows-1252 or Latin-1, such as Ã¼ for ü."""
     for place, number, line in over_lines(
         view, lambda side: _lines_with(side, side.codes_c >= 0x80)
@@ -79,23 +80,18 @@ def _decoded(text: str) -> str:
     raw = b""
     for character in text:
         for encoding in ("cp1252", "latin-1"):
-            try:
+            with contextlib.suppress(UnicodeEncodeError):
                 raw += character.encode(encoding)
                 break
-            except UnicodeEncodeError:
-                continue
         else:
             return ""
-    for end in (len(raw), len(raw) - 1, len(raw) - 2):
-        try:
-            decoded = raw[:end].decode("utf-8") if end > 1 else ""
-        except UnicodeDecodeError:
-            continue
-        return decoded
+    for end in range(len(raw), max(1, len(raw) - 3), -1):
+        with contextlib.suppress(UnicodeDecodeError):
+            return raw[:end].decode()
     return ""
 
 
-def lost_letters(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def lost_letters(view: View, knowledge: Knowledge) -> Accusations:
     """Finds letters that a conversion lost: U+FFFD, or a question mark in a word."""
     for place, number, line in over_lines(
         view, lambda side: side.count_p("replacement") > 0
@@ -116,17 +112,17 @@ def _entities(pattern: re.Pattern, view: View) -> Accusations:
             yield place, len(matches), f"{NAMES[number]}: {matches[0]}"
 
 
-def double_escapes(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def double_escapes(view: View, knowledge: Knowledge) -> Accusations:
     """Finds HTML entities that were escaped twice, such as &amp;quot;."""
     return _entities(_ESCAPED_TWICE, view)
 
 
-def entities(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def entities(view: View, knowledge: Knowledge) -> Accusations:
     """Finds HTML entities, such as &quot;."""
     return _entities(_ESCAPED, view)
 
 
-def odd_characters(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def odd_characters(view: View, knowledge: Knowledge) -> Accusations:
     """Finds controls, private use and unassigned characters, and zero-width ones."""
     kinds = {name: CLASS[name] for name in ("control", "private", "invisible")}
     columns = list(kinds.values())
@@ -141,7 +137,7 @@ def odd_characters(view: View, knowledge: Knowledge, limits: Limits) -> Accusati
         yield place, float(counts.sum()), note
 
 
-def mixed_scripts(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def mixed_scripts(view: View, knowledge: Knowledge) -> Accusations:
     """Finds words with letters of two scripts, such as Latin and Cyrillic."""
     mixing = [CLASS[name] for name in ("Latin", "Greek", "Cyrillic")]
     for number, side in enumerate(view.sides):
@@ -161,16 +157,16 @@ def mixed_scripts(view: View, knowledge: Knowledge, limits: Limits) -> Accusatio
                     yield place, 1.0, f"{NAMES[number]}: {word[0]}"
 
 
-def repetition(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def repetition(view: View, knowledge: Knowledge, words=4) -> Accusations:
     """Finds phrases that follow themselves, more often than on the other side."""
     for number, side in enumerate(view.sides):
         other = view.sides[1 - number]
-        for place, words in enumerate(side.words):
-            if len(words) - len(set(words)) < 2:
+        for place, line in enumerate(side.words):
+            if len(line) - len(set(line)) < 2:
                 continue  # most lines: a phrase three times repeats two words
-            phrase, times = repeated(words)
+            phrase, times = repeated(line)
             said = times * (phrase.count(" ") + 1)
-            if times < 3 or said < limits["words"] or phrase.isdigit():
+            if times < 3 or said < words or phrase.isdigit():
                 continue
             if repeated(other.words[place])[1] < times - 1:
                 note = f"{NAMES[number]}: {phrase} × {times}"
@@ -190,59 +186,63 @@ def repeated(words: list[str]) -> tuple[str, int]:
     return best
 
 
-def foreign_script(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def foreign_script(view: View, knowledge: Knowledge, share=0.3) -> Accusations:
     """Finds lines in a script that its side hardly has."""
     for number, side in enumerate(view.sides):
-        share = knowledge.languages.foreign_script_p(side, number)
-        for place in np.flatnonzero(share > limits["share"]).tolist():
+        share_p = knowledge.languages.foreign_script_p(side, number)
+        for place in np.flatnonzero(share_p > share).tolist():
             counts = side.counts_pk[place, -len(SCRIPTS) :].copy()
             counts[knowledge.languages.scripts[number]] = 0
             name = SCRIPTS[int(counts.argmax())]
-            note = f"{NAMES[number]}: {name}, {share[place]:.0%} of the letters"
-            yield place, float(share[place]), note
+            note = f"{NAMES[number]}: {name}, {share_p[place]:.0%} of the letters"
+            yield place, float(share_p[place]), note
 
 
-def third_language(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def third_language(
+    view: View, knowledge: Knowledge, words=3, share=0.2, z=3.0
+) -> Accusations:
     """Finds lines with the function words of a language that is not its side's."""
     for number, side in enumerate(view.sides):
         unlike = knowledge.languages.unlikeness_p(side, number)
-        for place, words in enumerate(side.words):
-            if not (suspects := knowledge.languages.suspects(words, number)):
+        for place, line in enumerate(side.words):
+            if not (suspects := knowledge.languages.suspects(line, number)):
                 continue
             name, hits = suspects
             # Two words are enough if the letters are unusual, too.
-            least = limits["words"] - (unlike[place] > limits["z"])
-            if hits >= least and hits >= limits["share"] * len(words):
+            least = words - (unlike[place] > z)
+            if hits >= least and hits >= share * len(line):
                 note = f"{NAMES[number]}: {hits} function words of {name!r}"
-                yield place, hits / len(words), note
+                yield place, hits / len(line), note
 
 
-def unlike_side(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def unlike_side(view: View, knowledge: Knowledge, z=7.0, letters=20) -> Accusations:
     """Finds lines whose letters are improbable on their side, as code or noise is."""
     for number, side in enumerate(view.sides):
-        z = knowledge.languages.unlikeness_p(side, number)
-        flags = (z > limits["z"]) & (side.letters_p >= limits["letters"])
+        z_p = knowledge.languages.unlikeness_p(side, number)
+        flags = (z_p > z) & (side.letters_p >= letters)
         for place in np.flatnonzero(flags).tolist():
-            note = f"{NAMES[number]}: {z[place]:.1f} deviations from what is usual"
-            yield place, float(z[place]), note
+            note = f"{NAMES[number]}: {z_p[place]:.1f} deviations from what is usual"
+            yield place, float(z_p[place]), note
 
 
-def many_pieces(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def many_pieces(
+    view: View, knowledge: Knowledge, z=8.0, words=4, odd=0.2
+) -> Accusations:
     """Finds lines of far more tokens a word than usual, or that cannot be spelled."""
     if knowledge.pieces is None:
         return
     for number, side in enumerate(view.sides):
         pieces_p, odd_p = knowledge.pieces.counts(view, number)
         rate_p = pieces_p / np.maximum(side.word_counts_p, 1)
-        z = knowledge.pieces.usual[number].z(rate_p)
+        z_p = knowledge.pieces.usual[number].z(rate_p)
         share = odd_p / np.maximum(pieces_p, 1)
-        split = (z > limits["z"]) & (side.word_counts_p >= limits["words"])
-        for place in np.flatnonzero(split | (share > limits["odd"])).tolist():
+        split = (z_p > z) & (side.word_counts_p >= words)
+        for place in np.flatnonzero(split | (share > odd)).tolist():
             note = (
                 f"{NAMES[number]}: {rate_p[place]:.1f} tokens a word, "
                 f"{share[place]:.0%} of them bytes or unknown"
             )
-            yield place, float(max(z[place], 0) + 100 * share[place]), note
+            yield place, float(max(z_p[place], 0) + 100 * share[place]), note
 
 
 # -------------------------------------------------------------------------------- pairs
@@ -258,13 +258,13 @@ _SAME_ENDING = str.maketrans("。！？：；…", ".!?:;.")
 _BRACKETS = str.maketrans("（）", "()")
 
 
-def duplicate(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def duplicate(view: View, knowledge: Knowledge) -> Accusations:
     """Finds pairs that came before, character by character."""
     view.repeated_p = ~knowledge.seen_pairs.add(hashes(view.pairs))
     yield from _longest(view, view.repeated_p, "the same pair came before")
 
 
-def near_duplicate(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def near_duplicate(view: View, knowledge: Knowledge) -> Accusations:
     """Finds pairs that came before but for case, punctuation and spacing."""
     keys = list(zip(view.source.keys, view.target.keys, strict=True))
     new_p = knowledge.seen_keys.add(hashes(keys))
@@ -274,10 +274,10 @@ def near_duplicate(view: View, knowledge: Knowledge, limits: Limits) -> Accusati
     yield from _longest(view, flags, "a pair of the same words came before")
 
 
-def other_target(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def other_target(view: View, knowledge: Knowledge, words=3) -> Accusations:
     """Finds new pairs whose source came before, so with another target."""
     new_p = knowledge.seen_sources.add(hashes([(s, "") for s in view.source.keys]))
-    flags = ~new_p & ~view.repeated_p & (view.source.word_counts_p >= limits["words"])
+    flags = ~new_p & ~view.repeated_p & (view.source.word_counts_p >= words)
     yield from _longest(view, flags, "this source came before, with another target")
 
 
@@ -287,35 +287,36 @@ def _longest(view: View, flags: np.ndarray, note: str) -> Accusations:
         yield p, float(len(view.pairs[p][0])), note
 
 
-def overlap(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def overlap(view: View, knowledge: Knowledge, words=5) -> Accusations:
     """Finds lines of the dev and test sets, without case, punctuation and spacing."""
     if knowledge.overlap:
         knowledge.overlap.mark_seen(view)
-        yield from knowledge.overlap.equal(view, int(limits["words"]))
+        yield from knowledge.overlap.equal(view, int(words))
 
 
-def near_overlap(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def near_overlap(view: View, knowledge: Knowledge, jaccard=0.7) -> Accusations:
     """Finds pairs that share most words and word pairs with a dev or test pair."""
     if knowledge.overlap:
-        yield from knowledge.overlap.near(view, limits["jaccard"])
+        yield from knowledge.overlap.near(view, jaccard)
 
 
-def swapped(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def swapped(view: View, knowledge: Knowledge, trigrams=10, margin=0.3) -> Accusations:
     """Finds pairs of which each side is in the language of the other one."""
     s, s_count = knowledge.languages.place_p(view.source)
     t, t_count = knowledge.languages.place_p(view.target)
-    least, margin = limits["trigrams"], limits["margin"]
-    flags = (s < -margin) & (t > margin) & (np.minimum(s_count, t_count) >= least)
+    enough = np.minimum(s_count, t_count) >= trigrams
+    flags = (s < -margin) & (t > margin) & enough
     for p in np.flatnonzero(flags).tolist():
         yield p, float(t[p] - s[p]), "each side is in the other's language"
 
 
-def wrong_side(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def wrong_side(
+    view: View, knowledge: Knowledge, trigrams=15, margin=0.2, markers=2
+) -> Accusations:
     """Finds pairs of which both sides are in one of the two languages."""
     places = [knowledge.languages.place_p(side) for side in view.sides]
     (s, s_count), (t, t_count) = places
-    margin = limits["margin"]
-    enough = np.minimum(s_count, t_count) >= limits["trigrams"]
+    enough = np.minimum(s_count, t_count) >= trigrams
     for number, flags in ((0, (s < -margin) & (t < 0)), (1, (t > margin) & (s > 0))):
         for p in np.flatnonzero(flags & enough).tolist():
             words = view.sides[number].words[p]
@@ -323,7 +324,7 @@ def wrong_side(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
             # only the other side has, and none of its own.
             if knowledge.languages.markers(words, number):
                 continue
-            if knowledge.languages.markers(words, 1 - number) < limits["markers"]:
+            if knowledge.languages.markers(words, 1 - number) < markers:
                 continue
             if view.source.keys[p] == view.target.keys[p]:
                 continue  # copied, and accused of that
@@ -331,7 +332,9 @@ def wrong_side(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
             yield p, float(abs(places[number][0][p])), note
 
 
-def copied(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def copied(
+    view: View, knowledge: Knowledge, words=3, many=6, share=0.8, markers=1
+) -> Accusations:
     """Finds pairs whose sides are the same words, or nearly.
 
     Names, commands and formulas are the same in every language. So a copy is accused if
@@ -339,82 +342,79 @@ def copied(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
     """
     lines = zip(view.source.words, view.target.words, strict=True)
     for p, (source, target) in enumerate(lines):
-        if min(len(source), len(target)) < limits["words"]:
+        if min(len(source), len(target)) < words:
             continue
-        shared, share = set(source), 1.0
+        shared, alike = set(source), 1.0
         if source != target:
             shared &= {*target}
-            if 2 * len(shared) < len(target) or len(source) < limits["many"]:
+            if 2 * len(shared) < len(target) or len(source) < many:
                 continue
             same = collections.Counter(source) & collections.Counter(target)
-            share = same.total() / max(len(source), len(target))
-            if share < limits["share"]:
+            alike = same.total() / max(len(source), len(target))
+            if alike < share:
                 continue
         marks = max(knowledge.languages.markers(shared, n) for n in (0, 1))
-        if marks >= limits["markers"] + (share < 1) or not knowledge.languages.differ:
-            yield p, share + marks / 100, f"{share:.0%} of the words are the same"
+        if marks >= markers + (alike < 1) or not knowledge.languages.differ:
+            yield p, alike + marks / 100, f"{alike:.0%} of the words are the same"
 
 
-def unrelated(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def unrelated(view: View, knowledge: Knowledge, nats=4.5, words=4) -> Accusations:
     """Finds pairs whose source looks paired with another line's translation."""
     odds = view.log_odds_p
     enough = np.minimum(*(side.word_counts_p for side in view.sides))
-    flags = (odds < -limits["nats"]) & (enough >= limits["words"])
+    flags = (odds < -nats) & (enough >= words)
     for p in np.flatnonzero(flags).tolist():
         yield p, float(-odds[p]), f"{-odds[p]:.1f} nats against belonging together"
 
 
-def ratio(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def ratio(view: View, knowledge: Knowledge, z=6.0, factor=2.0) -> Accusations:
     """Finds pairs of which one side is far longer than usual for the other."""
-    z = knowledge.lengths.z_p(view)
+    z_p = knowledge.lengths.z_p(view)
     s, t = (np.maximum(side.lengths_p, 1) for side in view.sides)
-    factor = np.abs(np.log(t / s / knowledge.lengths.ratio))
-    flags = (np.abs(z) > limits["z"]) & (factor > np.log(limits["factor"]))
+    log_factor_p = np.abs(np.log(t / s / knowledge.lengths.ratio))
+    flags = (np.abs(z_p) > z) & (log_factor_p > np.log(factor))
     for p in np.flatnonzero(flags).tolist():
         note = f"the target has {t[p] / s[p]:.2f} characters for one of the source"
-        yield p, float(abs(z[p])), note
+        yield p, float(abs(z_p[p])), note
 
 
-def truncated(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def truncated(
+    view: View, knowledge: Knowledge, z=2.0, z_alone=5.0, words=2
+) -> Accusations:
     """Finds sides that are too short and translate only the beginning of the other."""
-    z = knowledge.lengths.z_p(view)
-    for p in np.flatnonzero(np.abs(z) > limits["z"]).tolist():
-        short = 0 if z[p] > 0 else 1
-        lost_ending = _ending(view.pairs[p][1 - short]) and not _ending(
-            view.pairs[p][short]
+    z_p = knowledge.lengths.z_p(view)
+    for p in np.flatnonzero(np.abs(z_p) > z).tolist():
+        short = 0 if z_p[p] > 0 else 1
+        ending, opposite_ending = (
+            _ending(view.pairs[p][n]) for n in (1 - short, short)
         )
-        if not lost_ending and abs(z[p]) < limits["z_alone"]:
+        lost_ending = ending and not opposite_ending
+        if not lost_ending and abs(z_p[p]) < z_alone:
             continue  # a free translation may leave out as much
-        words = view.sides[1 - short].words[p]
-        opposite = view.sides[short].words[p]
-        half = len(words) // 2
-        begun, _ = knowledge.lexicon.split(words[:half], opposite, 1 - short)
-        ended, missing = knowledge.lexicon.split(words[half:], opposite, 1 - short)
-        if begun and not ended and len(missing) >= limits["words"]:
+        whole, opposite = (view.sides[n].words[p] for n in (1 - short, short))
+        half = len(whole) // 2
+        begun, _ = knowledge.lexicon.split(whole[:half], opposite, 1 - short)
+        ended, missing = knowledge.lexicon.split(whole[half:], opposite, 1 - short)
+        if begun and not ended and len(missing) >= words:
             note = f"the {NAMES[short]} lacks the second half of the other side"
-            yield p, float(abs(z[p])), note
+            yield p, float(abs(z_p[p])), note
 
 
-def length(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def length(view: View, knowledge: Knowledge, z=4.0) -> Accusations:
     """Finds lines that are far longer than the lines of this text."""
-    for number, (side, usual) in enumerate(
-        zip(view.sides, knowledge.log_length, strict=True)
-    ):
-        z = usual.z(np.log(np.maximum(side.lengths_p, 1)))
-        for p in np.flatnonzero(z > limits["z"]).tolist():
+    for number, side in enumerate(view.sides):
+        z_p = knowledge.log_length[number].z(np.log(np.maximum(side.lengths_p, 1)))
+        for p in np.flatnonzero(z_p > z).tolist():
             note = f"the {NAMES[number]} has {side.lengths_p[p]:,} characters"
-            yield p, float(z[p]), note
+            yield p, float(z_p[p]), note
 
 
-def numbers(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def numbers(view: View, knowledge: Knowledge, small=12) -> Accusations:
     """Finds numbers that the other side has not; small ones may be written in words."""
     for p, (s, t) in enumerate(
-        zip(*(side.numbers for side in view.sides), strict=True)
+        zip(view.source.numbers, view.target.numbers, strict=True)
     ):
-        if s == t:
-            continue
-        only = missing_numbers(s, t, int(limits["small"]))
-        if only:
+        if s != t and (only := missing_numbers(s, t, int(small))):
             yield p, float(len(only)), f"only on one side: {', '.join(only[:4])}"
 
 
@@ -437,16 +437,13 @@ def missing_numbers(source: list[str], target: list[str], small: int) -> list[st
     return [number for number in only if len(number) > 6 or int(number) > small]
 
 
-def markup(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def markup(view: View, knowledge: Knowledge) -> Accusations:
     """Finds placeholders, tags and addresses that the other side has not."""
     for p, pair in enumerate(view.pairs):
-        if not any(
-            "%" in line or "<" in line or "{" in line or "://" in line for line in pair
-        ):
+        if not any(sign in line for sign in ("%", "<", "{", "://") for line in pair):
             continue
         s, t = map(_markup, pair)
-        only = [*(s - t).elements(), *(t - s).elements()]
-        if only:
+        if only := [*(s - t).elements(), *(t - s).elements()]:
             yield p, float(len(only)), f"only on one side: {', '.join(only[:3])}"
 
 
@@ -461,9 +458,9 @@ def _markup(line: str) -> collections.Counter:
     return counts
 
 
-def punctuation(view: View, knowledge: Knowledge, limits: Limits) -> Accusations:
+def punctuation(view: View, knowledge: Knowledge, words=3) -> Accusations:
     """Finds sides that end in another sign, or have other numbers of brackets."""
-    enough = np.minimum(*(side.word_counts_p for side in view.sides)) >= limits["words"]
+    enough = np.minimum(*(side.word_counts_p for side in view.sides)) >= words
     for p in np.flatnonzero(enough).tolist():
         s, t = view.pairs[p]
         if (ends := (_ending(s), _ending(t))) and not _same_ending(*ends):

@@ -176,8 +176,5 @@ def _fix(examination: Examination, prefix: Path, languages) -> None:
         f"{removed:,} removed to {prefix}.removed.tsv; train with "
         f"--config.data.train={prefix}"
     )
-    weighted = [c.spec for c in examination.corpora if c.weight != 1]
-    if weighted:
-        say(
-            f"warning: {prefix} has no weights; those of {', '.join(weighted)} are gone"
-        )
+    if weighted := ", ".join(c.spec for c in examination.corpora if c.weight != 1):
+        say(f"warning: {prefix} has no weights; those of {weighted} are gone")

@@ -164,9 +164,8 @@ class Examination:
         usual = Spread.of(value_p)
         middle = usual.middle if signed else np.exp(usual.middle)
         self.histograms.add_scores(name, score_p)
-        for place in np.flatnonzero(
-            usual.z(value_p) > self.options.limits[name]["z"]
-        ).tolist():
+        flags = usual.z(value_p) > self.options.limits[name]["z"]
+        for place in np.flatnonzero(flags).tolist():
             note = f"{score_p[place]:.2f} nats a token, {middle:.2f} is usual"
             self._accuse_late(name, place, float(score_p[place]), note)
 
@@ -177,11 +176,11 @@ class Examination:
         def log_odds(pairs: list[Pair]) -> np.ndarray:
             return self.known.relatedness.log_odds_p(View(pairs))
 
-        self.stretches: list[Stretch] = []
-        for stretch in stretches:
-            bounds = self.bounds(stretch.begin)
-            stretch = with_offset(stretch, pairs, bounds, log_odds)
-            self.stretches.append(stretch)
+        self.stretches = [
+            with_offset(stretch, pairs, self.bounds(stretch.begin), log_odds)
+            for stretch in stretches
+        ]
+        for stretch in self.stretches:
             name = "misaligned" if stretch.offset else "loose_stretch"
             note = f"{stretch.end - stretch.begin} lines fit at no offset nearby"
             if stretch.offset:

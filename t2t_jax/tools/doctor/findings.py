@@ -9,6 +9,7 @@ import numpy as np
 from t2t_jax.data.corpus import Pair
 from t2t_jax.io.tables import text_table
 from t2t_jax.text.view import View
+from t2t_jax.tools.doctor.checks import NAMES
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.overlap import Reference
 from t2t_jax.tools.doctor.rules import BIT, RULES
@@ -27,6 +28,7 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
     examples = itertools.chain.from_iterable(examination.worst.values())
     shown_places = {p for _, place, _ in examples for p in _near(place, examination)}
     pairs = examination.lines(shown_places)
+    strongest = sorted(examination.stretches, key=lambda s: -s.evidence)
     content = {
         "title": "Text: " + ", ".join(c.spec for c in examination.corpora),
         "languages": list(languages),
@@ -44,12 +46,7 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
             for name in RULES
             if _applies(name, examination)
         ],
-        "stretches": [
-            _stretch(s, examination)
-            for s in sorted(examination.stretches, key=lambda s: -s.evidence)[
-                :STRETCHES
-            ]
-        ],
+        "stretches": [_stretch(s, examination) for s in strongest[:STRETCHES]],
         "statistics": _statistics(examination),
         "histograms": examination.histograms.to_json(),
         "references": [_coverage(r, examination) for r in examination.references],
@@ -133,17 +130,14 @@ def _statistics(examination: Examination) -> list[dict]:
         ("target characters for one of the source, median", lengths.ratio, ""),
         ("its spread (Gale and Church's s)", lengths.deviation, ""),
     ]
-    for name, spread in zip(("source", "target"), knowledge.log_length, strict=True):
-        median = float(np.exp(spread.middle))
-        rows.append((f"characters of a {name} line, median", median, ""))
+    for name, spread in zip(NAMES, knowledge.log_length, strict=True):
+        rows.append((f"characters of a {name} line, median", np.exp(spread.middle), ""))
     if knowledge.pieces:
-        for name, (pieces, odd, words) in zip(
-            ("source", "target"), knowledge.pieces.totals.tolist(), strict=True
-        ):
+        totals = knowledge.pieces.totals.tolist()
+        for name, (pieces, odd, words) in zip(NAMES, totals, strict=True):
+            share = 100 * odd / max(1, pieces)
             rows.append((f"tokens a word, {name}", pieces / max(1, words), ""))
-            rows.append(
-                (f"unknown or byte tokens, {name}", 100 * odd / max(1, pieces), "%")
-            )
+            rows.append((f"unknown or byte tokens, {name}", share, "%"))
     return [{"name": n, "value": float(v), "unit": u} for n, v, u in rows]
 
 
@@ -155,16 +149,14 @@ def _coverage(reference: Reference, examination: Examination) -> dict:
         ids, seen = overlap.ids[number], overlap.seen[number]
         words = [word for line in side.words for word in line]
         unseen = [word for word in words if not seen[ids[word]]]
-        distinct = dict.fromkeys(unseen)
-        row["sides"].append(
-            {
-                "words": len(words),
-                "unseen": len(unseen) / max(1, len(words)),
-                "distinct": len({*words}),
-                "distinct_unseen": len(distinct) / max(1, len({*words})),
-                "examples": [*distinct][:12],
-            }
-        )
+        examples = [*dict.fromkeys(unseen)]
+        counts = {
+            "words": len(words),
+            "unseen": len(unseen) / max(1, len(words)),
+            "distinct": len({*words}),
+            "distinct_unseen": len(examples) / max(1, len({*words})),
+        }
+        row["sides"].append(counts | {"examples": examples[:12]})
     if examination.known.pieces:
         row["unseen_pieces"] = examination.known.pieces.unseen_share(view)
     return row
@@ -176,18 +168,15 @@ def verdict(content: dict[str, Any], examination: Examination) -> list[str]:
     def of(*names: str) -> int:
         return int(examination.breaking(*names).sum())
 
-    said = []
+    said = ["No pair is so bad that it should be left out."]
     share = content["dropped_share"]
-    if not content["dropped"]:
-        said.append("No pair is so bad that it should be left out.")
-    else:
+    if content["dropped"]:
         how = "few" if share < 0.01 else "some" if share < 0.1 else "many"
-        said.append(
+        said = [
             f"{content['dropped']:,} of {content['pairs']:,} pairs ({share:.2%}) "
             f"should be left out: {how}. --fix=PREFIX writes the others."
-        )
-    leaks = of("overlap", "near_overlap")
-    if leaks:
+        ]
+    if leaks := of("overlap", "near_overlap"):
         said.append(
             f"{leaks:,} pairs are lines of dev or test, or nearly: scores there would "
             "be too high."
@@ -210,7 +199,7 @@ def verdict(content: dict[str, Any], examination: Examination) -> list[str]:
             "converted wrongly somewhere; a better copy is worth more than a filter."
         )
     for row in content["references"]:
-        for name, side in zip(("source", "target"), row["sides"], strict=True):
+        for name, side in zip(NAMES, row["sides"], strict=True):
             if side["unseen"] > 0.05:
                 said.append(
                     f"{side['unseen']:.1%} of the {name} words of {row['place']} never "
@@ -246,19 +235,13 @@ def _table(rules: list[dict]) -> list[str]:
     broken = [rule for rule in rules if rule["count"]]
     if not broken:
         return ["no rule accuses any pair"]
-    rows, group = [("pairs", "share", "drop", "rule")], ""
-    for rule in broken:
-        if rule["group"] != group:
-            group = rule["group"]
-            rows.append(("", "", "", f"-- {group}"))
-        rows.append(
-            (
-                f"{rule['count']:,}",
-                f"{rule['share']:.2%}",
-                "drop" if rule["drops"] else "",
-                f"{rule['name']}: {rule['description']}",
-            )
-        )
+    rows = [("pairs", "share", "drop", "rule")]
+    for group, of_group in itertools.groupby(broken, lambda rule: rule["group"]):
+        rows.append(("", "", "", f"-- {group}"))
+        for rule in of_group:
+            drops = "drop" if rule["drops"] else ""
+            said = f"{rule['name']}: {rule['description']}"
+            rows.append((f"{rule['count']:,}", f"{rule['share']:.2%}", drops, said))
     return text_table(rows, left=(2, 3))
 
 
@@ -269,20 +252,14 @@ def _figures(content: dict[str, Any]) -> list[str]:
     ]
     for row in content["references"]:
         for name, side in zip(content["languages"], row["sides"], strict=True):
-            rows.append(
-                (
-                    f"{side['unseen']:.2%}",
-                    f"of the words of {row['place']}.{name} unseen in training "
-                    f"({side['distinct_unseen']:.1%} of the different ones)",
-                )
+            said = (
+                f"of the words of {row['place']}.{name} unseen in training "
+                f"({side['distinct_unseen']:.1%} of the different ones)"
             )
+            rows.append((f"{side['unseen']:.2%}", said))
         if "unseen_pieces" in row:
-            rows.append(
-                (
-                    f"{row['unseen_pieces']:.2%}",
-                    f"of the tokens of {row['place']} unseen",
-                )
-            )
+            said = f"of the tokens of {row['place']} unseen"
+            rows.append((f"{row['unseen_pieces']:.2%}", said))
     return text_table(rows, left=(1,))
 
 
@@ -317,6 +294,5 @@ def shown(text: str) -> str:
 
 def page(content: dict[str, Any]) -> str:
     """Returns a self-contained HTML page of what `findings` returns."""
-    return html_page(
-        Payload(content), "doctor/main.js", ["style.css", "doctor/doctor.css"]
-    )
+    styles = ["style.css", "doctor/doctor.css"]
+    return html_page(Payload(content), "doctor/main.js", styles)

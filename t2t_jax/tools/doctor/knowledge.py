@@ -74,10 +74,8 @@ class Knowledge:
         # Three blocks teach the lexicon, the fourth what its evidence is worth.
         judged = [n % 4 == 3 or len(blocks) < 4 for n in range(len(blocks))]
         by_pair = np.repeat(judged, [len(block) for block in blocks])
-        words = list(zip(view.source.words, view.target.words, strict=True))
-        self.lexicon = Lexicon(
-            [w for w, j in zip(words, by_pair, strict=True) if not j]
-        )
+        words = zip(view.source.words, view.target.words, strict=True)
+        self.lexicon = Lexicon([*itertools.compress(words, np.logical_not(by_pair))])
         held_out, neighbours = [], []
         for block in itertools.compress(blocks, judged):
             first = len(held_out)
@@ -138,12 +136,10 @@ class Pieces:
         self._odd = [_odd(side) for side in self._sides]
         self.totals = np.zeros((2, 3), np.int64)
         self.seen = [np.zeros(len(side), bool) for side in self._sides]
-        self.usual = [
-            Spread.of(
-                self._counts(sample, n)[0] / np.maximum(side.word_counts_p, 1), 0.1
-            )
-            for n, side in enumerate(sample.sides)
-        ]
+        self.usual = []
+        for n, side in enumerate(sample.sides):
+            rate_p = self._counts(sample, n)[0] / np.maximum(side.word_counts_p, 1)
+            self.usual.append(Spread.of(rate_p, 0.1))
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Counts tokens and odd ones of each line of a side; adds to the totals."""
@@ -155,12 +151,8 @@ class Pieces:
 
     def unseen_share(self, view: View) -> float:
         """The share of a text's tokens that no line counted so far has had."""
-        unseen = total = 0
-        for number in (0, 1):
-            *_, ids = self._counts(view, number)
-            unseen += int((~self.seen[number][ids]).sum())
-            total += len(ids)
-        return unseen / max(1, total)
+        unseen = [~self.seen[n][self._counts(view, n)[2]] for n in (0, 1)]
+        return sum(int(of.sum()) for of in unseen) / max(1, sum(map(len, unseen)))
 
     def _counts(self, view: View, number: int):
         """The tokens of each line, the odd ones among them, and the ids of all."""
@@ -174,9 +166,8 @@ class Pieces:
 
 
 def _odd(vocabulary: Vocabulary) -> np.ndarray:
-    odd = np.array(
-        [isinstance(vocabulary.spelling(i), bytes) for i in range(len(vocabulary))]
-    )
+    spellings = map(vocabulary.spelling, range(len(vocabulary)))
+    odd = np.array([isinstance(spelling, bytes) for spelling in spellings])
     if vocabulary.unknown >= 0:
         odd[vocabulary.unknown] = True
     return odd

@@ -66,10 +66,7 @@ def _load(workdir, flag: str, languages: tuple[str, str]) -> Translator | None:
 
 
 def _entropies(model: Translator, pairs: Sequence[Pair]) -> np.ndarray:
-    entropies = []
-    for first in range(0, len(pairs), BATCH):
-        scores = model.score(pairs[first : first + BATCH], warn=False)
-        entropies += [
-            -score.log_prob / max(1, len(score.log_probs)) for score in scores
-        ]
+    batches = (pairs[n : n + BATCH] for n in range(0, len(pairs), BATCH))
+    scores = (s for batch in batches for s in model.score(batch, warn=False))
+    entropies = [-score.log_prob / max(1, len(score.log_probs)) for score in scores]
     return np.array(entropies, np.float32)

@@ -104,11 +104,10 @@ class Overlap:
                     candidates.setdefault(place, set()).update(band_of[key])
         sets = _shingle_sets(*shingles, candidates)
         for (place, lines), own in zip(candidates.items(), sets, strict=True):
-            best = max(
-                ((_jaccard(own, self._shingles[n]), -n) for n in lines), default=(0, 0)
-            )
-            if best[0] >= least and own:
-                yield place, best[0], self._pairs[-best[1]][0]
+            # Of equally near lines the first.
+            index, line = max((_jaccard(own, self._shingles[n]), -n) for n in lines)
+            if index >= least and own:
+                yield place, index, self._pairs[-line][0]
 
     def _tokens(self, view: View, number: int) -> np.ndarray:
         """The reference ids of all words of a side."""

@@ -1,6 +1,7 @@
 """RULES: all that the doctor accuses pairs of. A rule is a check and a line here."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -18,7 +19,7 @@ class Rule:
       drops: True if --fix removes such pairs by default.
       check: as `checks.py` describes them; None if it needs the whole text: then
         `Examination` applies it when all pairs were read.
-      limits: its thresholds, by name.
+      limits: its thresholds, by name; by default the arguments of the check.
     """
 
     group: str
@@ -27,58 +28,42 @@ class Rule:
     check: Callable | None
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self):
+        arguments = inspect.signature(self.check).parameters if self.check else {}
+        for name in [*arguments][2:]:  # after the view and the knowledge
+            self.limits[name] = arguments[name].default
+
     def accuse(self, view: View, knowledge, limits) -> dict[int, tuple[float, str]]:
         """Applies the check; returns the most severe (severity, note) of each place."""
         worst: dict[int, tuple[float, str]] = {}
-        for place, severity, note in self.check(view, knowledge, limits):
+        for place, severity, note in self.check(view, knowledge, **limits):
             if place not in worst or worst[place][0] < severity:
                 worst[place] = severity, note
         return worst
 
 
 RULES = {
-    "empty": Rule("sides", "with nothing on a side", True, checks.empty, {"words": 4}),
-    "copied": Rule(
-        "sides",
-        "whose sides are the same",
-        True,
-        checks.copied,
-        {"words": 3, "many": 6, "share": 0.8, "markers": 1},
-    ),
-    "swapped": Rule(
-        "sides",
-        "whose sides are swapped",
-        True,
-        checks.swapped,
-        {"trigrams": 10, "margin": 0.3},
-    ),
-    "wrong_side": Rule(
-        "sides",
-        "of one language",
-        True,
-        checks.wrong_side,
-        {"trigrams": 15, "margin": 0.2, "markers": 2},
-    ),
+    "empty": Rule("sides", "with nothing on a side", True, checks.empty),
+    "copied": Rule("sides", "whose sides are the same", True, checks.copied),
+    "swapped": Rule("sides", "whose sides are swapped", True, checks.swapped),
+    "wrong_side": Rule("sides", "of one language", True, checks.wrong_side),
     "foreign_script": Rule(
         "language",
         "in a script that is rare on their side",
         True,
         checks.foreign_script,
-        {"share": 0.3},
     ),
     "third_language": Rule(
         "language",
         "with function words of a third language",
         True,
         checks.third_language,
-        {"words": 3, "share": 0.2, "z": 3.0},
     ),
     "unlike_side": Rule(
         "language",
         "with letters that are improbable on their side",
         False,
         checks.unlike_side,
-        {"z": 7.0, "letters": 20},
     ),
     "misaligned": Rule(
         "alignment", "in a stretch that fits at another offset", True, None
@@ -91,28 +76,13 @@ RULES = {
         "whose sides share nothing that translations share",
         False,
         checks.unrelated,
-        {"nats": 4.5, "words": 4},
     ),
     "truncated": Rule(
-        "alignment",
-        "of which a side stops early",
-        True,
-        checks.truncated,
-        {"z": 2.0, "z_alone": 5.0, "words": 2},
+        "alignment", "of which a side stops early", True, checks.truncated
     ),
-    "ratio": Rule(
-        "alignment",
-        "of unusual length ratio",
-        True,
-        checks.ratio,
-        {"z": 6.0, "factor": 2.0},
-    ),
-    "length": Rule(
-        "alignment", "with an unusually long side", False, checks.length, {"z": 4.0}
-    ),
-    "numbers": Rule(
-        "content", "with different numbers", False, checks.numbers, {"small": 12}
-    ),
+    "ratio": Rule("alignment", "of unusual length ratio", True, checks.ratio),
+    "length": Rule("alignment", "with an unusually long side", False, checks.length),
+    "numbers": Rule("content", "with different numbers", False, checks.numbers),
     "markup": Rule(
         "content",
         "with different placeholders, tags or addresses",
@@ -120,18 +90,10 @@ RULES = {
         checks.markup,
     ),
     "punctuation": Rule(
-        "content",
-        "with different final signs or brackets",
-        False,
-        checks.punctuation,
-        {"words": 3},
+        "content", "with different final signs or brackets", False, checks.punctuation
     ),
     "repetition": Rule(
-        "content",
-        "with a phrase that follows itself",
-        True,
-        checks.repetition,
-        {"words": 4},
+        "content", "with a phrase that follows itself", True, checks.repetition
     ),
     "mojibake": Rule(
         "encoding", "of UTF-8 read in another encoding", True, checks.mojibake
@@ -153,11 +115,7 @@ RULES = {
         "encoding", "with words of two scripts", True, checks.mixed_scripts
     ),
     "many_pieces": Rule(
-        "encoding",
-        "of very many or unknown tokens",
-        False,
-        checks.many_pieces,
-        {"z": 8.0, "words": 4, "odd": 0.2},
+        "encoding", "of very many or unknown tokens", False, checks.many_pieces
     ),
     "duplicate": Rule("repeated", "that came before", True, checks.duplicate),
     "near_duplicate": Rule(
@@ -168,21 +126,12 @@ RULES = {
         "whose source came before with another target",
         False,
         checks.other_target,
-        {"words": 3},
     ),
     "overlap": Rule(
-        "dev and test",
-        "with a line of a dev or test set",
-        True,
-        checks.overlap,
-        {"words": 5},
+        "dev and test", "with a line of a dev or test set", True, checks.overlap
     ),
     "near_overlap": Rule(
-        "dev and test",
-        "nearly equal to a dev or test pair",
-        True,
-        checks.near_overlap,
-        {"jaccard": 0.7},
+        "dev and test", "nearly equal to a dev or test pair", True, checks.near_overlap
     ),
     # Of the models of --workdir, --reverse and --contrast; limits in robust deviations.
     "cross_entropy": Rule(

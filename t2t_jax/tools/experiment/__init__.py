@@ -6,6 +6,7 @@ trained model is in `measures.py`. `running.py` trains and measures the rows,
 show it.
 """
 
-from t2t_jax.tools.experiment.experiment import Experiment, Measure, Row, with_fields
+from t2t_jax.config import with_fields
+from t2t_jax.tools.experiment.experiment import Experiment, Measure, Row
 
 __all__ = ["Experiment", "Measure", "Row", "with_fields"]

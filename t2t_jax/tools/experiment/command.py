@@ -116,8 +116,7 @@ def main(argv):
     args = flags.FLAGS
     if len(argv) < 2:
         raise UserError(
-            "name an experiment "
-            f"({', '.join(shipped_names(FOLDER))}) or a file: "
+            f"name an experiment ({', '.join(shipped_names(FOLDER))}) or a file: "
             "python -m t2t_jax experiment table3 --workdir=DIR"
         )
     module = load(argv[1])
@@ -262,9 +261,7 @@ def define_experiment(module: ModuleType, arguments: Mapping[str, Any]) -> Exper
     """Calls `get_experiment`; leaves out arguments that it does not have any more."""
     accepted = arguments.keys() & parameters(module)
     try:
-        experiment = module.get_experiment(
-            **{name: arguments[name] for name in accepted}
-        )
+        experiment = module.get_experiment(**{n: arguments[n] for n in accepted})
     except ValueError as e:
         raise UserError(f"{Path(module.__file__).stem}: {e}") from e
     if not isinstance(experiment, Experiment):

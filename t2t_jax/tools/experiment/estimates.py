@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import functools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -141,13 +142,13 @@ class _Costs:
         if self._measure:
             return [f"hours: measured on a few steps of each row. {rest}.", disk]
         name, chip = self._chip
-        rates = [
+        rates = " and ".join(
             f"{chip.peak(dtype) / chips.GIGA:,.0f} GFLOP/s in {dtype}"
             for dtype in sorted(self._dtypes)
-        ]
+        )
         return [
             f"hours: forecast from the FLOPs of a step, at {chips.SHARE_OF_PEAK:.0%} "
-            f"of {' and '.join(rates)} ({name};",
+            f"of {rates} ({name};",
             f"  {chip.source}).",
             f"  {rest}; small models take longer. --measure times some steps of each.",
             disk,
@@ -243,4 +244,4 @@ class _Cost:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0
+    return statistics.fmean(values or [0.0])

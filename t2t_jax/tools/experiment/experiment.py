@@ -126,29 +126,6 @@ class Run(NamedTuple):
         return self.folder.rpartition("-")[2]
 
 
-def with_fields(config: Config | ConfigDict, changes: Mapping[str, Any]) -> Config:
-    """Returns the config with some fields changed, by their full names.
-
-    For example `with_fields(base, {"model.heads": 1, "model.head_width": 512})`; an
-    option of a variant is `model.options.NAME`.
-
-    Raises:
-      UserError: no such field, or a value that it does not take.
-    """
-    if isinstance(config, ConfigDict):
-        config = fields.from_config_dict(config)
-    sections = dataclasses.asdict(config)
-    names = fields.field_names()
-    for name, value in changes.items():
-        if name not in names:
-            raise UserError(f"config.{name}: no such field{did_you_mean(name, names)}")
-        section, *options, field = name.split(".")
-        if options:
-            field, value = "options", {**sections[section]["options"], field: value}
-        sections[section][field] = value
-    return fields.from_config_dict(sections)
-
-
 def _folder(name: str, content: Any) -> str:
     """The name of a run's workdir."""
     # What an entry of --ideas does is in its code; without any, as in most runs,
@@ -276,8 +253,7 @@ def freeze(
                 ) from None
             _check_request(file, plan, requested, named)
             names = [field.name for field in dataclasses.fields(Request)]
-            request = {name: plan[name] for name in names}
-            experiment = define(Request(**request))
+            experiment = define(Request(**{name: plan[name] for name in names}))
             _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
             rows = [_decoded(row) for row in plan["rows"]]
             return dataclasses.replace(experiment, rows=rows)
@@ -314,7 +290,9 @@ def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experime
                 f"({listed}); change a copy of its file instead"
             )
     rows = [
-        dataclasses.replace(row, config=row.config and with_fields(row.config, changes))
+        dataclasses.replace(
+            row, config=row.config and fields.with_fields(row.config, changes)
+        )
         for row in experiment.rows
     ]
     return dataclasses.replace(experiment, rows=rows)
@@ -370,9 +348,8 @@ def _report_edits(file: Path, frozen: list[dict], current: list[dict]) -> None:
 
 
 def _encoded(row: Row) -> dict[str, Any]:
-    """A row as JSON has it."""
-    content = json.dumps(dataclasses.asdict(row))
-    return json.loads(content)  # tuples become lists, as in the file
+    """A row as JSON has it: tuples become lists."""
+    return json.loads(json.dumps(dataclasses.asdict(row)))
 
 
 def _decoded(content: Mapping[str, Any]) -> Row:

@@ -137,12 +137,9 @@ class Ablation:
           falls, with a p-value below `SIGNIFICANT`; `loss_distinguishable`: the loss
           rises by more than two standard errors.
         """
-        bleu = compared(
-            {"bleu": text_measures(self._language)["bleu"]},
-            self._translations(heads),
-            self.translations,
-            self._test,
-        )["bleu"]
+        measures = {"bleu": text_measures(self._language)["bleu"]}
+        sides = self._translations(heads), self.translations
+        bleu = compared(measures, *sides, self._test)["bleu"]
         loss_n, pieces_n = self._losses(heads)
         more_n = loss_n - self.loss_n
         lost = more_n.sum() / pieces_n.sum()
@@ -178,14 +175,12 @@ class Ablation:
         )
 
 
-def measure_heads(
-    context: Context, lines: int = 200, test_set: str = ""
-) -> dict[str, Any]:
+def measure_heads(context: Context, lines: int = 200) -> dict[str, Any]:
     """Measures all heads of a trained Transformer.
 
     Args:
-      lines: that many of the dev and of the test text, from the first.
-      test_set: its place; by default the first of `config.data.test`.
+      lines: that many of the dev and of the test text, from the first; the test text is
+        the first of `config.data.test`.
 
     Returns:
       `bleu` and `loss` of the whole model; `count`, its heads; `needless`, those
@@ -198,7 +193,7 @@ def measure_heads(
     context.check_translates("heads")
     translator = Translator.load(context.workdir)
     dev = _first_lines(context, "dev", lines)
-    test = _first_lines(context, "test", lines, test_set)
+    test = _first_lines(context, "test", lines)
     ablation = Ablation(translator, dev, test)
     described = _described(translator, dev, context)
     heads = [
@@ -228,11 +223,9 @@ def measure_heads(
     }
 
 
-def _first_lines(
-    context: Context, split: str, lines: int, place: str = ""
-) -> list[Pair]:
-    """The first lines of the dev set or of a test set."""
-    corpora = context.corpora(split, place)
+def _first_lines(context: Context, split: str, lines: int) -> list[Pair]:
+    """The first lines of the first dev or test set."""
+    corpora = context.corpora(split)
     if not corpora:
         raise UserError(
             f"config.data.{split} is empty; heads are removed on a dev and a test "
@@ -270,10 +263,8 @@ def _described(
 
 def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
     """Measures each layer with only its best head, by the dev loss."""
-    for (attention, layer), group in itertools.groupby(
-        ablation.heads, lambda head: head[:2]
-    ):
-        heads = list(group)
+    layers = itertools.groupby(ablation.heads, lambda head: head[:2])
+    for (attention, layer), heads in ((name, list(group)) for name, group in layers):
         others = {kept: [h for h in heads if h != kept] for kept in heads}
         best = min(heads, key=lambda kept: ablation.loss(others[kept]))
         kept = {"attention": attention, "layer": layer, "kept": best.head}
@@ -292,6 +283,14 @@ def report(results: Results) -> str:
     of_first = runs[0].measure(MEASURE)
     heads = sorted(of_first["heads"], key=lambda h: (-h["bleu_lost"], -h["loss_lost"]))
     shape = ["kind", "largest share", "entropy, bits", "of uniform", "distance"]
+    layers = (
+        [each["attention"], each["layer"], each["kept"], *_lost(each)]
+        for each in of_first["layers"]
+    )
+    pruned = (
+        [each["removed"], f"{each['bleu']:.2f}", *_lost(each)]
+        for each in of_first["pruned"]
+    )
     return "\n\n".join(
         [
             f"### Heads of {runs[0].run.folder}",
@@ -300,21 +299,9 @@ def report(results: Results) -> str:
             "### Kinds",
             _kinds(of_first["heads"]),
             "### Layers with one head, the best by the dev loss",
-            _table(
-                ["attention", "layer", "head kept", *LOST],
-                (
-                    [each["attention"], each["layer"], each["kept"], *_lost(each)]
-                    for each in of_first["layers"]
-                ),
-            ),
+            _table(["attention", "layer", "head kept", *LOST], layers),
             "### Heads removed together, first those that cost the least dev loss",
-            _table(
-                ["heads removed", "BLEU", *LOST],
-                (
-                    [each["removed"], f"{each['bleu']:.2f}", *_lost(each)]
-                    for each in of_first["pruned"]
-                ),
-            ),
+            _table(["heads removed", "BLEU", *LOST], pruned),
             "### Needless heads",
             "\n".join(map(_conclusion, runs)),
         ]
@@ -366,15 +353,11 @@ def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], most: float):
     image = ax.imshow(lost, cmap=shades, vmin=0, vmax=most, aspect="auto")
     for i, layer in enumerate(grid):
         for j, head in enumerate(layer):
-            ax.text(
-                j,
-                i,
-                head["kind"].replace(" ", "\n") + f"\n{_signed(head['bleu_lost'], 1)}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                weight="bold" if head["distinguishable"] else "normal",
+            text = (
+                head["kind"].replace(" ", "\n") + f"\n{_signed(head['bleu_lost'], 1)}"
             )
+            weight = "bold" if head["distinguishable"] else "normal"
+            ax.text(j, i, text, ha="center", va="center", fontsize=7, weight=weight)
     ax.set_xticks(range(len(grid[0])))
     ax.set_yticks(range(len(grid)))
     ax.set_xlabel("head")
@@ -404,17 +387,10 @@ def _explanation(of_run: Mapping[str, Any]) -> str:
 def _head(head: Mapping[str, Any]) -> list[Any]:
     far = head.get("absolute_distance", head.get("peak"))
     most = max(head["share"], key=head["share"].__getitem__)
-    return [
-        head["attention"],
-        head["layer"],
-        head["head"],
-        head["kind"],
-        f"{head['share'][most]:.2f} {most}",
-        f"{head['entropy']:.2f}",
-        f"{head['relative_entropy']:.2f}",
-        f"{far:.2f}",
-        *_lost(head),
-    ]
+    names = [head[key] for key in ("attention", "layer", "head", "kind")]
+    figures = [head["entropy"], head["relative_entropy"], far]
+    share = f"{head['share'][most]:.2f} {most}"
+    return [*names, share, *map("{:.2f}".format, figures), *_lost(head)]
 
 
 def _lost(each: Mapping[str, Any]) -> list[str]:
@@ -431,13 +407,11 @@ def _lost(each: Mapping[str, Any]) -> list[str]:
 def _kinds(heads: Sequence[Mapping]) -> str:
     kinds = collections.Counter(head["kind"] for head in heads)
     counts = collections.Counter((head["kind"], head["attention"]) for head in heads)
-    return _table(
-        ["kind", *ATTENTIONS, "all"],
-        [
-            [kind, *(counts[kind, name] for name in ATTENTIONS), count]
-            for kind, count in kinds.most_common()
-        ],
+    rows = (
+        [kind, *(counts[kind, name] for name in ATTENTIONS), count]
+        for kind, count in kinds.most_common()
     )
+    return _table(["kind", *ATTENTIONS, "all"], rows)
 
 
 def _conclusion(run: RunResult) -> str:

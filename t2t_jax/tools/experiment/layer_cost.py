@@ -55,22 +55,13 @@ def _attention_function(_, config: ModelConfig, x_btd: Array, at: Tokens) -> Arr
     options = {"options": config.own_options(function)} if function.Options else {}
     x_bthk = x_btd.reshape(*x_btd.shape[:2], config.heads, -1)
     mask, kv = Mask(at, at, aligned=True), KV(x_bthk, x_bthk)
-    y_bthk = function.attend(
-        x_bthk, kv, mask, NO_POSITION, Dropout(0.0, None), **options
-    )
+    dropout = Dropout(0.0, None)
+    y_bthk = function.attend(x_bthk, kv, mask, NO_POSITION, dropout, **options)
     return y_bthk.reshape(x_btd.shape)
-
-
-def _recurrence(module: LSTMLayer, _, x_btd: Array, at: Tokens) -> Array:
-    return module(x_btd, at.segment).hidden
 
 
 def _convolution(module: Convolution, _, x_btd: Array, at: Tokens) -> Array:
     return module.over(x_btd, at.segment, None, back=(module.taps - 1) // 2)
-
-
-def _bytenet(module: Block, _, x_btd: Array, at: Tokens) -> Array:
-    return module(x_btd, at.segment, None, last_tap=module.kernel // 2)
 
 
 _DENSE = Kind(
@@ -86,7 +77,7 @@ LAYERS: dict[str, Kind] = {
     "restricted_function": _DENSE_FUNCTION._replace(fields={"attention": "restricted"}),
     "recurrence": Kind(
         lambda config, rng, _: LSTMLayer(config.width, config.width, rng),
-        _recurrence,
+        lambda module, _, x_btd, at: module(x_btd, at.segment).hidden,
         {"kind": "lstm"},
     ),
     "convolution": Kind(
@@ -94,7 +85,9 @@ LAYERS: dict[str, Kind] = {
     ),
     "dilated_convolution": Kind(
         lambda config, rng, dilation: Block(config, dilation, rng),
-        _bytenet,
+        lambda module, _, x_btd, at: module(
+            x_btd, at.segment, None, last_tap=module.kernel // 2
+        ),
         {"kind": "bytenet"},
         dilated=True,
     ),
@@ -115,9 +108,8 @@ def build_layer(
         raise UserError(f"layer={layer!r}{did_you_mean(layer, LAYERS)}")
     kind = LAYERS[layer]
     sizes = {"width": width, "heads": max(1, width // HEAD_WIDTH), "dropout": 0.0}
-    config = fields.from_config_dict(
-        {"model": {**kind.fields, **sizes, "options": dict(options)}}
-    ).model
+    values = {**kind.fields, **sizes, "options": dict(options)}
+    config = fields.from_config_dict({"model": values}).model
 
     def create() -> nnx.Module:
         return kind.create(config, jax.random.key(0), dilation)
@@ -253,13 +245,12 @@ def layer_costs(
         "sequential": by_length[-1]["sequential"],
     }
     points = larger_half(by_length) + larger_half(by_width)
-    factors = {name: [p[name] for p in points] for name in ("length", "width")}
+    factors = {"n": [p["length"] for p in points], "d": [p["width"] for p in points]}
     for quantity in QUANTITIES:
         values = [point[quantity] for point in points]
         if None in values:
             continue
-        laws = power_laws(factors, values)
-        for factor, law in zip("nd", laws.values(), strict=True):
+        for factor, law in power_laws(factors, values).items():
             ends = {"": law.exponent, "_low": law.low, "_high": law.high}
             result |= {f"{quantity}_{factor}{end}": v for end, v in ends.items()}
     return result

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import scores_and_answers
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -70,7 +69,10 @@ def by_length(
     context.check_translates("by_length")
     corpora, language = _test_sets(context, sets), context.config.data.target
     translator = Translator.load(context.workdir)
-    longest = longest or _longest_source_trained(context, translator.vocabulary)
+    if not longest:  # The text comes from the cache, unless it was deleted since.
+        train, data = context.corpora("train"), context.config.data
+        pairs = prepare.prepared_pairs(train, translator.vocabulary, data)
+        longest = int(pairs.source.lengths.max())  # EOS included
     lines = [
         line
         for corpus in corpora
@@ -97,13 +99,9 @@ def groups_of(
       (above, up to, lines) of each group that has lines, from short to long; the last
       group has no upper edge.
     """
-    limits = [0.0, *sorted(edges), math.inf]
     groups = []
-    for above, up_to in itertools.pairwise(limits):
-        group = [
-            line for line in lines if above < line.source_pieces / longest <= up_to
-        ]
-        if group:
+    for above, up_to in itertools.pairwise([0.0, *sorted(edges), math.inf]):
+        if group := [x for x in lines if above < x.source_pieces / longest <= up_to]:
             groups.append((above, None if up_to == math.inf else up_to, group))
     return groups
 
@@ -127,14 +125,6 @@ def scores_of(lines: Sequence[Line], language: str) -> dict[str, float]:
         "ratio": sum(line.output_pieces for line in lines) / pieces,
         "pieces": sum(line.source_pieces for line in lines) / len(lines),
     }
-
-
-def _longest_source_trained(context: Context, vocabulary: Vocabulary) -> int:
-    """The tokens of the longest source that training has seen, EOS included."""
-    # From the cache, unless it was deleted since.
-    corpora = context.corpora("train")
-    pairs = prepare.prepared_pairs(corpora, vocabulary, context.config.data)
-    return int(pairs.source.lengths.max())
 
 
 def _test_sets(context: Context, sets: Sequence[str]) -> list[Corpus]:

@@ -142,12 +142,10 @@ def lines(
             axes.fill_between(x, *band, color=colour, alpha=0.18, linewidth=0)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    for axis, log, values in (
-        (axes.xaxis, log_x, [v for x, *_ in series.values() for v in x]),
-        (axes.yaxis, log_y, [v for _, y, *_ in series.values() for v in y]),
-    ):
-        if log:
-            _scale_by_logarithm(axis, values)
+    if log_x:
+        _scale_by_logarithm(axes.xaxis, [v for x, *_ in series.values() for v in x])
+    if log_y:
+        _scale_by_logarithm(axes.yaxis, [v for _, y, *_ in series.values() for v in y])
     if title:
         axes.set_title(title)
     if len(series) > 1:

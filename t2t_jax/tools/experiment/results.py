@@ -182,10 +182,7 @@ class Results:
 
     def __getitem__(self, name: str) -> RowResult:
         """The row of a name; raises KeyError if there is none."""
-        for result in self.rows:
-            if result.row.name == name:
-                return result
-        raise KeyError(name)
+        return {result.row.name: result for result in self.rows}[name]
 
     def __contains__(self, name: str) -> bool:
         return any(result.row.name == name for result in self.rows)
@@ -229,12 +226,11 @@ class Context(NamedTuple):
     config: Config | None  # what was trained; None if the row trains nothing
     needs: Needs  # the workdirs of the rows that the row needs
 
-    def corpora(self, split: str, places: str = "") -> list[Corpus]:
-        """The config's `train`, `dev` or `test`, or corpora at other places."""
-        data = self.config.data
-        places = places or getattr(data, split)
-        weights = split == "train"
-        return open_corpora(places, data.source, data.target, data.dir, weights)
+    def corpora(self, split: str) -> list[Corpus]:
+        """The config's `train`, `dev` or `test`."""
+        data, weights = self.config.data, split == "train"
+        specs = getattr(data, split)
+        return open_corpora(specs, data.source, data.target, data.dir, weights)
 
     def check_translates(self, measure: str) -> None:
         """Raises UserError if the row's task is not translation."""

@@ -79,11 +79,8 @@ class Queue:
     def state(self, task: Task) -> str:
         """The state of a run, one of `STATES`."""
         recorded = self._recorded(task)
-        return RUNNING if recorded != DONE and self._owner(task) else recorded
-
-    def _owner(self, task: Task) -> str:
-        """The process that runs a task; empty if none does."""
-        return self._leases.owner(task.run.hash)
+        running = recorded != DONE and self._leases.owner(task.run.hash)
+        return RUNNING if running else recorded
 
     def run(
         self, rows: Sequence[Row], retry: bool, wait: bool, after: Callable[[], None]
@@ -123,7 +120,8 @@ class Queue:
                 return
             # What was ready has been taken by others since this look at the states.
             if elsewhere and not waiting:
-                owned = [f"{t.run.folder} ({self._owner(t)})" for t in elsewhere]
+                runs = [task.run for task in elsewhere]
+                owned = [f"{r.folder} ({self._leases.owner(r.hash)})" for r in runs]
                 say(f"waiting for {', '.join(owned)}")
                 waiting = True
             time.sleep(POLL)
@@ -133,11 +131,12 @@ class Queue:
 
     def _needs(self, task: Task) -> dict[str, list[Path]]:
         """The workdirs of the rows that a task needs, by row."""
-        needs = {name: [] for name in task.row.needs}
-        for other in self.tasks:
-            if other.row.name in needs:
-                needs[other.row.name].append(self.workdir(other))
-        return needs
+        return {
+            name: [
+                self.workdir(other) for other in self.tasks if other.row.name == name
+            ]
+            for name in task.row.needs
+        }
 
     def _is_open(self, task: Task, state: str, retry: bool) -> bool:
         """True if a run of this state is to be taken."""

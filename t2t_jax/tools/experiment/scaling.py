@@ -184,11 +184,10 @@ class _Search:
         floor, steepest = np.log(_LEAST_NATS), _EXPONENTS[1]
         self.low = np.array([floor, floor, _EXPONENTS[0], floor, _EXPONENTS[0]])
         self.high = np.array([least, most, steepest, most, steepest])
+        grid = itertools.product((0.1, 0.8), (0.2, 1.0), (0.2, 1.0))
         self.starts = [
-            np.array([least + np.log(e), least + np.log(a), alpha, least, beta])
-            for e, a, alpha, beta in itertools.product(
-                (0.1, 0.8), (0.3,), (0.2, 1.0), (0.2, 1.0)
-            )
+            np.array([least + np.log(e), least + np.log(0.3), alpha, least, beta])
+            for e, alpha, beta in grid
         ]
 
     def best(self, runs: Runs, starts: list[np.ndarray]) -> np.ndarray:
@@ -272,8 +271,8 @@ def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any
     Raises:
       UserError: a run of the grid is not finished, or the grid is too small.
     """
-    folders = [folder for row in context.needs.values() for folder in row]
-    results = [RunResult(Run("", 0, None, path.name), path) for path in folders]
+    paths = itertools.chain.from_iterable(context.needs.values())
+    results = [RunResult(Run("", 0, None, path.name), path) for path in paths]
     for result in results:
         if missing := [c for c in COLUMNS if result.value(c) is None]:
             raise UserError(
@@ -315,11 +314,10 @@ def report(results: Results) -> str:
     predicted = _prediction(results)
     if not predicted:
         return "The law is fitted when all runs of the grid are finished."
-    law, k = predicted["law"], predicted["flops_per_product"]
-    of_size, of_data = (
-        Interval(**predicted["frontier"][name]) for name in ("parameters", "tokens")
-    )
-    constants = [(name, str(Interval(**law[name]))) for name in law]
+    k, frontier = predicted["flops_per_product"], predicted["frontier"]
+    of_size, of_data = (Interval(**frontier[name]) for name in ("parameters", "tokens"))
+    law = predicted["law"].items()
+    constants = [(name, str(Interval(**interval))) for name, interval in law]
     return "\n".join(
         [
             "### Fitted law",

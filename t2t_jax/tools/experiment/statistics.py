@@ -82,10 +82,7 @@ def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
     from scipy import stats
 
     # Not `ttest_ind`, which warns of samples whose values are nearly equal.
-    first, second = (
-        (np.mean(sample), np.std(sample, ddof=1), len(sample))
-        for sample in (ours, theirs)
-    )
+    first, second = ((np.mean(s), np.std(s, ddof=1), len(s)) for s in (ours, theirs))
     return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
 
 
@@ -200,21 +197,16 @@ def _line_p_values(
     """
     difference = ours.mean(column) - theirs.mean(column)
     # Not strict: a row may have fewer seeds.
-    pairs = [
-        pair
+    tested = [
+        _pair(*pair, column, folder)
         for pair in zip(ours.runs, theirs.runs, strict=False)
         if all(run.value(column) is not None for run in pair)
     ]
-    if not pairs:
+    if not tested:
         raise UserError("no two runs of the same seed are scored")
-    tested = [_pair(*pair, column, folder) for pair in pairs]
-    return {
-        test: max(
-            pair[test] if pair["difference"] * difference > 0 else 1.0
-            for pair in tested
-        )
-        for test in TESTS
-    }
+    if any(pair["difference"] * difference <= 0 for pair in tested):
+        return dict.fromkeys(TESTS, 1.0)
+    return {test: max(pair[test] for pair in tested) for test in TESTS}
 
 
 def _pair(
@@ -228,9 +220,9 @@ def _pair(
     task = task_of(ours.run.config)
     # A scored place starts at the current folder: it includes config.data.dir.
     corpus = task.open(scores["set"])
-    both = [(run.scores(test_set), run.path) for run in (ours, theirs)]
-    answers = [read_answers(of_run, corpus, path) for of_run, path in both]
-    hashes = [of_run["translations_sha256"] for of_run, _ in both]
+    both = ours, theirs
+    answers = [read_answers(run.scores(test_set), corpus, run.path) for run in both]
+    hashes = [run.scores(test_set)["translations_sha256"] for run in both]
     # The place alone would miss a change of its files.
     key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
     try:

@@ -66,13 +66,7 @@ def write_report(
 class _Report:
     """The parts of an experiment's tables."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        results: Results,
-        folder: Path,
-        running: Collection[str],
-    ):
+    def __init__(self, experiment: Experiment, results: Results, folder: Path, running):
         self.experiment, self.results, self.folder = experiment, results, folder
         # The column that decides which rows differ from the baseline; may be empty.
         judged = (column for column in experiment.columns if better(column))
@@ -249,17 +243,11 @@ class _Report:
         """A line for each run, with all columns."""
         for row in self.results:
             for run, state in zip(row.runs, self.states[row.row.name], strict=True):
-                yield {
-                    "row": row.row.name,
-                    "seed": run.run.seed,
-                    "workdir": self._place(run),
-                    "state": state,
-                    **{
-                        column: row.row.values.get(column, run.value(column))
-                        for column in self.experiment.columns
-                    },
-                    "machine": _machine(run),
-                }
+                line = {"row": row.row.name, "seed": run.run.seed}
+                line |= {"workdir": self._place(run), "state": state}
+                for column in self.experiment.columns:
+                    line[column] = row.row.values.get(column, run.value(column))
+                yield line | {"machine": _machine(run)}
 
 
 def _attempt(name: str, call: Callable[[], str]) -> str:
@@ -299,14 +287,13 @@ def _verdict(one: Comparison | None) -> str:
 def _comparable(results: Results) -> list[str]:
     """Lists what the scores are comparable with, each line once."""
     lines = {}
-    for row in results:
-        for run in row.runs:
-            files = sorted((run.path / "scores").glob("*.json"))
-            # A number before the ending is that of earlier scores of the set.
-            sets = [f.stem for f in files if not f.stem.rpartition(".")[2].isdigit()]
-            scores = {name: run.scores(name) for name in sets}
-            comparable = {n: s for n, s in scores.items() if "compare_with" in s}
-            lines |= dict.fromkeys(comparisons(comparable))
+    for run in (run for row in results for run in row.runs):
+        files = sorted((run.path / "scores").glob("*.json"))
+        # A number before the ending is that of earlier scores of the set.
+        sets = [f.stem for f in files if not f.stem.rpartition(".")[2].isdigit()]
+        scores = {name: run.scores(name) for name in sets}
+        comparable = {n: s for n, s in scores.items() if "compare_with" in s}
+        lines |= dict.fromkeys(comparisons(comparable))
     return list(lines)
 
 

@@ -246,9 +246,8 @@ class _Builder:
                 continue
             log_prob = float(step.after.log_prob_n[row])
             if tokens[-1] == self.algorithm.eos:
-                log_prob = finished.get(
-                    tokens, float(step.log_prob_nv[parent, tokens[-1]])
-                )
+                extended = float(step.log_prob_nv[parent, tokens[-1]])
+                log_prob = finished.get(tokens, extended)
             if np.isfinite(log_prob):
                 kept.setdefault(tokens, _Extension(tokens, log_prob))
         return [*kept.values()]
@@ -329,15 +328,10 @@ class _Builder:
         length = last.position + 1
         stop = Stop(length, self._reason_to_stop(last))
         results = [tokens for tokens, _ in _finished(last.result)]
-        ended = [
-            node
-            for node in self.nodes.values()
-            if node.row is not None and node.tokens[-1:] == (self.algorithm.eos,)
-        ]
         kept = [self.nodes[tokens] for tokens in results if tokens in self.nodes]
-        for node in ended:
-            self._settle_ended(node, results, kept)
         for node in self.nodes.values():
+            if node.row is not None and node.tokens[-1:] == (self.algorithm.eos,):
+                self._settle_ended(node, results, kept)
             if len(node.tokens) == length and node.fate == "alive":
                 node.fate = "limit" if length >= self.limit else "stopped"
                 node.why = stop.why
@@ -402,13 +396,10 @@ def _rank(log_prob_nv: np.ndarray, allowed_nv: np.ndarray, row: int, token: int)
 
 def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:
     """The tokens and log-probability of each hypothesis of a list, best first."""
+    h = hypotheses
+    rows = zip(h.tokens_bnt, h.length_bn, h.log_prob_bn, strict=True)
     return [
         (tuple(tokens_t[:length].tolist()), float(log_prob))
-        for tokens_t, length, log_prob in zip(
-            hypotheses.tokens_bnt,
-            hypotheses.length_bn,
-            hypotheses.log_prob_bn,
-            strict=True,
-        )
+        for tokens_t, length, log_prob in rows
         if length and np.isfinite(log_prob)
     ]

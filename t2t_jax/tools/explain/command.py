@@ -176,8 +176,6 @@ def _scores(place: str) -> list[tuple[str, str]]:
 def _code() -> str:
     from t2t_jax.evaluation.provenance import code_version
 
-    version = code_version()
-    if version["commit"] is None:
-        return "not from a checkout"
-    changes = " with uncommitted changes" * bool(version["uncommitted_changes"])
-    return f"commit {version['commit'][:12]}{changes}"
+    commit, changed = code_version().values()
+    changes = " with uncommitted changes" * bool(changed)
+    return f"commit {commit[:12]}{changes}" if commit else "not from a checkout"

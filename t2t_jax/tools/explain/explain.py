@@ -182,10 +182,7 @@ def _encoded(targets: Sequence[str | None], reader: InputReader) -> list[Ids | N
     """The tokens of each target, with EOS."""
     check_lines([target for target in targets if target is not None])
     encoded = reader.targets([target or "" for target in targets])
-    return [
-        None if target is None else ids
-        for target, ids in zip(targets, encoded, strict=True)
-    ]
+    return [t and ids for t, ids in zip(targets, encoded, strict=True)]
 
 
 def _check(sources: Sequence[Source], alternatives: int) -> None:
@@ -193,12 +190,11 @@ def _check(sources: Sequence[Source], alternatives: int) -> None:
         raise UserError("explanations are computed by one process; start a single one")
     if alternatives < 0:
         raise UserError(f"alternatives={alternatives}; want 0 (none) or more")
-    empty = [number for number, source in enumerate(sources, 1) if not source.ids]
+    empty = [str(number) for number, source in enumerate(sources, 1) if not source.ids]
     if empty:
-        listed = ", ".join(map(str, empty))
         raise UserError(
-            f"nothing to explain in line {listed}: it has no visible character; leave "
-            "it out"
+            f"nothing to explain in line {', '.join(empty)}: it has no visible "
+            "character; leave it out"
         )
 
 
@@ -215,14 +211,13 @@ def passport(
     for number, member in enumerate(members, 1):
         prefix = f"model {number}: " if len(members) > 1 else ""
         rows += [(prefix + name, value) for name, value in _member(member)]
+    search = (
+        f"beam {algorithm.beam}, {algorithm.nbest} best, alpha {algorithm.alpha:g}, "
+        f"penalty {algorithm.penalty}, stop {algorithm.stop}"
+    )
     rows += [
         ("vocabulary", f"{show_sizes(vocabulary.sizes)} tokens"),
-        (
-            "search",
-            f"beam {algorithm.beam}, {algorithm.nbest} best, "
-            f"alpha {algorithm.alpha:g}, penalty {algorithm.penalty}, "
-            f"stop {algorithm.stop}",
-        ),
+        ("search", search),
         ("computed by", f"t2t_jax {__version__}, jax {jax.__version__} on {device}"),
     ]
     return tuple(rows)

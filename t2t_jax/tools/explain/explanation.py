@@ -17,7 +17,6 @@ from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.explain.attribution import Attribution
 from t2t_jax.tools.explain.beam_tree import BeamTree, Tokens
-from t2t_jax.tools.explain.continuations import Continuation
 from t2t_jax.tools.explain.distribution import Distribution, Lens
 from t2t_jax.tools.explain.words import Coverage, Words
 from t2t_jax.tools.pages.page import Payload, page
@@ -39,6 +38,20 @@ class Difference(NamedTuple):
 
     position: int
     rival: int
+
+
+class Continuation(NamedTuple):
+    """The best translation that begins with the given tokens and an alternative.
+
+    Attributes:
+      position, token: of the alternative.
+      found: the translation; its tokens begin with those that were forced, and
+        `log_prob` counts them.
+    """
+
+    position: int
+    token: int
+    found: Hypothesis
 
 
 class Contrast(NamedTuple):
@@ -177,12 +190,11 @@ class Explanation:
 
     def with_passport(self, rows: Sequence[tuple[str, str]]) -> "Explanation":
         """Returns the same with further (name, value) rows in each passport."""
-        return Explanation(
-            tuple(
-                dataclasses.replace(model, passport=(*model.passport, *rows))
-                for model in self.models
-            )
+        models = (
+            dataclasses.replace(model, passport=(*model.passport, *rows))
+            for model in self.models
         )
+        return Explanation(tuple(models))
 
     def html(self, title: str | None = None) -> str:
         """Returns a self-contained page: HTML that loads nothing."""
@@ -225,13 +237,7 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
         "version": VERSION,
         "title": short if title is None else title,
         "models": [
-            {
-                "name": model.name,
-                "kind": model.kind,
-                "direction": model.direction,
-                "passport": model.passport,
-            }
-            for model in models
+            _fields(model, "name", "kind", "direction", "passport") for model in models
         ],
         "sentences": [
             {
@@ -245,6 +251,11 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
         ],
     }
     return payload
+
+
+def _fields(part: Any, *names: str) -> dict[str, Any]:
+    """Some attributes of a part, as they are."""
+    return {name: getattr(part, name) for name in names}
 
 
 def _entry(
@@ -273,14 +284,9 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
         way = _way(tree.reference.tokens, number)
         nodes = [*tree.nodes.values()]
         reference = _reference(sentence, [n for n in way if nodes[n].row is not None])
-    algorithm = tree.algorithm
     on_best, on_way = {*best}, {*way}
     return {
-        "beam": algorithm.beam,
-        "nbest": algorithm.nbest,
-        "alpha": algorithm.alpha,
-        "penalty": algorithm.penalty,
-        "stop": algorithm.stop,
+        **_fields(tree.algorithm, "beam", "nbest", "alpha", "penalty", "stop"),
         "limit": tree.limit,
         "steps": tree.stop.step,
         "nodes": [
@@ -289,13 +295,9 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
                 "step": len(node.tokens),
                 "row": node.row,
                 "piece": piece_of[node.tokens[-1]] if node.tokens else "",
-                "log_prob": node.log_prob,
-                "score": node.score,
-                "fate": node.fate,
+                **_fields(node, "log_prob", "score", "fate"),
                 "by": None if node.by is None else number[node.by],
-                "margin": node.margin,
-                "rank": node.rank,
-                "why": node.why,
+                **_fields(node, "margin", "rank", "why"),
                 "flags": "b" * (n in on_best) + "r" * (n in on_way),
             }
             for n, node in enumerate(tree.nodes.values())
@@ -318,14 +320,11 @@ def _reference(sentence: ExplainedSentence, nodes: list[int]) -> dict[str, Any]:
     return {
         "text": target.text,
         "nodes": nodes,
-        "step": reference.step,
-        "rank": reference.rank,
-        "margin": reference.margin,
+        **_fields(reference, "step", "rank", "margin"),
         "log_prob": target.log_prob,
         "score": sentence.reference_score,
         "best_score": sentence.translation.hypothesis.score,
-        "verdict": reference.verdict,
-        "why": reference.why,
+        **_fields(reference, "verdict", "why"),
     }
 
 
@@ -339,12 +338,8 @@ def _reading(
         "pieces": reading.pieces,
         "words": reading.words.of_piece,
         "word_texts": reading.words.texts,
-        "ended": hypothesis.ended,
-        "log_prob": hypothesis.log_prob,
-        "score": hypothesis.score,
-        "log_probs": distribution.log_probs,
-        "entropy": distribution.entropy,
-        "rank": distribution.rank,
+        **_fields(hypothesis, "ended", "log_prob", "score"),
+        **_fields(distribution, "log_probs", "entropy", "rank"),
         "alternatives": _alternatives(reading, piece_of),
         "continuations": [
             {
@@ -352,15 +347,12 @@ def _reading(
                 "piece": piece_of[each.token],
                 "text": each.found.text,
                 "pieces": [piece_of[i] for i in each.found.tokens],
-                "log_prob": each.found.log_prob,
-                "score": each.found.score,
-                "ended": each.found.ended,
+                **_fields(each.found, "log_prob", "score", "ended"),
             }
             for each in reading.continuations
         ],
-        "difference": None
-        if reading.difference is None
-        else {
+        "difference": reading.difference
+        and {
             "position": reading.difference.position,
             "piece": reading.pieces[reading.difference.position],
             "rival": piece_of[reading.difference.rival],
@@ -401,8 +393,7 @@ def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]
 
 def _attention(payload: Payload, reading: Reading) -> dict[str, Any]:
     if isinstance(reading.maps, Missing):
-        missing = {"missing": reading.maps.why}
-        return dict.fromkeys(_SIDES, missing)
+        return {name: {"missing": reading.maps.why} for name in _SIDES}
     content = {}
     for name, described in _SIDES.items():
         weights = getattr(reading.maps, name)
@@ -421,10 +412,8 @@ _SIDES = {
 
 
 def _rollout(payload: Payload, rollout, piece_of) -> dict[str, Any]:
-    return {
-        name: payload.add(weights, scale=WEIGHT)
-        for name, weights in rollout._asdict().items()
-    }
+    sides = rollout._asdict().items()
+    return {name: payload.add(weights, scale=WEIGHT) for name, weights in sides}
 
 
 def _alignment(payload: Payload, coverage, piece_of) -> dict[str, Any]:
@@ -437,13 +426,10 @@ def _lens(payload: Payload, lens, piece_of) -> dict[str, Any]:
         "names": [f"layer {n}" for n in range(1, len(lens.probs) + 1)],
         "top": [
             [
-                [
-                    [piece_of[token], p]
-                    for token, p in zip(ids, probabilities, strict=True)
-                ]
-                for ids, probabilities in zip(of_layer, p_of_layer, strict=True)
+                [[piece_of[token], p] for token, p in zip(*at, strict=True)]
+                for at in zip(*of_layer, strict=True)
             ]
-            for of_layer, p_of_layer in zip(lens.top_ids, lens.top_probs, strict=True)
+            for of_layer in zip(lens.top_ids, lens.top_probs, strict=True)
         ],
         "probability": lens.probs,
         "rank": lens.rank,

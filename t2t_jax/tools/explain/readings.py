@@ -6,27 +6,35 @@ Each computation runs for all targets together.
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
+from t2t_jax.decoding.batch_decoding import NOTHING, decode_batch
+from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.algorithm import PENALTIES
+from t2t_jax.search.algorithm import PENALTIES, never_generated
+from t2t_jax.tools.explain import MOST
 from t2t_jax.tools.explain.attribution import (
     attribute,
     can_attribute,
     most_interesting,
     strongest_rivals,
 )
-from t2t_jax.tools.explain.continuations import continuations
 from t2t_jax.tools.explain.distribution import Distribution, distributions, lenses
-from t2t_jax.tools.explain.explanation import Contrast, Difference, Missing, Reading
+from t2t_jax.tools.explain.explanation import (
+    Continuation,
+    Contrast,
+    Difference,
+    Missing,
+    Reading,
+)
 from t2t_jax.tools.explain.trace import Explained
 from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
 
@@ -34,6 +42,9 @@ Ids = Sequence[int]
 # An attribution reads a pair once more for each token. Of a long pair, only the least
 # probable tokens are attributed: about READ tokens are read, for at least LEAST tokens.
 READ, LEAST = 8_192, 8
+NO_ROLLOUT = Missing(
+    "This model has no attention within the source and the target to follow."
+)
 
 
 def read_targets(
@@ -75,7 +86,7 @@ def read_targets(
             difference=difference,
             maps=maps,
             heads={} if isinstance(maps, Missing) else summarize(maps),
-            rollout=_rolled(maps),
+            rollout=maps if isinstance(maps, Missing) else rollout(maps) or NO_ROLLOUT,
             coverage=_of_one(
                 members, lambda m: _coverage(m, source_words, words, maps)
             ),
@@ -119,14 +130,6 @@ def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
     return cover(source, target, maps, *heads)
 
 
-def _rolled(maps) -> Any:
-    if isinstance(maps, Missing):
-        return maps
-    return rollout(maps) or Missing(
-        "This model has no attention within the source and the target to follow."
-    )
-
-
 def _attribution(
     vocabulary: Vocabulary,
     member: Member,
@@ -146,8 +149,8 @@ def _attribution(
         rivals[positions.index(difference.position)] = difference.rival
     tokens = [pair[1][t] for t in positions]
     said, other = (
-        attribute(vocabulary, member, pair, positions, of_positions)
-        for of_positions in (tokens, rivals)
+        attribute(vocabulary, member, pair, positions, predicted)
+        for predicted in (tokens, rivals)
     )
     return Contrast(said, tuple(rivals), said.minus(other))
 
@@ -173,3 +176,85 @@ def _with_score(
     penalty = PENALTIES[algorithm.penalty]
     score = log_prob / penalty(len(hypothesis.tokens), algorithm.alpha)
     return dataclasses.replace(hypothesis, score=score, log_prob=log_prob)
+
+
+# ----------------------------------------------------------------------- continuations
+# Translations that go on from another likely token.
+
+LIKELY = 0.02  # probability of an alternative
+AMONG = 4  # the most probable tokens of a position that may be alternatives
+
+
+class Alternative(NamedTuple):
+    """A likely token in place of the given one at `position`, from 0."""
+
+    position: int
+    token: int
+    log_prob: float
+
+
+def likely_alternatives(
+    ids: Sequence[int],
+    distribution: Distribution,
+    vocabulary: Vocabulary,
+    forced: int = 0,
+    at_most: int = MOST,
+) -> list[Alternative]:
+    """Lists likely tokens that were not chosen, the most probable first.
+
+    The first `forced` tokens are those of a prefix.
+    """
+    never = never_generated(vocabulary)
+    top_ids, top_log_probs = distribution.top_ids, distribution.top_log_probs
+    alternatives = [
+        Alternative(t, int(token), float(log_prob))
+        for t in range(forced, len(ids))
+        for token, log_prob in zip(
+            top_ids[t, :AMONG], top_log_probs[t, :AMONG], strict=True
+        )
+        if log_prob >= np.log(LIKELY) and token != ids[t] and token not in never
+    ]
+    return sorted(alternatives, key=lambda each: -each.log_prob)[:at_most]
+
+
+def continuations(
+    model: Explained,
+    source: Source,
+    ids: Sequence[int],
+    distribution: Distribution,
+    constraints: Constraints,
+    at_most: int = MOST,
+) -> list[Continuation]:
+    """Translates a source again for each likely alternative, in one call.
+
+    Args:
+      ids: the tokens of its translation, and `distribution` theirs.
+      constraints: of the translation; its prefix begins `ids` and stays as it is, and
+        so does the token that has begun.
+
+    Returns:
+      Of the alternatives in order; one that no translation can follow is left out:
+      those at the longest length, and those that other constraints rule out.
+    """
+    vocabulary = model.vocabulary
+    # A given target may be longer than any translation of this source.
+    room = longest_output(len(source.ids), model.decode)
+    forced = len(constraints.prefix) + bool(constraints.begun)
+    alternatives = [
+        each
+        for each in likely_alternatives(ids, distribution, vocabulary, forced, at_most)
+        if each.position + (each.token != vocabulary.eos) < room
+    ]
+    prefixed = [
+        constraints._replace(prefix=(*ids[: each.position], each.token), begun="")
+        for each in alternatives
+    ]
+    sources = [source] * len(prefixed)
+    translations = decode_batch(
+        model.search, sources, prefixed, vocabulary, model.phrases, model.decode
+    )
+    return [
+        Continuation(each.position, each.token, best)
+        for each, (best, *_) in zip(alternatives, translations, strict=True)
+        if best != NOTHING
+    ]

@@ -87,8 +87,7 @@ def parse_collectives(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
     entry, bodies = _computations(hlo)
     collectives = []
     for line, times, inside, caller in _lines(entry, bodies):
-        op = _OP.search(line)
-        if not op:
+        if not (op := _OP.search(line)):
             continue
         kind = op[2]
         group = _group(line, mesh)
@@ -143,8 +142,7 @@ def _lines(
 
 def _trips(line: str, bodies: dict) -> int:
     """Number of iterations of a loop: XLA's own count, or the condition's bound."""
-    count = re.search(r"known_trip_count\W+n\W+(\d+)", line)
-    if count:
+    if count := re.search(r"known_trip_count\W+n\W+(\d+)", line):
         return int(count[1])
     condition = re.search(r"condition=%?([\w.-]+)", line)
     # `i < N` compares with a constant; the largest one in the condition is the bound.
@@ -241,7 +239,7 @@ def explain(collective: Collective, length: int, weights: Shapes = ()) -> str:
     shapes = [shape for _, shape in collective.arrays]
     if collective.kind == "collective-permute":
         return OTHER
-    if all(not shape for shape in shapes):
+    if not any(shapes):
         return SCALARS
     if collective.axes == ("tensor",) and collective.kind == "all-reduce":
         # One number per token, [rows, length]: the softmax's maxima and sums.

@@ -6,10 +6,12 @@ Reads no text and allocates no parameters.
 import collections
 import dataclasses
 import math
+import operator
 from pathlib import Path
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from t2t_jax import config as fields
@@ -121,11 +123,12 @@ def describe(config: Config | ConfigDict) -> dict:
     vocabularies = []
     for part, size in zip(SEPARATE, task.vocab_sizes, strict=False):
         if task.predicts == "label" and not vocabularies:
-            vocabularies.append((size, "config.task.options.labels, or the text"))
+            origin = "config.task.options.labels, or the text"
         elif tokenizer := existing_tokenizer(data, part.tokenizer):
-            vocabularies.append((len(tokenizer), tokenizer.name))
+            size, origin = len(tokenizer), tokenizer.name
         else:
-            vocabularies.append((size, f"config.data.{part.size}"))
+            origin = f"config.data.{part.size}"
+        vocabularies.append({"pieces": size, "from": origin})
     return _describe(config, vocabularies)
 
 
@@ -137,22 +140,20 @@ def describe_workdir(workdir: str | Path) -> dict:
     """
     workdir = Workdir.open(workdir)
     vocabulary, config = workdir.vocabulary(), workdir.config()
-    return _describe(config, [(len(side), side.name) for side in vocabulary.sides])
+    sides = [{"pieces": len(side), "from": side.name} for side in vocabulary.sides]
+    return _describe(config, sides)
 
 
-def _describe(config: Config, vocabularies: list[tuple[int, str]]) -> dict:
-    """Describes a config; `vocabularies` has (tokens, origin) of `Vocabulary.sides`."""
-    model = build(config.model, *(pieces for pieces, _ in vocabularies))
+def _describe(config: Config, vocabularies: list[dict]) -> dict:
+    """Describes a config; `vocabularies` has size and origin of `Vocabulary.sides`."""
+    model = build(config.model, *(side["pieces"] for side in vocabularies))
     check_batching(model, config)
     train, decode = config.train, config.decode
     return {
         "config": dataclasses.asdict(config),
         "paper": beside_paper(config),
         "unused": _unused(config),
-        **{
-            name: {"pieces": pieces, "from": origin}
-            for name, (pieces, origin) in zip(VOCABULARIES, vocabularies, strict=False)
-        },
+        **dict(zip(VOCABULARIES, vocabularies, strict=False)),
         "labels": model.predicts == "label",  # are what its vocabulary holds
         "parameters": _parameters(model),
         "bytes": checkpoint_bytes(config, model),
@@ -187,7 +188,7 @@ def beside_paper(config: Config) -> dict[str, dict]:
     of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
     defaults = {name: fields.default_of(name) for name in USUAL}
     usual = {name: (USUAL[name], value, value) for name, value in defaults.items()}
-    compared = {}
+    compared, unused = {}, _unused(config)
     facts = PAPER | usual | of_task
     if kind == "parsing":  # with what else the base model has
         facts = {
@@ -197,10 +198,8 @@ def beside_paper(config: Config) -> dict[str, dict]:
         }
     elif kind != "translation":
         facts = {name: fact for name, fact in facts.items() if fact[0][0] == "3"}
-    unused = _unused(config)
     for name, (section, base, big) in facts.items():
-        part, field = name.split(".")
-        value = getattr(getattr(config, part), field)
+        value = operator.attrgetter(name)(config)
         if name == "model.head_width":  # 0 means width / heads, as in the paper
             value = config.model.width_of_head
         values = {"base": base, "big": big}
@@ -221,25 +220,20 @@ def _parameters(model: Model) -> dict:
     # These come first and in this order; a new module of the model adds its own part.
     parts = collections.Counter(embedding=0, encoder=0, decoder=0, norms=0)
     weights: dict[str, dict] = {}
-    for name, shape, axes in _weights(model):
-        part = "norms" if axes == ("norm",) else name.split(".")[0]
-        parts[part] += int(np.prod(shape))
-        key = ".".join("*" if word.isdecimal() else word for word in name.split("."))
-        weight = {"shape": list(shape), "axes": list(axes), "layers": 0}
+    axes_of = flatten_dict(model.axes)
+    for path, x in sorted(flatten_dict(model.shapes).items()):
+        axes, words = axes_of[path], [*map(str, path)]
+        part = "norms" if axes == ("norm",) else words[0]
+        parts[part] += int(np.prod(x.shape))
+        name = ".".join(words)
+        key = ".".join("*" if word.isdecimal() else word for word in words)
+        weight = {"shape": list(x.shape), "axes": list(axes), "layers": 0}
         first = weights.setdefault(key, weight)
         # A layer that differs from the first one is listed under its own number.
         if (first["shape"], first["axes"]) != (weight["shape"], weight["axes"]):
             first = weights.setdefault(name, weight)
         first["layers"] += 1
     return {"total": model.count(), "parts": dict(parts), "weights": weights}
-
-
-def _weights(model: Model):
-    """Yields (name, shape, axes) such as ('encoder.0.ff.inner', (512, 2048), ...)."""
-    axes = jax.tree.leaves(model.axes, is_leaf=lambda x: isinstance(x, tuple))
-    leaves, _ = jax.tree.flatten_with_path(model.shapes)
-    for (path, leaf), names in zip(leaves, axes, strict=True):
-        yield ".".join(str(part.key) for part in path), leaf.shape, names
 
 
 def checkpoint_bytes(config: Config, model: Model) -> dict[str, int]:
@@ -291,17 +285,16 @@ def _decoding(config: Config, model: Model) -> dict | None:
 
 def _learning_rate(config: Config) -> dict:
     """The learning rate at some steps (from 1), as the schedule computes it."""
-    train = config.train
-    warmup = train.warmup
-    points = {1, warmup // 4, warmup // 2, warmup, 2 * warmup, 4 * warmup, train.steps}
-    steps = sorted(step for step in points if 1 <= step <= train.steps)
+    warmup, last = config.train.warmup, config.train.steps
+    points = {1, warmup // 4, warmup // 2, warmup, 2 * warmup, 4 * warmup, last}
+    steps = sorted(step for step in points if 1 <= step <= last)
     # On the CPU: another run may be using the accelerator.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         rates = np.asarray(schedule(config)(np.array(steps) - 1), np.float32)
     # str() gives the shortest decimal that is the same float32: 0.0007, and not the
     # float64 0.0006999999...
     table = dict(zip(map(str, steps), (float(str(r)) for r in rates), strict=True))
-    top = min(warmup, train.steps)
+    top = min(warmup, last)
     return {
         "formula": formula(config),
         "peak": {"step": top, "rate": table[str(top)]},

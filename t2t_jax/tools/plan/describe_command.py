@@ -136,11 +136,9 @@ def _compute_lines(description: dict) -> list[str]:
             f"  forward and backward of one row of the longest sentences: {counted};",
             "  no number per token: the cost is not a polynomial of the two lengths",
         ]
-    target = "label" if description["labels"] else "target token"
-    each = {
-        "source token": compute["flops_source_token"],
-        target: compute["flops_target_token"],
-    }
+    source, target = compute["flops_source_token"], compute["flops_target_token"]
+    each = {"source token": source}
+    each["label" if description["labels"] else "target token"] = target
     counted = [f"{flops:.3g} FLOPs per {what}" for what, flops in each.items() if flops]
     share, frozen = compute["predicted_share"], description["config"]["train"]["freeze"]
     return [
@@ -190,9 +188,10 @@ def _run_lines(description: dict) -> list[str]:
     else:
         bounds = f"{bounds} for the longest sentences that are not filtered out"
     minutes = f"{run['minutes']:g}" if run["minutes"] else "no limit"
+    shapes = "1" if batches["shapes"] == 1 else f"at most {batches['shapes']}"
     return [
         f"batches     at most {batches['tokens_a_side']:,} tokens a side; shapes: "
-        f"{'1' if batches['shapes'] == 1 else 'at most ' + str(batches['shapes'])}",
+        f"{shapes}",
         f"  rows x tokens of the longer side: {bounds}",
         f"run         {run['steps']:,} steps, minutes: {minutes}; "
         f"{run['evaluations']:,} evaluations, {run['saves']:,} saves",

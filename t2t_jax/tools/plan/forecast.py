@@ -64,16 +64,13 @@ def plan(
         rented = chips_table.find_slice(slice)
     devices = make_devices(rented)
 
-    def compile_and_forecast(config: Config) -> dict:
+    def compiled(config: Config) -> dict:
         with waiting(f"compiling for {rented.topology}"):
             return forecast(config, rented, devices)
 
-    result = compile_and_forecast(config)
-    result["remedy"] = None
+    result = compiled(config) | {"remedy": None}
     if not result["fits"] and remedy:
-        result["remedy"] = memory_check.find_suggestion(
-            config, result, compile_and_forecast
-        )
+        result["remedy"] = memory_check.find_suggestion(config, result, compiled)
     if measure and rented.chip.kind == "cpu":
         config = fields.changed(config, "model", dtype="float32")
         result["measured_step"] = measure_step(config, devices[:1])
@@ -266,8 +263,8 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
         "flops": step_costs.step_flops(model, config, shape) | compiled["flops"],
     }
     result["fits"] = result["memory"]["needed"] <= result["memory"]["chip"]
-    has_collectives = result["collectives"] is not None
-    result["time"] = _time(result, chips) if has_collectives else None
+    known = result["collectives"] is not None
+    result["time"] = _time(result, chips) if known else None
     return result
 
 

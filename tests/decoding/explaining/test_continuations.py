@@ -7,8 +7,8 @@ from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.search_options import beam_search_algorithm
-from t2t_jax.tools.explain.continuations import continuations, likely_alternatives
 from t2t_jax.tools.explain.distribution import Distribution
+from t2t_jax.tools.explain.readings import continuations, likely_alternatives
 from t2t_jax.tools.explain.trace import Explained
 from tests.decoding.small_translator import translator, vocabulary
 
