@@ -14,7 +14,7 @@ import pytest
 
 from t2t_jax import Translator
 from t2t_jax.io import atomic
-from tests.small_run import ROOT
+from tests.small_run import ROOT, contents
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]
 
@@ -169,3 +169,18 @@ def test_a_file_that_exists_is_not_written_over(trained, commands, tmp_path):
     words = f"--workdir={trained[0]}", f"--input={page}", f"--output={page}"
     code, _, told = commands("translate", *words, "--format=whole")
     assert (code, page.read_text()) == (2, "<p>The cat</p>"), told
+
+
+def test_a_finished_part_is_left_as_it_is(trained, commands, tmp_path):
+    """As when all tasks of an array are started again."""
+    (tmp_path / "in").write_text("The cat sleeps.\nA dog sees it.\n")
+    words = f"--workdir={trained[0]}", f"--input={tmp_path}/in", "--resume"
+    for name, last in (("output", ""), ("pairs", ".hashes")):
+        command = "translate", *words, f"--{name}={tmp_path}/{name}", "--part=2/2"
+        assert commands(*command)[0] == 0
+        before = contents(tmp_path)
+        code, _, told = commands(*command)
+        assert (code, told) == (0, "part 2/2 is finished\n")
+        assert contents(tmp_path) == before
+        (tmp_path / f"{name}.2-of-2{last}").unlink()
+        assert "finished" not in commands(*command)[2]

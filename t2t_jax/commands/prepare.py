@@ -16,13 +16,12 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
+from t2t_jax.data.parts import STAGES
+from t2t_jax.data.prepare import prepared_pairs, report_lines
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.parts import parse_part
-
-STAGES = "hash", "encode"
-RUNNERS = ("beam",)
 
 
 def default_config() -> str:
@@ -50,7 +49,7 @@ def define_flags():
         "Folder of the parts, which all machines see: on a disk that they share, or "
         "gs://BUCKET/FOLDER; by default `parts` in the cache folder (T2T_JAX_CACHE).",
     )
-    flags.DEFINE_enum("runner", None, RUNNERS, "Do all stages on Apache Beam.")
+    flags.DEFINE_enum("runner", None, ["beam"], "Do all stages on Apache Beam.")
     flags.DEFINE_integer("parts", 64, "Number of parts for --runner.", lower_bound=1)
     flags.DEFINE_string(
         "beam_options", "", "Options of Beam's pipeline, such as '--runner=...'."
@@ -58,24 +57,19 @@ def define_flags():
 
 
 def main(_):
-    from t2t_jax.data.prepare import prepared_pairs, report_lines
-    from t2t_jax.run.on_beam import text_of
-
     args = flags.FLAGS
     merge = {"true": "encode", "false": None}.get(args.merge, args.merge)
-    given = {
-        "stage": args.stage,
-        "merge": merge,
-        "status": args.status,
-        "runner": args.runner,
-    }
-    if len(named := [f"--{name}" for name, value in given.items() if value]) > 1:
-        raise UserError(f"{' and '.join(named)} are two things; give one of them")
+    one_of = {"stage": args.stage, "merge": merge, "status": args.status}
+    one_of["runner"] = args.runner
+    if len(given := [f"--{name}" for name, value in one_of.items() if value]) > 1:
+        raise UserError(f"{' and '.join(given)} are two things; give one of them")
     if bool(args.stage) != bool(args.part):
         lacking = "--part=I/N" if args.stage else f"--stage={' or '.join(STAGES)}"
         raise UserError(f"--stage and --part go together; add {lacking}")
     part = parse_part(args.part) if args.part else None
     config = from_config_dict(args.config)
+    from t2t_jax.run.preparation import prepare_on_beam, text_of
+
     text = text_of(config, args.folder or str(cache_folder() / "parts"))
     task = text.examples
 
@@ -84,22 +78,20 @@ def main(_):
 
         return new_vocabulary(task, text.corpora, config)
 
+    lines, pairs = [], None
     if args.status:
-        pairs = None
-        for line in text.status():
-            say(line)
+        lines = text.status()
     elif args.stage:
-        pairs = getattr(text, args.stage)(part)
+        getattr(text, args.stage)(part)
     elif merge == "hash":
-        pairs = text.merge_hashes(vocabulary)
+        text.merge_hashes(vocabulary)
     elif args.runner:
-        from t2t_jax.run.on_beam import prepare
-
-        pairs = prepare(text, config, vocabulary, args.parts, args.beam_options)
+        pairs = prepare_on_beam(text, config, vocabulary, args.parts, args.beam_options)
     elif merge:
         pairs = text.merge()
     else:
         pairs = prepared_pairs(text.corpora, vocabulary(), text.config, task)
     if pairs is not None:
-        for line in [*report_lines(pairs), f"prepared: {pairs.folder}"]:
-            say(line)
+        lines = [*report_lines(pairs), f"prepared: {pairs.folder}"]
+    for line in lines:
+        say(line)

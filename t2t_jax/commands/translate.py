@@ -37,7 +37,7 @@ from t2t_jax.commands.flags import (
     refuse_unused,
     search_flags,
 )
-from t2t_jax.data.text_files import read_text
+from t2t_jax.data.text_files import HASHES_ENDING, read_text
 from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io.atomic import write_atomically
@@ -135,6 +135,9 @@ def main(_):
     for name, needed in (("part", "input"), ("resume", "output")):
         if args[name].value and not (args[needed].value or args.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
+    if processes.from_first("the part", lambda: args.resume and is_finished(args)):
+        say(f"part {args.part} is finished")
+        return None
     noises = parse_noise(args.noise)
     changes = PairOptions(noises, args.noise_seed, args.tag)
     preserved = preserving_flags(args)
@@ -241,6 +244,15 @@ def merge_parts(args: flags.FlagValues) -> None:
             merge(Path(args.output))
         elif processes.is_first():
             merge_pairs(Path(args.pairs))
+
+
+def is_finished(args: flags.FlagValues) -> bool:
+    """True if the part that is asked for is complete, as when an array runs again."""
+    part = parse_part(args.part) if args.part is not None else (1, 1)
+    named = part_of(Path(args.pairs or args.output), part)
+    # The last file of a part to appear.
+    last = f"{named}.{HASHES_ENDING}" if args.pairs else str(named)
+    return part[1] > 1 and Path(last).exists() and Path(f"{named}.json").exists()
 
 
 def _prompt(

@@ -213,8 +213,7 @@ class TextInParts:
         folder = self.folder / "merged"
         self._check(folder, "--merge=hash")
         joint = not (folder / TOKENIZER_FILES[1]).exists()
-        read = lambda name: (folder / name).read_bytes()  # noqa: E731
-        return Vocabulary.from_files(folder, joint, read)
+        return Vocabulary.from_files(folder, joint)
 
     @property
     def _uncut(self) -> DataConfig:

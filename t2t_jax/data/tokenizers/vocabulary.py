@@ -6,12 +6,12 @@ white space. A tokenizer from elsewhere may lose some of that.
 """
 
 import copy
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from etils import epath
 
 from t2t_jax.data.filling import Ragged, ragged
 from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED, SentencePieces
@@ -102,15 +102,16 @@ class Vocabulary:
 
     @classmethod
     def from_files(
-        cls, folder: os.PathLike, joint: bool, read: Callable[[str], bytes]
+        cls,
+        folder: epath.Path,
+        joint: bool,
+        read: Callable[[str], bytes] | None = None,
     ) -> "Vocabulary":
         """Opens the `files` of a folder; `read` returns one by its name."""
+        read = read or (lambda name: (folder / name).read_bytes())
         name, of_source = TOKENIZER_FILES
-        place = os.fspath(folder)
-        source = None
-        if not joint:
-            source = cls(read(of_source), os.path.join(place, of_source))
-        return cls(read(name), os.path.join(place, name), source)
+        source = None if joint else cls(read(of_source), str(folder / of_source))
+        return cls(read(name), str(folder / name), source)
 
     @property
     def files(self) -> dict[str, bytes]:

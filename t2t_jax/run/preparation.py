@@ -1,4 +1,4 @@
-"""Prepares a text in parts on Apache Beam, the engine of TensorFlow Datasets.
+"""Opens a text that is prepared in parts; does so on Apache Beam, TFDS's own engine.
 
 Beam hands the numbers of the parts to its workers, and makes again what a worker has
 lost; the parts themselves are those of `data/parts.py`, in the folder that all workers
@@ -34,7 +34,7 @@ def text_of(config: Config, parts: str) -> TextInParts:
     return TextInParts(training, data, task, locate(parts), origin)
 
 
-def prepare(
+def prepare_on_beam(
     text: TextInParts,
     config: Config,
     vocabulary: Callable[[], Vocabulary],
@@ -57,7 +57,7 @@ def prepare(
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as e:
         raise UserError(
-            f"--runner=beam needs Apache Beam ({e}): pip install 't2t_jax[beam]'"
+            f"--runner=beam needs Apache Beam ({e}): pip install apache-beam"
         ) from None
     try:
         chosen = PipelineOptions(shlex.split(options))
