@@ -42,12 +42,9 @@ class Place(NamedTuple):
             return None
         from t2t_jax.decoding.translator import Translator
 
-        translator = Translator.load(self.members(), self.checkpoint or checkpoint)
+        workdirs = [*self.workdirs]
+        translator = Translator.load(workdirs, self.checkpoint or checkpoint)
         return translator.with_options(**search)
-
-    def members(self) -> str | list[str]:
-        """Returns the workdir, or the list of an ensemble's."""
-        return self.workdirs[0] if len(self.workdirs) == 1 else [*self.workdirs]
 
 
 def parse_systems(written: Sequence[str]) -> list[Place]:
@@ -245,7 +242,7 @@ def _translate(
         )
     from t2t_jax.evaluation.scores import scores_and_answers
 
-    _, answers = scores_and_answers(translator, corpus, place.members())
+    _, answers = scores_and_answers(translator, corpus, place.workdirs)
     steps = ", ".join(f"{step:,}" for step in translator.steps)
     one = len(translator.steps) == 1
     origin = f"{', '.join(place.workdirs)}; {'step' if one else 'average of'} {steps}"
