@@ -313,8 +313,7 @@ def _csv(rows: Iterator[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-# Columns in millions, by the last part of their names.
-MILLIONS = {"parameters": 3, "tokens": 2}
+MILLIONS = {"parameters", "tokens"}  # columns, by the last part of their names
 # Digits after the point of which papers drop none.
 _PRINTED = {"bleu": 1, "bleu_paper": 1, "perplexity": 2}
 
@@ -352,12 +351,9 @@ def mean_text(column: str, mean: float, deviation: float) -> str:
 
 
 def _digits(column: str, mean: float) -> int:
-    key = _key(column)
-    if key in MILLIONS:
-        return MILLIONS[key]
     _, digits = column_of(column)
     if digits is not None:
-        return digits - (key == "perplexity" and abs(mean) >= 10)
+        return digits - (_key(column) == "perplexity" and abs(mean) >= 10)
     if not mean or not math.isfinite(mean):
         return 0
     if mean == int(mean) and abs(mean) >= 1e3:

@@ -175,10 +175,8 @@ class Explanation:
         Raises:
           UserError: the sentences differ, or there would be more than two models.
         """
-        lines, others = (
-            [sentence.source for sentence in each.sentences] for each in (self, other)
-        )
-        if lines != others:
+        lines = [[s.source for s in each.sentences] for each in (self, other)]
+        if lines[0] != lines[1]:
             raise UserError(
                 "the explanations are of different sentences; explain the same lines "
                 "with both translators"
