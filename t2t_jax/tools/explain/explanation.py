@@ -349,8 +349,9 @@ def _reading(
             }
             for each in reading.continuations
         ],
-        "difference": reading.difference
-        and {
+        "difference": None
+        if reading.difference is None
+        else {
             "position": reading.difference.position,
             "piece": reading.pieces[reading.difference.position],
             "rival": piece_of[reading.difference.rival],
