@@ -217,10 +217,12 @@ def state_bytes(steps: Steps) -> dict[str, int]:
       Those of parameters, moving average, the optimizer's state; `frozen`: those of
       models that the loss reads, if there are any.
     """
-    state, frozen = steps.shapes, {"frozen": steps.frozen} if steps.frozen else {}
+    state = steps.shapes
     parts = {
         "parameters": state.parameters,
         "average": state.ema,
         "optimizer": state.optimizer,
     }
-    return {name: bytes_on_device(part) for name, part in (parts | frozen).items()}
+    if steps.frozen:
+        parts["frozen"] = steps.frozen
+    return {name: bytes_on_device(part) for name, part in parts.items()}

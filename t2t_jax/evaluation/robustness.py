@@ -64,10 +64,8 @@ def damages_named(names: str) -> list[str]:
         return [*DAMAGES]
     for name in named:
         if name not in DAMAGES:
-            raise UserError(
-                f"--damage={names!r}: no damage {name!r}"
-                + did_you_mean(name, [*DAMAGES, EVERY])
-            )
+            hint = did_you_mean(name, [*DAMAGES, EVERY])
+            raise UserError(f"--damage={names!r}: no damage {name!r}{hint}")
     if not named:
         raise UserError(
             f"--damage={names!r} names no damage; want {EVERY!r}, or some of "

@@ -108,7 +108,7 @@ def _brackets(
 
 
 def _percent(part, whole):
-    """The share of counts in others; 0 where there is nothing."""
+    """100 * part / whole; 0 where there is nothing."""
     return 100 * (part / np.maximum(whole, 1))
 
 

@@ -182,13 +182,10 @@ def randomised(measure: Measure, ours_nk: np.ndarray, baseline_nk: np.ndarray) -
     rng = np.random.default_rng(SEED)
     coins = (rng.integers(2, size=len(ours_nk)) for _ in range(SAMPLES))
     swapped_mk = np.array([coin_n @ (baseline_nk - ours_nk) for coin_n in coins])
-    ours_m, baseline_m = (
-        measure.of(ours_k + swapped_mk),
-        measure.of(baseline_k - swapped_mk),
-    )
-    return _p_value(
-        ours_m - baseline_m, float(measure.of(ours_k) - measure.of(baseline_k))
-    )
+    ours_m = measure.of(ours_k + swapped_mk)
+    baseline_m = measure.of(baseline_k - swapped_mk)
+    difference = float(measure.of(ours_k) - measure.of(baseline_k))
+    return _p_value(ours_m - baseline_m, difference)
 
 
 def _p_value(by_chance_m: np.ndarray, difference: float) -> float:

@@ -22,7 +22,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -260,13 +260,16 @@ def paper_tokenized(lines: Sequence[str], language: str, split: bool) -> list[st
     import sacremoses
 
     punctuation = sacremoses.MosesPunctNormalizer(lang=language)
+    tokenized = _by_moses(map(punctuation.replace_unicode_punct, lines), language)
+    return [*map(split_compounds, tokenized)] if split else tokenized
+
+
+def _by_moses(lines: Iterable[str], language: str) -> list[str]:
+    """Tokenises with Moses' rules and escapes such as `&quot;`."""
+    import sacremoses
+
     moses = sacremoses.MosesTokenizer(lang=language)
-    tokenized = []
-    for line in lines:
-        line = punctuation.replace_unicode_punct(line)
-        line = moses.tokenize(line, return_str=True, escape=True)
-        tokenized.append(split_compounds(line) if split else line)
-    return tokenized
+    return [moses.tokenize(line, return_str=True, escape=True) for line in lines]
 
 
 def split_compounds(line: str) -> str:
@@ -294,9 +297,4 @@ def tokenized_scores(
 
 def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:
     """Lower-cases, then tokenises with Moses' rules and escapes such as `&quot;`."""
-    import sacremoses
-
-    moses = sacremoses.MosesTokenizer(lang=language)
-    return [
-        moses.tokenize(line.lower(), return_str=True, escape=True) for line in lines
-    ]
+    return _by_moses(map(str.lower, lines), language)

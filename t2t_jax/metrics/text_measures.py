@@ -175,9 +175,8 @@ def _of_unique(score: Callable) -> Callable:
     ) -> np.ndarray:
         if not (hypotheses and references):
             return np.zeros((len(hypotheses), len(references)))
-        row = {
-            text: n for n, text in enumerate(dict.fromkeys([*hypotheses, *references]))
-        }
+        texts = dict.fromkeys([*hypotheses, *references])
+        row = {text: n for n, text in enumerate(texts)}
         rows = ([row[text] for text in side] for side in (hypotheses, references))
         return score([*row], language)[np.ix_(*rows)]
 

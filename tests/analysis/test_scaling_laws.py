@@ -136,3 +136,11 @@ def test_intervals_cover_the_exponent_as_often_as_they_say():
 def test_points_that_give_no_law_are_refused(x, y, message):
     with pytest.raises(ValueError, match=message):
         fits.power_law(x, y)
+
+
+def test_curves_cross_where_the_first_exceeds_the_second():
+    x = [1, 2, 8, 16]
+    constant, square = [10] * 4, [v**2 for v in x]
+    assert fits.crossing(x, square, constant) == pytest.approx(10**0.5)
+    assert fits.crossing(x, constant, square) is None  # above before, not after
+    assert fits.crossing(x, constant, [20] * 4) is None

@@ -68,7 +68,7 @@ def test_systems_are_named_by_the_user_or_by_what_tells_them_apart(tmp_path):
     assert [place.checkpoint for place in places] == [
         *(None, "best:3", "last", None, None, None)
     ]
-    assert places[2].members() == [str(run), str(other)]
+    assert places[2].workdirs == (str(run), str(other))
     assert places[4].files == (file,)
 
 

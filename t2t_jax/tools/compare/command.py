@@ -93,7 +93,6 @@ def main(argv):
     if args.json:
         print(json.dumps({"sets": compared}, indent=1, ensure_ascii=False))
     else:
-        for n, comparison in enumerate(compared):
-            print("\n".join([*([""] if n else []), *summary(comparison)]))
+        print("\n\n".join("\n".join(summary(comparison)) for comparison in compared))
     if output is not None:
         write_file(output, page(compared).encode())

@@ -41,7 +41,8 @@ def compare_totals(
     for name, measure in of_measure.items():
         baseline, *others = statistics[name]
         paired = [measures.paired(measure, other, baseline) for other in others]
-        sides = [("baseline_", paired[0]), *(("", of_system) for of_system in paired)]
+        scored = [(paired[0]["baseline_score"], paired[0]["baseline_interval"])]
+        scored += [(of_system["score"], of_system["interval"]) for of_system in paired]
         totals.append(
             {
                 "name": name,
@@ -50,8 +51,7 @@ def compare_totals(
                 "digits": measure.digits,
                 "signature": _signature(name, texts),
                 "systems": [
-                    {key: of[side + key] for key in ("score", "interval")}
-                    for side, of in sides
+                    {"score": score, "interval": interval} for score, interval in scored
                 ],
                 "differences": [
                     _tested(measure, p, other, baseline)

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_jax.data.corpus import Corpus, distinct, open_corpora, open_specs, split_specs
+from t2t_jax.data.corpus import (
+    Corpus,
+    Pair,
+    distinct,
+    open_corpora,
+    open_specs,
+    split_specs,
+)
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local
@@ -42,12 +49,9 @@ class Place(NamedTuple):
             return None
         from t2t_jax.decoding.translator import Translator
 
-        translator = Translator.load(self.members(), self.checkpoint or checkpoint)
+        workdirs = [*self.workdirs]
+        translator = Translator.load(workdirs, self.checkpoint or checkpoint)
         return translator.with_options(**search)
-
-    def members(self) -> str | list[str]:
-        """Returns the workdir, or the list of an ensemble's."""
-        return self.workdirs[0] if len(self.workdirs) == 1 else [*self.workdirs]
 
 
 def parse_systems(written: Sequence[str]) -> list[Place]:
@@ -149,7 +153,7 @@ def read_systems(
         systems = [
             System(place.name, files[s][n], str(place.files[n]))
             if translator is None
-            else _translate(place, translator, tests, n, lines[n])
+            else _translate(place, translator, _open(translator, tests)[n], lines[n])
             for s, (place, translator) in enumerate(zip(places, loaded, strict=True))
         ]
         languages = corpus.source, corpus.target
@@ -197,9 +201,7 @@ def _some(corpora: list[Corpus], tests: str) -> list[Corpus]:
     return distinct(corpora)
 
 
-def _lines(
-    translators: Sequence["Translator"], corpus: Corpus
-) -> list[tuple[str, str]]:
+def _lines(translators: Sequence["Translator"], corpus: Corpus) -> list[Pair]:
     """The pairs of a test set, without a tag before the source."""
     if not translators:
         return list(corpus.pairs())
@@ -230,14 +232,9 @@ def _read_files(
 
 
 def _translate(
-    place: Place,
-    translator: "Translator",
-    tests: str,
-    n: int,
-    lines: Sequence[tuple[str, str]],
+    place: Place, translator: "Translator", corpus: Corpus, lines: Sequence[Pair]
 ) -> System:
-    """Reads a workdir's translations of the n-th test set, or makes them."""
-    corpus = _open(translator, tests)[n]
+    """Reads a workdir's translations of a test set, or makes them."""
     if _lines([translator], corpus) != list(lines):
         raise UserError(
             f"{place.name} reads other lines of {corpus.spec} than the first workdir: "
@@ -245,7 +242,7 @@ def _translate(
         )
     from t2t_jax.evaluation.scores import scores_and_answers
 
-    _, answers = scores_and_answers(translator, corpus, place.members())
+    _, answers = scores_and_answers(translator, corpus, place.workdirs)
     steps = ", ".join(f"{step:,}" for step in translator.steps)
     one = len(translator.steps) == 1
     origin = f"{', '.join(place.workdirs)}; {'step' if one else 'average of'} {steps}"

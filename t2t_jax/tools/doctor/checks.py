@@ -385,10 +385,8 @@ def truncated(
     z_p = knowledge.lengths.z_p(view)
     for p in np.flatnonzero(np.abs(z_p) > z).tolist():
         short = 0 if z_p[p] > 0 else 1
-        ending, opposite_ending = (
-            _ending(view.pairs[p][n]) for n in (1 - short, short)
-        )
-        lost_ending = ending and not opposite_ending
+        endings = [_ending(line) for line in view.pairs[p]]
+        lost_ending = endings[1 - short] and not endings[short]
         if not lost_ending and abs(z_p[p]) < z_alone:
             continue  # a free translation may leave out as much
         whole, opposite = (view.sides[n].words[p] for n in (1 - short, short))

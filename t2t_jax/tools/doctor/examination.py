@@ -376,6 +376,3 @@ class Histograms(dict[str, Histogram]):
         edges = np.linspace(low, max(high, low + 1e-3), 41)
         self[name] = Histogram(f"{name}, nats a token", edges)
         self[name].add(score_p)
-
-    def to_json(self) -> list[dict]:
-        return [counted.to_json(name) for name, counted in self.items()]

@@ -48,7 +48,7 @@ def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, 
         ],
         "stretches": [_stretch(s, examination) for s in strongest[:STRETCHES]],
         "statistics": _statistics(examination),
-        "histograms": examination.histograms.to_json(),
+        "histograms": [h.to_json(name) for name, h in examination.histograms.items()],
         "references": [_coverage(r, examination) for r in examination.references],
     }
     content["verdict"] = verdict(content, examination)

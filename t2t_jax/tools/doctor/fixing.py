@@ -53,11 +53,8 @@ def write_fix(
     files = [*(Path(f"{prefix}.{e}") for e in endings), _removed(prefix)]
     with atomic.together(files) as drafts:
         with contextlib.ExitStack() as stack:
-            open_files = [
-                stack.enter_context(draft.open("w", encoding="utf-8", newline=""))
-                for draft in drafts
-            ]
-            counts = _write(examination, languages, *open_files)
+            opened = (draft.open("w", encoding="utf-8", newline="") for draft in drafts)
+            counts = _write(examination, languages, *map(stack.enter_context, opened))
         if sum(counts) != len(examination):
             raise UserError(
                 f"{sum(counts):,} pairs were read, but {len(examination):,} when they "

@@ -78,14 +78,12 @@ class Knowledge:
         self.lexicon = Lexicon([*itertools.compress(words, np.logical_not(by_pair))])
         held_out, neighbours = [], []
         for block in itertools.compress(blocks, judged):
-            first = len(held_out)
+            for n, (_, target) in enumerate(block):
+                other = (n + 1) % len(block)
+                # Equal ones, as in a list of "Copyright" lines, are not a wrong pair.
+                other = other if block[other][1] != target else n
+                neighbours.append(len(held_out) + other)
             held_out += block
-            neighbours += [first + (n + 1) % len(block) for n in range(len(block))]
-        # Equal neighbours, as in a list of "Copyright" lines, are not a wrong pair.
-        neighbours = [
-            n if held_out[n][1] != held_out[i][1] else i
-            for i, n in enumerate(neighbours)
-        ]
         self.relatedness = Relatedness(
             View(held_out), neighbours, self.lexicon, self.lengths
         )

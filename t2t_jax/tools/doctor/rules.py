@@ -164,9 +164,8 @@ def with_limits(changes: Sequence[str]) -> dict[str, dict[str, float]]:
     for change in changes:
         name, _, value = change.partition("=")
         if name not in names:
-            raise UserError(
-                f"--limit={change}: no such limit{did_you_mean(name, names)}"
-            )
+            hint = did_you_mean(name, names)
+            raise UserError(f"--limit={change}: no such limit{hint}")
         rule, _, limit = name.partition(".")
         try:
             limits[rule][limit] = float(value)
@@ -190,9 +189,8 @@ def dropping(changes: str) -> set[str]:
         if name == "none":
             dropped = set()
         elif name not in RULES:
-            raise UserError(
-                f"--drop={changes}: no such rule{did_you_mean(name, NAMES)}"
-            )
+            hint = did_you_mean(name, NAMES)
+            raise UserError(f"--drop={changes}: no such rule{hint}")
         elif change[0] == "-":
             dropped.discard(name)
         else:

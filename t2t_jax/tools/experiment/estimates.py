@@ -184,9 +184,8 @@ def status(queue: Queue, joining: bool = False) -> str:
 
 def failures(queue: Queue) -> list[str]:
     """A line for each failed run, with its error."""
-    failed = [task for task in queue.tasks if queue.state(task) == FAILED]
-    results = map(queue.result, failed)
-    return [f"failed: {result.path}: {result.error}" for result in results]
+    failed = (queue.result(t) for t in queue.tasks if queue.state(t) == FAILED)
+    return [f"failed: {result.path}: {result.error}" for result in failed]
 
 
 def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:

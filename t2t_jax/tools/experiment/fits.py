@@ -73,3 +73,20 @@ def power_laws(
         name: PowerLaw(coefficient, *row)
         for name, row in zip(factors, exponents.tolist(), strict=True)
     }
+
+
+def crossing(
+    x: Sequence[float], first: Sequence[float], second: Sequence[float]
+) -> float | None:
+    """Returns the x above which `first` exceeds `second`, in ascending x.
+
+    Interpolates the logarithms linearly; None if `first` is above everywhere, or not at
+    the greatest x.
+    """
+    ratio = np.log(np.asarray(first, float)) - np.log(np.asarray(second, float))
+    below = np.flatnonzero(ratio <= 0)
+    if not len(below) or below[-1] == len(ratio) - 1:
+        return None
+    last = below[-1]
+    pair = slice(last, last + 2)
+    return float(np.exp(np.interp(0, ratio[pair], np.log(x[pair]))))

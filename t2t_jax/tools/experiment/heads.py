@@ -264,7 +264,8 @@ def _described(
 def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
     """Measures each layer with only its best head, by the dev loss."""
     layers = itertools.groupby(ablation.heads, lambda head: head[:2])
-    for (attention, layer), heads in ((name, list(group)) for name, group in layers):
+    for (attention, layer), group in layers:
+        heads = list(group)
         others = {kept: [h for h in heads if h != kept] for kept in heads}
         best = min(heads, key=lambda kept: ablation.loss(others[kept]))
         kept = {"attention": attention, "layer": layer, "kept": best.head}

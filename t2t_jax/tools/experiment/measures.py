@@ -73,11 +73,8 @@ def by_length(
         train, data = context.corpora("train"), context.config.data
         pairs = prepare.prepared_pairs(train, translator.vocabulary, data)
         longest = int(pairs.source.lengths.max())  # EOS included
-    lines = [
-        line
-        for corpus in corpora
-        for line in _lines(translator, corpus, context.workdir)
-    ]
+    workdir = context.workdir
+    lines = [line for corpus in corpora for line in _lines(translator, corpus, workdir)]
     scored = [
         {"above": above, "up_to": up_to, **scores_of(group, language)}
         for above, up_to, group in groups_of(lines, longest, edges)

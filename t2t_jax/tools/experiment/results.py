@@ -26,7 +26,7 @@ DONE, RUNNING, FAILED, LEFT = STATES = "done", "running", "failed", "left"
 # The workdirs of the rows that a row needs, by name, one for each seed.
 Needs = Mapping[str, Sequence[Path]]
 # Columns by the last part of their names: which value is better, and the digits after
-# the point; those of `Task.measures` are added.
+# the point, of millions for `tables.MILLIONS`; those of `Task.measures` are added.
 COLUMNS = {
     "bleu": ("higher", 1),
     "bleu_lc": ("higher", 1),
@@ -37,6 +37,8 @@ COLUMNS = {
     "perplexity": ("lower", 3),
     "minutes": ("", 1),
     "steps": ("", 0),
+    "parameters": ("", 3),
+    "tokens": ("", 2),
 }
 
 

@@ -75,13 +75,14 @@ class _Report:
         if experiment.baseline and better(self.compared):
             baseline = experiment.baseline
             self.verdicts = compare(results, self.compared, baseline, folder)
+
+        def state_of(run: RunResult, state: str) -> str:
+            state = RUNNING if run.run.hash in running else state
+            return f"{FAILED}: {run.error}" if state == FAILED else state
+
         # By row, the states of its runs, an error included.
         self.states = {
-            row.row.name: [
-                RUNNING if run.run.hash in running else _with_error(run, state)
-                for run, state in zip(row.runs, row.states, strict=True)
-            ]
-            for row in results
+            row.row.name: [*map(state_of, row.runs, row.states)] for row in results
         }
         # Every column, followed by the paper's: (name, is the paper's).
         paper = dict.fromkeys(name for row in results for name in row.row.paper)
@@ -138,8 +139,7 @@ class _Report:
         left = [*range(len(columns))]
         for name, of_paper in self.columns:
             head = f"paper: {name}" if of_paper else header(name)
-            cell = _paper_cell if of_paper else self._cell
-            columns.append((head, [cell(row, name) for row in rows]))
+            columns.append((head, [self._cell(row, name, of_paper) for row in rows]))
         columns.append(("seeds", [str(row.states.count(DONE)) for row in rows]))
         if self.verdicts:
             left.append(len(columns))
@@ -164,7 +164,10 @@ class _Report:
         verdict = self.verdicts.get(row.row.name)
         return f"**{text}**" if verdict and verdict.verdict == BETTER else text
 
-    def _cell(self, row: RowResult, column: str) -> str:
+    def _cell(self, row: RowResult, column: str, of_paper: bool) -> str:
+        if of_paper:
+            figure = row.row.paper.get(column)
+            return "" if figure is None else number_text(column, figure)
         if column in row.row.values:
             value = row.row.values[column]
             text = number_text(column, value) if is_number(value) else str(value)
@@ -262,15 +265,6 @@ def _attempt(name: str, call: Callable[[], str]) -> str:
         return f"The {name} could not be made: {type(e).__name__}: {line}"
 
 
-def _paper_cell(row: RowResult, column: str) -> str:
-    figure = row.row.paper.get(column)
-    return "" if figure is None else number_text(column, figure)
-
-
-def _with_error(run: RunResult, state: str) -> str:
-    return f"{FAILED}: {run.error}" if state == FAILED else state
-
-
 def _escaped(text: str) -> str:
     return markdown_cell(text.replace("*", r"\*"))
 
@@ -319,8 +313,7 @@ def _csv(rows: Iterator[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-# Columns in millions, by the last part of their names.
-MILLIONS = {"parameters": 3, "tokens": 2}
+MILLIONS = {"parameters", "tokens"}  # columns, by the last part of their names
 # Digits after the point of which papers drop none.
 _PRINTED = {"bleu": 1, "bleu_paper": 1, "perplexity": 2}
 
@@ -358,12 +351,9 @@ def mean_text(column: str, mean: float, deviation: float) -> str:
 
 
 def _digits(column: str, mean: float) -> int:
-    key = _key(column)
-    if key in MILLIONS:
-        return MILLIONS[key]
     _, digits = column_of(column)
     if digits is not None:
-        return digits - (key == "perplexity" and abs(mean) >= 10)
+        return digits - (_key(column) == "perplexity" and abs(mean) >= 10)
     if not mean or not math.isfinite(mean):
         return 0
     if mean == int(mean) and abs(mean) >= 1e3:

@@ -64,14 +64,8 @@ def strongest_rivals(
 ) -> list[int]:
     """Returns the most probable other token that may be generated at each position."""
     never = never_generated(vocabulary)
-    return [
-        next(
-            token
-            for token in distribution.top_ids[t].tolist()
-            if token != ids[t] and token not in never
-        )
-        for t in positions
-    ]
+    ranked = ((t, distribution.top_ids[t].tolist()) for t in positions)
+    return [next(i for i in row if i != ids[t] and i not in never) for t, row in ranked]
 
 
 def can_attribute(member: Member) -> bool:

@@ -396,10 +396,9 @@ def _rank(log_prob_nv: np.ndarray, allowed_nv: np.ndarray, row: int, token: int)
 
 def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:
     """The tokens and log-probability of each hypothesis of a list, best first."""
-    h = hypotheses
-    rows = zip(h.tokens_bnt, h.length_bn, h.log_prob_bn, strict=True)
+    columns = hypotheses.tokens_bnt, hypotheses.length_bn, hypotheses.log_prob_bn
     return [
         (tuple(tokens_t[:length].tolist()), float(log_prob))
-        for tokens_t, length, log_prob in rows
+        for tokens_t, length, log_prob in zip(*columns, strict=True)
         if length and np.isfinite(log_prob)
     ]

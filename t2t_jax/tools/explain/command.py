@@ -176,6 +176,7 @@ def _scores(place: str) -> list[tuple[str, str]]:
 def _code() -> str:
     from t2t_jax.evaluation.provenance import code_version
 
-    commit, changed = code_version().values()
-    changes = " with uncommitted changes" * bool(changed)
+    version = code_version()
+    changes = " with uncommitted changes" * bool(version["uncommitted_changes"])
+    commit = version["commit"]
     return f"commit {commit[:12]}{changes}" if commit else "not from a checkout"

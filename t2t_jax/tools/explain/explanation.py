@@ -175,10 +175,8 @@ class Explanation:
         Raises:
           UserError: the sentences differ, or there would be more than two models.
         """
-        lines, others = (
-            [sentence.source for sentence in each.sentences] for each in (self, other)
-        )
-        if lines != others:
+        lines = [[s.source for s in each.sentences] for each in (self, other)]
+        if lines[0] != lines[1]:
             raise UserError(
                 "the explanations are of different sentences; explain the same lines "
                 "with both translators"
@@ -351,8 +349,9 @@ def _reading(
             }
             for each in reading.continuations
         ],
-        "difference": reading.difference
-        and {
+        "difference": None
+        if reading.difference is None
+        else {
             "position": reading.difference.position,
             "piece": reading.pieces[reading.difference.position],
             "rival": piece_of[reading.difference.rival],

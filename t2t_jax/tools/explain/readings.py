@@ -6,7 +6,7 @@ Each computation runs for all targets together.
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -185,36 +185,27 @@ LIKELY = 0.02  # probability of an alternative
 AMONG = 4  # the most probable tokens of a position that may be alternatives
 
 
-class Alternative(NamedTuple):
-    """A likely token in place of the given one at `position`, from 0."""
-
-    position: int
-    token: int
-    log_prob: float
-
-
 def likely_alternatives(
     ids: Sequence[int],
     distribution: Distribution,
     vocabulary: Vocabulary,
     forced: int = 0,
     at_most: int = MOST,
-) -> list[Alternative]:
-    """Lists likely tokens that were not chosen, the most probable first.
+) -> list[tuple[int, int]]:
+    """Lists (position, likely token that was not chosen), the most probable first.
 
-    The first `forced` tokens are those of a prefix.
+    Positions count from 0. The first `forced` tokens are those of a prefix.
     """
     never = never_generated(vocabulary)
     top_ids, top_log_probs = distribution.top_ids, distribution.top_log_probs
+    likely_tk = top_log_probs[:, :AMONG] >= np.log(LIKELY)
     alternatives = [
-        Alternative(t, int(token), float(log_prob))
-        for t in range(forced, len(ids))
-        for token, log_prob in zip(
-            top_ids[t, :AMONG], top_log_probs[t, :AMONG], strict=True
-        )
-        if log_prob >= np.log(LIKELY) and token != ids[t] and token not in never
+        (t, int(top_ids[t, k]), top_log_probs[t, k])
+        for t, k in np.argwhere(likely_tk).tolist()
+        if t >= forced and top_ids[t, k] != ids[t] and top_ids[t, k] not in never
     ]
-    return sorted(alternatives, key=lambda each: -each.log_prob)[:at_most]
+    alternatives.sort(key=lambda each: -each[2])
+    return [(t, token) for t, token, _ in alternatives[:at_most]]
 
 
 def continuations(
@@ -240,21 +231,18 @@ def continuations(
     # A given target may be longer than any translation of this source.
     room = longest_output(len(source.ids), model.decode)
     forced = len(constraints.prefix) + bool(constraints.begun)
-    alternatives = [
-        each
-        for each in likely_alternatives(ids, distribution, vocabulary, forced, at_most)
-        if each.position + (each.token != vocabulary.eos) < room
-    ]
+    likely = likely_alternatives(ids, distribution, vocabulary, forced, at_most)
+    alternatives = [(t, i) for t, i in likely if t + (i != vocabulary.eos) < room]
     prefixed = [
-        constraints._replace(prefix=(*ids[: each.position], each.token), begun="")
-        for each in alternatives
+        constraints._replace(prefix=(*ids[:t], token), begun="")
+        for t, token in alternatives
     ]
     sources = [source] * len(prefixed)
     translations = decode_batch(
         model.search, sources, prefixed, vocabulary, model.phrases, model.decode
     )
     return [
-        Continuation(each.position, each.token, best)
-        for each, (best, *_) in zip(alternatives, translations, strict=True)
+        Continuation(*alternative, best)
+        for alternative, (best, *_) in zip(alternatives, translations, strict=True)
         if best != NOTHING
     ]

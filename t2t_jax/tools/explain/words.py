@@ -58,22 +58,15 @@ def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
     of_piece: list[int] = []
     texts: list[str] = []
     begun = b""
-    for added, rest in zip(octets, _after(octets), strict=True):
+    for n, added in enumerate(octets, 1):
         begun += added
         of_piece.append(len(texts) if begun.strip() else -1)
         # A character is complete where another begins, or where the line ends.
+        rest = next(filter(None, octets[n:]), b"")
         if begun.strip() and not b"\x80" <= rest[:1] < b"\xc0":
             texts.append(begun.decode(errors="replace").strip())
             begun = b""
     return Words(of_piece, texts)
-
-
-def _after(octets: Sequence[bytes]) -> list[bytes]:
-    """The bytes after each token: those of the next token that adds something."""
-    following = itertools.accumulate(
-        reversed(octets[1:]), lambda later, own: own or later, initial=b""
-    )
-    return [*following][::-1]
 
 
 # ----------------------------------------------------------------------------- coverage

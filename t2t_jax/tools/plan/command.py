@@ -71,9 +71,8 @@ def parse_mesh(text: str) -> dict[str, int]:
     for part in filter(None, text.split(",")):
         axis, _, size = part.partition(":")
         if axis not in sizes:
-            raise UserError(
-                f"--mesh={text}: no axis {axis!r}" + did_you_mean(axis, sizes)
-            )
+            hint = did_you_mean(axis, sizes)
+            raise UserError(f"--mesh={text}: no axis {axis!r}{hint}")
         if not size.lstrip("-").isdecimal():
             raise UserError(f"--mesh={text}: want AXIS:NUMBER, such as {axis}:2")
         sizes[axis] = int(size)
