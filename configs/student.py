@@ -20,9 +20,10 @@ import dataclasses
 import re
 
 from t2t_jax import config as fields
+from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
 from t2t_jax.io.locations import is_local
 from t2t_jax.sections import Section
-from t2t_jax.workdir import TOKENIZERS, Workdir
+from t2t_jax.workdir import Workdir
 
 LAYERS = re.compile(r"([1-9]\d*)\+([1-9]\d*)", re.ASCII)
 
@@ -42,7 +43,7 @@ def get_config(argument=""):
         _start_anew(config.train)
     names = "tokenizer", "source_tokenizer"
     sides = 1 if config.data.joint_vocabulary else 2
-    for name, file in zip(names[:sides], TOKENIZERS, strict=False):
+    for name, file in zip(names[:sides], TOKENIZER_FILES, strict=False):
         config.data[name] = _path(teacher, file)
     if sides == 2:
         config.data.source_vocab_size = 0  # its tokenizer has a size of its own
