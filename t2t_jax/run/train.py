@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -39,7 +40,7 @@ from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
-from t2t_jax.training.step import TrainState, compile_steps
+from t2t_jax.training.step import compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
@@ -53,7 +54,7 @@ _SAME_TEXT = (
 def train(
     config: Config | ConfigDict,
     workdir: str | Path,
-    after_step: Callable[[int, TrainState], None] | None = None,
+    after_step: Callable[[int, Any], None] | None = None,
 ) -> dict[str, dict]:
     """Trains a config in a workdir, or continues training, then scores its test sets.
 
@@ -134,7 +135,7 @@ def _train(
     dev: list[Corpus],
     check_owner: Callable[[], None],
     clock: TimeLog,
-    after_step: Callable[[int, TrainState], None] | None,
+    after_step: Callable[[int, Any], None] | None,
 ) -> int:
     """Prepares the text and trains; skips what an earlier run has already done.
 
