@@ -85,7 +85,7 @@ def test_remedies_are_mild_first_and_all_are_configs():
     assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
     assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
     assert found[-1] == {"data.batch_tokens": 3125}
-    assert all(memory_check.apply_change(large, change) != large for change in found)
+    assert all(fields.with_fields(large, change) != large for change in found)
 
 
 def test_what_fits_by_the_estimate_is_compiled_and_told(told):
@@ -103,7 +103,7 @@ def test_what_fits_by_the_estimate_is_compiled_and_told(told):
     change, found = memory_check.find_suggestion(config, short, one).values()
     assert found["fits"]
     assert len(compiled) == 2
-    assert memory_check.apply_change(config, change) == compiled[-1]
+    assert fields.with_fields(config, change) == compiled[-1]
     nothing = told | {"memory": told["memory"] | {"chip": 1.0}}
     assert memory_check.find_suggestion(config, nothing, one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
