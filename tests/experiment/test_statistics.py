@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from t2t_jax.metrics.measures import TESTS
 from t2t_jax.tasks.translation import Translation
+from t2t_jax.tools.experiment import statistics
 from t2t_jax.tools.experiment.statistics import (
     BETTER,
     LEVEL,
@@ -135,6 +136,14 @@ def test_a_claim_about_translations_needs_both_tests(tmp_path, monkeypatch):
     rows = [row(name) for name in SCORES]
     results = write_rows(rows, tmp_path, {})
     assert compare(results, BLEU, "base", tmp_path) == found
+
+
+def test_one_pair_of_the_other_sign_is_no_evidence(tmp_path, monkeypatch):
+    pairs = iter({"difference": d} | dict.fromkeys(TESTS, 0.01) for d in (1, -1))
+    monkeypatch.setattr(statistics, "_pair", lambda *_: next(pairs))
+    scores = {name: SCORES[name] for name in ("base", "good")}
+    found = compared(tmp_path, scores, BLEU, LINES)["good"]
+    assert found.p_lines == dict.fromkeys(TESTS, 1.0)
 
 
 def test_lines_that_cannot_be_tested(tmp_path):
