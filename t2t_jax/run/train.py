@@ -120,7 +120,7 @@ def train(
         )
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
-        clock.close(last)
+        clock.close(workdir, last)
         if processes.is_first():
             for line in summarize(read_times(workdir)).lines():
                 say(line)

@@ -23,6 +23,7 @@ from t2t_jax.io.growing import open_growing
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import text_table
+from t2t_jax.parallel import processes
 from t2t_jax.workdir import Workdir
 
 TIMES, ALIVE = "time.jsonl", "alive"
@@ -104,8 +105,11 @@ class TimeLog:
         self._seconds.clear()
         self._write(Times(self.began, step, seconds))
 
-    def close(self, step: int) -> None:
+    def close(self, workdir: Workdir, step: int) -> None:
         """Writes the last line; nothing is lost after it."""
+        if not self._workdir and processes.is_first() and (workdir / ALIVE).exists():
+            # No step was left to train, but an earlier start was killed while scoring.
+            self.open(workdir, step)
         self.write(step)
         self.stop()
         if self._thread:

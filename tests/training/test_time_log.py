@@ -26,7 +26,7 @@ def test_the_phases_of_a_start_add_up_to_its_time(workdir):
         log.enter(before if phase != "steps" else phase)
         log.write(step)
     log.enter("scoring")
-    log.close(4)
+    log.close(workdir, 4)
     wall = time.time() - log.began
     summary = summarize(read_times(workdir))
     assert sum(summary.seconds.values()) == pytest.approx(wall, abs=0.05)
@@ -53,6 +53,26 @@ def test_what_a_killed_start_did_is_lost_and_known(workdir, monkeypatch):
     assert tail.began == first.began
     of_killed = sum(sum(each.seconds.values()) for each in (begun, first, tail))
     assert of_killed == pytest.approx(wall, abs=0.1)
+
+
+def test_a_start_that_only_scores_ends_what_a_killed_one_began(workdir, monkeypatch):
+    monkeypatch.setattr(time_log, "BEAT", 0.01)
+    killed = TimeLog()
+    killed.open(workdir, 0)
+    killed.write(10)
+    killed.enter("scoring")
+    time.sleep(0.1)
+    killed.stop()
+    log = TimeLog()
+    log.enter("scoring")
+    log.close(workdir, 10)
+    assert not (workdir / time_log.ALIVE).exists()
+    summary = summarize(read_times(workdir))
+    assert summary.starts == 2
+    assert summary.seconds["lost"] == pytest.approx(0.1, abs=0.09)
+    before = (workdir / time_log.TIMES).read_bytes()
+    TimeLog().close(workdir, 10)  # of a run that is finished
+    assert (workdir / time_log.TIMES).read_bytes() == before
 
 
 def test_discarded_work_is_lost_and_its_steps_are_repeated():
@@ -89,7 +109,7 @@ def test_a_damaged_line_is_left_out(workdir):
     assert read_times(workdir) == [Times(1.0, 3, {"steps": 2.0})]
     log = TimeLog()
     log.open(workdir, 3)
-    log.close(5)
+    log.close(workdir, 5)
     assert [line.step for line in read_times(workdir)] == [3, 3, 5]
     assert read_times(Workdir(workdir / "none")) == []
     assert summarize([]).lines() == []
