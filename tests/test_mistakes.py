@@ -50,7 +50,7 @@ MISTAKES = {
         "--config.model.layrs=3": "did you mean 'model.layers'?",
         "--config.model.layers=two": "want int, such as 6",
         "--config.data.train=": "config.data.train is empty",
-        "--profile=1-3": "want steps N-M with 1 < N <= M",
+        "--profile=1-3": "want steps N-M with 1 < N <= M <=",
         "--profile=all": "--profile='all'; want a step",
         "--config=tiny --config.model.attention=mine": "--ideas=MODULE",
     },

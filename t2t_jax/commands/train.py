@@ -3,6 +3,7 @@
 After training was stopped or killed, the same command continues it.
 """
 
+import contextlib
 from pathlib import Path
 
 from absl import flags
@@ -46,12 +47,13 @@ def main(_):
     config = from_config_dict(flags.FLAGS.config)
     with processes.fail_together("opening the text"):
         open_text(task_of(config))
-    after_step = None
+    profiler = contextlib.nullcontext()
     if flags.FLAGS.profile is not None:
-        from t2t_jax.run.profiling import profiler
+        from t2t_jax.run.profiling import Profiler
 
         first, last = parse_steps("profile", flags.FLAGS.profile)
-        after_step = profiler(first, last or first)
+        profiler = Profiler(first, last or first, config.train.steps)
     from t2t_jax.run.train import train
 
-    train(config, workdir or Path("runs") / name, after_step)
+    with profiler as after_step:
+        train(config, workdir or Path("runs") / name, after_step)

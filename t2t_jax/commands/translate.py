@@ -136,7 +136,7 @@ def main(_):
         if args[name].value and not (args[needed].value or args.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
     if processes.from_first("the part", lambda: args.resume and is_finished(args)):
-        say(f"part {args.part} is finished")
+        say(f"part {args.part} is finished; --merge compares what parts are made from")
         return None
     noises = parse_noise(args.noise)
     changes = PairOptions(noises, args.noise_seed, args.tag)

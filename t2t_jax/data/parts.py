@@ -19,8 +19,9 @@ may be made in any order, again, and by several machines at once:
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -48,6 +49,7 @@ from t2t_jax.io.parts import finished_parts, part_of, share_of
 STAGES = "hash", "encode"
 # Of `config.data`: which pairs are duplicates, and which the tokenizer is trained on.
 OPTIONS = "deduplicate", "symbols", "tokenizer", "source_tokenizer", "tokenizer_lines"
+ENCODING = "max_length", "max_ratio"  # which pairs are left out by their tokens
 BLOCK = 1 << 16  # hashes looked up at a time
 
 
@@ -60,14 +62,14 @@ class TextInParts:
       config: The options of cleaning, as for `prepare.training_pairs`.
       examples: How its pairs become examples.
       parts: The folder that all machines share; it may be in a bucket.
-      inherited: Where the tokenizer comes from, if neither from the text nor a file.
+      origin: What else the tokenizer depends on, by name; JSON values.
     """
 
     corpora: Sequence[Corpus]
     config: DataConfig
     examples: Examples
     parts: epath.Path
-    inherited: str = ""
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def _text(self) -> list[str]:
@@ -80,14 +82,14 @@ class TextInParts:
         # Without its folder: machines may keep the text in different ones.
         names = (f"text {i} ({c.name})" for i, c in enumerate(self.corpora, 1))
         text = dict(zip(names, self._text, strict=True))
-        options = {f"config.data.{n}": getattr(self.config, n) for n in OPTIONS}
-        more = {
-            "config.data.vocab_size": self.config.vocab_sizes,
-            "config.train.init_from": self.inherited,
-            "sides with text": self.examples.sides,
-        }
+        sizes = {"config.data.vocab_size": self.config.vocab_sizes}
+        sides = {"sides with text": self.examples.sides}
+        made_from = text | self._options(OPTIONS) | sizes | sides | dict(self.origin)
         # Through JSON, to compare equal to what a manifest says.
-        return json.loads(json.dumps(text | options | more))
+        return json.loads(json.dumps(made_from))
+
+    def _options(self, names: Sequence[str]) -> dict:
+        return {f"config.data.{name}": getattr(self.config, name) for name in names}
 
     @property
     def folder(self) -> epath.Path:
@@ -115,14 +117,21 @@ class TextInParts:
             spans.append(tuple(inside))
             start += count
         chunks = read_chunks(self.corpora, spans=spans)
-        return with_progress(f"{what} part {part[0]}/{part[1]}", chunks, end - begin)
+        name, left = f"{what} part {part[0]}/{part[1]}", end - begin
+        for chunk in with_progress(name, chunks, left):
+            left -= len(chunk.pairs)
+            yield chunk
+        if left:
+            raise UserError(f"{name} lacks {left:,} pairs: the text was changed")
 
-    def _publish(self, folder: epath.Path, write: Callable[[Path], None]) -> None:
+    def _publish(
+        self, folder: epath.Path, write: Callable[[Path], None], **made_from: object
+    ) -> None:
         """Makes a folder of a part or a merge, unless it is complete already."""
         if sealed.is_sealed(folder) and not sealed.damage(folder):
             say(f"{folder} is complete")
             return
-        sealed.publish(folder, write, made_from=self._made_from)
+        sealed.publish(folder, write, made_from=self._made_from | made_from)
         say(f"wrote {folder}")
 
     def hash(self, part: tuple[int, int]) -> None:
@@ -189,7 +198,8 @@ class TextInParts:
                 chunks, cleaner, vocabulary, self.examples, len(self.corpora), to
             )
 
-        self._publish(epath.Path(part_of(self._encoded(vocabulary), part)), write)
+        folder = epath.Path(part_of(self._encoded(vocabulary), part))
+        self._publish(folder, write, **self._options(ENCODING))
 
     def merge(self) -> Pairs:
         """Joins the encoded parts to the arrays of the text, in the cache folder.
@@ -202,7 +212,12 @@ class TextInParts:
         def write(to: Path) -> None:
             parts = self._finished(self._encoded(vocabulary).name)
             specs = [corpus.spec for corpus in self.corpora]
-            prepare.join(parts, specs, self._uncut, to)
+            try:
+                prepare.join(parts, specs, self._uncut, to)
+            except OSError as e:
+                if str(e.filename).startswith(str(self.folder)):
+                    raise UserError(f"a part cannot be read: {e}") from None
+                raise
 
         return prepare.prepared_pairs(
             self.corpora, vocabulary, self.config, self.examples, write
@@ -254,7 +269,9 @@ class TextInParts:
         """Says how parts of other text or options differ, if there are any."""
         for manifest in sorted(self.parts.glob("*/*/manifest.json")):
             then = sealed.notes(manifest.parent).get("made_from", {})
-            if differences := changes(then, self._made_from):
+            of_tokens = self._options(ENCODING)
+            now = self._made_from | {n: x for n, x in of_tokens.items() if n in then}
+            if differences := changes(then, now):
                 return (
                     f"\nOther parts there, such as {manifest.parent}, are of other "
                     f"text or options:{differences}\nAll stages want the same of both"

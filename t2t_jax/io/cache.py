@@ -74,11 +74,9 @@ def remember_size(text: list[str], pairs: int) -> None:
 
 def known_size(text: list[str]) -> int | None:
     """The number of pairs that `remember_size` stored for a text, or None."""
-    file = _size_folder(text) / "pairs"
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None  # only the progress bar needs it
+    folder = _size_folder(text)
+    # Checked, because parts of a text begin and end by it.
+    return int((folder / "pairs").read_text()) if is_intact(folder) else None
 
 
 def _size_folder(text: list[str]) -> Path:

@@ -74,9 +74,12 @@ def finished_parts(file: Path, ending: str = "", needed: bool = True) -> list[Pa
         states += ["..."] * (len(missing) > 8)
     if len(complete) == 1 or not (states or needed):
         return complete[0] if complete else []
+    remedy = "which the same command makes with --part=I/N"
+    if complete:
+        remedy = "so remove those of the others"
     raise UserError(
         f"{file}: {', '.join(states) or 'no part is there'}. Want all parts of one N, "
-        "which the same command makes with --part=I/N"
+        f"{remedy}"
     )
 
 

@@ -7,6 +7,7 @@ When a folder is complete, the size and SHA-256 of every file in it are written 
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -108,8 +109,9 @@ def publish(
     folder = Path(folder) if local else epath.Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # In the same parent folder: a rename is atomic only within one file system.
-    place = folder.parent if local else None
-    draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=place))
+    place = folder.parent if local else Path(tempfile.gettempdir())
+    draft = place / f".writing-{secrets.token_hex(4)}"
+    draft.mkdir()  # for all whom the umask lets read, unlike `mkdtemp`
     try:
         write(draft)
         if not local:

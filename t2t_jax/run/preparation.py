@@ -11,13 +11,17 @@ pipelines.
             --direct_num_workers=4'
 """
 
+import dataclasses
 import functools
+import hashlib
 import shlex
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from t2t_jax.config import Config
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.parts import STAGES, TextInParts
+from t2t_jax.data.tokenizers.training import existing_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
@@ -30,8 +34,14 @@ def text_of(config: Config, parts: str) -> TextInParts:
     """Opens the training text of a config, whose parts are in a folder."""
     task = task_of(config)
     training, _, _ = open_text(task)
-    data, origin = task.data(), config.train.init_from
-    return TextInParts(training, data, task, locate(parts), origin)
+    origin: dict[str, Any] = {"config.task": dataclasses.asdict(config.task)}
+    for name in ("init_from", "init_parts", "remap_vocabulary"):
+        origin[f"config.train.{name}"] = getattr(config.train, name)
+    for name in ("tokenizer", "source_tokenizer"):
+        if existing := existing_tokenizer(config.data, name):
+            sha256 = hashlib.sha256(existing.model).hexdigest()
+            origin[f"config.data.{name}, SHA-256"] = sha256
+    return TextInParts(training, task.data(), task, locate(parts), origin)
 
 
 def prepare_on_beam(
@@ -68,10 +78,13 @@ def prepare_on_beam(
         make = functools.partial(
             _make_part, stage, parts, config, str(text.parts), [*ideas.imported]
         )
-        with beam.Pipeline(options=chosen) as pipeline:
-            numbers = pipeline | beam.Create(range(1, parts + 1))
-            # So that the numbers are spread over the workers.
-            numbers | beam.Reshuffle() | stage >> beam.Map(make)
+        try:
+            with beam.Pipeline(options=chosen) as pipeline:
+                numbers = pipeline | beam.Create(range(1, parts + 1))
+                # So that the numbers are spread over the workers.
+                numbers | beam.Reshuffle() | stage >> beam.Map(make)
+        except Exception as e:  # of Beam, with the traceback of a worker
+            raise UserError(f"stage {stage} on Beam: {str(e).splitlines()[-1]}") from e
         pairs = merges[stage]()
     return pairs
 

@@ -1,6 +1,5 @@
 """Records what devices and threads do in some steps of a run: `--profile=N-M`."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -13,36 +12,58 @@ from t2t_jax.training.step import TrainState
 PROFILES = Path("profiles")  # in the current folder: a workdir has a run's results only
 
 
-def profiler(first: int, last: int) -> Callable[[int, TrainState], None]:
-    """Returns a function that, called after each step, records steps `first` to `last`.
+class Profiler:
+    """Called after each step, records steps `first` to `last`, once.
 
     Process 0 records. The trace is for ui.perfetto.dev and for TensorBoard's profiler.
-    Steps take longer while they are recorded; their results are the same.
+    Steps take longer while they are recorded; their results are the same. A context
+    manager: at its end a trace that was begun is complete.
+
+    Args:
+      steps: of the run.
 
     Raises:
       UserError: there is no such stretch, or a run's first step is in it: before that
         nothing is called.
     """
-    if not 1 < first <= last:
-        raise UserError(
-            f"--profile={first}-{last}; want steps N-M with 1 < N <= M, such as 10-14"
-        )
-    folder = PROFILES / f"{first}-{last}"
-    if folder.exists():
-        raise UserError(f"--profile={first}-{last}: {folder} exists; remove it first")
-    recording = False
 
-    def after_step(step: int, state: TrainState) -> None:
-        nonlocal recording
-        if step == first - 1 and processes.is_first():
+    def __init__(self, first: int, last: int, steps: int):
+        if not 1 < first <= last <= steps:
+            raise UserError(
+                f"--profile={first}-{last}; want steps N-M with 1 < N <= M <= "
+                f"{steps:,}, such as 10-14"
+            )
+        self.first, self.last = first, last
+        self._folder = PROFILES / f"{first}-{last}"
+        if self._folder.exists():
+            raise UserError(
+                f"--profile={first}-{last}: {self._folder} exists; remove it first"
+            )
+        self._state = "before"
+
+    def __call__(self, step: int, state: TrainState) -> None:
+        if not processes.is_first():
+            return
+        # Steps may come again, after a rollback.
+        if step == self.first - 1 and self._state == "before":
             jax.block_until_ready(state)  # steps before are not in the trace
-            jax.profiler.start_trace(folder, create_perfetto_trace=True)
-            recording = True
-        elif step == last and recording:
+            jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
+            self._state = "recording"
+        elif step == self.last and self._state == "recording":
             jax.block_until_ready(state)
-            jax.profiler.stop_trace()
-            recording = False
-            trace = next(folder.rglob("perfetto_trace.json.gz"))
-            say(f"steps {first:,} to {last:,} are recorded: open {trace}")
+            self._stop()
 
-    return after_step
+    def _stop(self) -> None:
+        jax.profiler.stop_trace()
+        self._state = "recorded"
+        trace = next(self._folder.rglob("perfetto_trace.json.gz"))
+        say(f"steps {self.first:,} to {self.last:,} are recorded: open {trace}")
+
+    def __enter__(self) -> "Profiler":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._state == "recording":
+            self._stop()
+        elif self._state == "before" and processes.is_first():
+            say(f"nothing is recorded: step {self.first:,} was not trained")

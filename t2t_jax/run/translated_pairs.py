@@ -172,6 +172,8 @@ class PairsOutput(OutputFile):
                 f"{self._partial} was removed while it was being written; run the "
                 "command again"
             )
+        # Also of no lines: a kill while files appear is then continued.
+        self._write_record(self._record)
         try:
             with atomic.together(self._files) as drafts:
                 new = PairFiles(*drafts)

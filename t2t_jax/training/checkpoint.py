@@ -425,6 +425,8 @@ class Checkpoints:
             yield
         except Exception as e:  # of Orbax, TensorStore or the file system
             self._make_room()
+            if self._shared and isinstance(e, jax.errors.JaxRuntimeError):
+                raise  # of a barrier: another process is gone, which is no mistake
             reason = first_line(e)
             # Orbax calls every error of a barrier a timeout.
             if e.__cause__ and not self._shared:

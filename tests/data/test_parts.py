@@ -150,3 +150,23 @@ def test_beam_makes_the_same_bytes(tmp_path):
         subprocess.run([*command, *more], env=env, cwd=ROOT, check=True)
     one, other = (contents(tmp_path / cache / "pairs") for cache in ("whole", "parts"))
     assert one == other
+
+
+def test_what_else_a_tokenizer_depends_on_begins_anew(tmp_path):
+    """Such as the order of labels, or another file of the same name."""
+    training = corpora(tmp_path, x=LINES)
+    for size, labels in ((320, "A,B"), (310, "A,B"), (320, "B,A")):
+        text = dataclasses.replace(
+            in_parts(training, tmp_path, dataclasses.replace(CONFIG, vocab_size=size)),
+            origin={"config.task": {"labels": labels}},
+        )
+        with pytest.raises(UserError, match="no part is there"):
+            text.merge_hashes(None)
+        text.hash((1, 2))
+    # A number of pairs that is damaged on disk is counted again.
+    (size_file,) = (tmp_path / "cache" / "sizes").rglob("pairs")
+    size_file.write_text("17")
+    text = dataclasses.replace(text)
+    text.hash((2, 2))
+    assert len(prepare.load(text.folder / "hash.2-of-2" / "hashes.npy")) == 25
+    assert size_file.read_text() == "50"

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.run.profiling import profiler
+from t2t_jax.run.profiling import Profiler
 
 
 def test_only_the_steps_asked_for_are_recorded(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    after_step = profiler(3, 4)
+    after_step = Profiler(3, 4, steps=6)
 
     def train(step):
         return jnp.ones((4, 4)) @ jnp.ones((4, 4)) * step
 
-    for step in range(1, 7):
+    for step in (1, 2, 3, 1, 2, 3, 4, 5, 2, 3):  # with rollbacks
         with jax.profiler.TraceAnnotation(f"step {step}"):
             state = train(step)
         after_step(step, state)
@@ -26,6 +26,13 @@ def test_only_the_steps_asked_for_are_recorded(tmp_path, monkeypatch, capsys):
     assert str(file.relative_to(tmp_path)) in capsys.readouterr().err
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     names = {event.get("name", "") for event in events}
-    assert {f"step {i}" for i in range(1, 7)} & names == {"step 3", "step 4"}
+    trained = {f"step {i}" for i in (1, 2, 3, 4)}  # from the first 2 to the 4
+    assert {f"step {i}" for i in range(1, 7)} & names == trained
     with pytest.raises(UserError, match="3-4 exists; remove it first"):
-        profiler(3, 4)
+        Profiler(3, 4, steps=6)
+    with Profiler(5, 6, steps=6):
+        pass
+    assert "step 5 was not trained" in capsys.readouterr().err
+    with Profiler(5, 6, steps=6) as after_step:
+        after_step(4, jnp.ones(1))
+    assert "are recorded" in capsys.readouterr().err
