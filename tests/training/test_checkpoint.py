@@ -63,6 +63,22 @@ def test_writers_that_work_at_the_same_time_share_no_barrier(tmp_path, monkeypat
     assert len({o.barrier_sync_key_prefix for o in options}) == len(KINDS)
 
 
+def test_a_process_that_is_gone_is_no_mistake_of_the_user(tmp_path):
+    """Status 2 of a UserError would keep a launcher from starting the job again."""
+    checkpoints = Checkpoints(Workdir(tmp_path), 1, 1, shared=True)
+    with (
+        pytest.raises(jax.errors.JaxRuntimeError, match="heartbeat"),
+        checkpoints._explained(3),
+    ):
+        raise jax.errors.JaxRuntimeError("Barrier failed: Task 1 heartbeat timeout")
+    with (
+        pytest.raises(UserError, match="step 3 could not be written to .*: full"),
+        checkpoints._explained(3),
+    ):
+        raise OSError("full")
+    checkpoints.close()
+
+
 def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, all_devices):
     config = dataclasses.replace(CONFIG, train=TrainConfig(ema_decay=0.9))
     steps = compile_steps(MODEL, config, make_mesh(devices=all_devices), bos=1)
