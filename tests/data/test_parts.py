@@ -84,10 +84,9 @@ def test_what_is_missing_is_named(tmp_path, capsys):
         text.encode((1, 3))
     for number in (1, 3):
         text.hash((number, 3))
-    with pytest.raises(
-        UserError, match="2 of 3 parts are finished, hash.2-of-3 is mis"
-    ):
+    with pytest.raises(UserError, match="2 of 3 parts .* hash.2-of-3 is missing") as e:
         text.merge_hashes(None)
+    assert "Other parts" not in str(e.value)
     assert "hash.2-of-3 is missing" in "".join(text.status())
     text.hash((2, 3))
     file = text.folder / "hash.2-of-3" / "hashes.npy"
@@ -99,6 +98,9 @@ def test_what_is_missing_is_named(tmp_path, capsys):
     text.encode((3, 4))
     with pytest.raises(UserError, match="1 of 4 parts are.*encode-.*1-of-4 is missing"):
         text.merge()
+    shorter = dataclasses.replace(CONFIG, max_length=5)
+    with pytest.raises(UserError, match="config.data.max_length: 30 then, 5 now"):
+        dataclasses.replace(text, config=shorter).merge()
     # A complete part stays as it is.
     before = contents(Path(text.folder))
     text.hash((1, 3))
@@ -118,6 +120,14 @@ def test_parts_of_other_options_or_text_are_told_with_both(tmp_path):
         for call in (lambda t=text: t.merge_hashes(None), text.merge):
             with pytest.raises(UserError, match=rf"other text or options:\n  .*{told}"):
                 call()
+
+
+def test_a_text_that_changes_meanwhile_is_told(tmp_path):
+    text = in_parts(corpora(tmp_path, x=LINES), tmp_path)
+    text.hash((1, 2))
+    corpora(tmp_path, x=LINES[:-3])
+    with pytest.raises(UserError, match="part 2/2 lacks 3 pairs: the text was changed"):
+        text.hash((2, 2))
 
 
 def test_a_part_reads_only_its_lines(tmp_path):
