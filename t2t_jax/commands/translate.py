@@ -135,7 +135,9 @@ def main(_):
     for name, needed in (("part", "input"), ("resume", "output")):
         if args[name].value and not (args[needed].value or args.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
-    if processes.from_first("the part", lambda: args.resume and is_finished(args)):
+    if processes.from_first(
+        "the part", lambda: args.resume and is_finished(args, part)
+    ):
         say(f"part {args.part} is finished; --merge compares what parts are made from")
         return None
     noises = parse_noise(args.noise)
@@ -246,9 +248,8 @@ def merge_parts(args: flags.FlagValues) -> None:
             merge_pairs(Path(args.pairs))
 
 
-def is_finished(args: flags.FlagValues) -> bool:
+def is_finished(args: flags.FlagValues, part: tuple[int, int]) -> bool:
     """True if the part that is asked for is complete, as when an array runs again."""
-    part = parse_part(args.part) if args.part is not None else (1, 1)
     named = part_of(Path(args.pairs or args.output), part)
     # The last file of a part to appear.
     last = f"{named}.{HASHES_ENDING}" if args.pairs else str(named)

@@ -84,7 +84,7 @@ def read_chunks(
     """
     for number, corpus in enumerate(corpora):
         read, end = spans[number] if spans else (0, None)
-        pairs = corpus.span(read, end) if spans else iter(corpus.pairs())
+        pairs = corpus.span(read, end)
         while some := list(itertools.islice(pairs, size or CHUNK)):
             yield Chunk(number, np.arange(read + 1, read + len(some) + 1), some)
             read += len(some)

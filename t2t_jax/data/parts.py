@@ -128,7 +128,7 @@ class TextInParts:
         self, folder: epath.Path, write: Callable[[Path], None], **made_from: object
     ) -> None:
         """Makes a folder of a part or a merge, unless it is complete already."""
-        if sealed.is_sealed(folder) and not sealed.damage(folder):
+        if not sealed.damage(folder):
             say(f"{folder} is complete")
             return
         sealed.publish(folder, write, made_from=self._made_from | made_from)

@@ -30,7 +30,8 @@ class InputLines:
     Parts are consecutive lines: the concatenated outputs are that of the text.
 
     Attributes:
-      total, sha256: the number of lines of the text, and its hash.
+      total: the number of lines of the text.
+      sha256: its hash, if the record is kept.
       first: the number of lines before the part.
       count: the number of lines of the part.
       place: what the record of the part says of it (`OutputFile`); empty if not kept.
@@ -48,15 +49,16 @@ class InputLines:
         keep: bool = False,
     ):
         self._read, self.total = read, 0
-        whole = hashlib.sha256()
+        whole, keep = hashlib.sha256(), keep or part[1] > 1
         # Reading it all once also reports invalid lines before any work is done.
         for self.total, line in enumerate(read(), 1):
-            whole.update(line.encode() + b"\n")
-        self.sha256 = whole.hexdigest()
+            if keep:
+                whole.update(line.encode() + b"\n")
+        self.sha256 = whole.hexdigest() if keep else ""
         self.first, end = share_of(self.total, part)
         self.count = end - self.first
         self.place = {}
-        if keep or part[1] > 1:
+        if keep:
             text = {"lines": self.total, "sha256": self.sha256}
             self.place = {"part": "/".join(map(str, part)), "whole_input": text}
 

@@ -115,8 +115,14 @@ def train(
         clock = TimeLog(check_owner)
         until_the_end.callback(clock.stop)
         last = _train(
-            *(config, task_of(config), workdir, training, dev),
-            *(check_owner, clock, after_step),
+            config,
+            task_of(config),
+            workdir,
+            training,
+            dev,
+            check_owner,
+            clock,
+            after_step,
         )
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)

@@ -238,7 +238,7 @@ def merge_pairs(prefix: Path) -> None:
         for side in sides:
             yield from read_lines(getattr(side, name))
 
-    text = InputLines(lambda: joined("originals"))
+    text = InputLines(lambda: joined("originals"), keep=True)
     if text.sha256 != whole["sha256"]:
         raise UserError(
             f"{prefix}.*-of-{len(parts)}.{languages[0]} are together not the text that "

@@ -27,7 +27,7 @@ def clean(corpora, config=CONFIG):
     """(pairs kept, cleaner) with words for pieces."""
     cleaner, kept = Cleaner(config), []
     for whole in read_chunks(
-        [SimpleNamespace(pairs=partial(iter, c)) for c in corpora]
+        [SimpleNamespace(span=partial(itertools.islice, c)) for c in corpora]
     ):
         chunk = cleaner.by_text(whole)
         lengths = np.array([[words(s), words(t)] for s, t in chunk.pairs], int)
