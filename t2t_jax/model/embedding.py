@@ -4,6 +4,7 @@ Shape suffixes: b batch, t length, d model width, v vocabulary.
 """
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
@@ -13,7 +14,7 @@ from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import Weight, factor
-from t2t_jax.parallel.mesh import constrain
+from t2t_jax.parallel.mesh import batch_shards, constrain, sum_over_batch
 
 
 class Embedding(nnx.Module):
@@ -82,10 +83,7 @@ class Embedding(nnx.Module):
 
     def _embed(self, matrix, tokens_bt, at, position, rng, limit: int) -> Array:
         config = self.config
-        # FSDP divides the rows of the table along d. They are gathered here, since XLA
-        # could otherwise divide the embeddings along d as well.
-        table_vd = constrain(matrix[...], "vocab", "features")
-        x_btd = table_vd[tokens_bt]
+        x_btd = look_up(matrix[...], tokens_bt)
         if config.embedding_scale:
             # Section 3.4: as large as the sinusoids that are added.
             x_btd *= config.width**0.5
@@ -98,3 +96,34 @@ class Embedding(nnx.Module):
         matrix = self.output if hasattr(self, "output") else self.tokens
         bias = self.output_bias[...] if hasattr(self, "output_bias") else None
         return factor(matrix), bias
+
+
+@jax.custom_vjp
+def look_up(table_vd: Array, tokens_bt: Array) -> Array:
+    """Rows of a table, [b, t, d].
+
+    Its gradient is added up on each device for its rows of the batch, then once across
+    devices; JAX's own would be summed completely on every device (`sum_over_batch`).
+    """
+    # FSDP divides the rows of the table along d. They are gathered here, since XLA
+    # could otherwise divide the embeddings along d as well.
+    return constrain(table_vd, "vocab", "features")[tokens_bt]
+
+
+def _look_up(table_vd, tokens_bt):
+    return look_up(table_vd, tokens_bt), (table_vd, tokens_bt)
+
+
+def _look_up_backward(saved, x_btd):
+    table_vd, tokens_bt = saved
+    g, (v, d) = batch_shards(), table_vd.shape
+    tokens_gr, x_grd = tokens_bt.reshape(g, -1), x_btd.reshape(g, -1, d)
+    zeros_gvd = jnp.zeros((g, v, d), x_btd.dtype)
+    # A map, so that XLA leaves each device its part of [g].
+    sums_gvd = jax.vmap(lambda sum_vd, row_r, x_rd: sum_vd.at[row_r].add(x_rd))(
+        constrain(zeros_gvd, "batch", "vocab", "features"), tokens_gr, x_grd
+    )
+    return sum_over_batch(sums_gvd), None
+
+
+look_up.defvjp(_look_up, _look_up_backward)

@@ -299,8 +299,9 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     if not gradients:
         return total, None
     sums, grad_table, grad_bias_gv = total
-    grad_table = grad_table.sum(0).T if count > 1 else grad_table.sum(0)
-    grad_table_vd = constrain(grad_table, "vocab", "width")
+    if count > 1:
+        grad_table = grad_table.swapaxes(1, 2)
+    grad_table_vd = meshes.sum_over_batch(grad_table)
     grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
     # As `table_vd`, which may be a `Rounded`.
     grad_table = jax.tree.unflatten(

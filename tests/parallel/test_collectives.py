@@ -145,3 +145,9 @@ def test_fsdp_gathers_every_weight_and_tensor_sums_products():
     assert partial["count"] >= 2 + 3
     # No activation is gathered, and logits stay where they are.
     assert not rows_of(found, collectives.ACTIVATIONS)
+    # Each of the table's three gradients is summed for the part that a device keeps.
+    vocab, width = 96 // 2, 64
+    summed = [one for one in found if one.kind == "reduce-scatter"]
+    assert [x.arrays for x in summed] == 3 * [(("f32", (2, vocab, width // 2)),)]
+    whole = ("f32", (vocab, width))
+    assert not any(whole in x.arrays for x in found if x.kind == "all-reduce")
