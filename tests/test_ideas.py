@@ -74,8 +74,12 @@ def test_a_command_has_the_entries_and_their_options(folder, commands):
     given += ["--config.model.attention=mine", "--config.model.options.window=4"]
     done = commands("describe", *given)
     assert done.returncode == 0, done.stderr
-    model = json.loads(done.stdout)["config"]["model"]
+    described = json.loads(done.stdout)
+    model = described["config"]["model"]
     assert (model["attention"], model["options"]) == ("mine", {"window": 4})
+    # The options of all chosen entries, also those at their defaults.
+    assert described["options"]["model"].items() > {"window": 4, "position_offset": 0}.items()
+    assert "{described['options']['model']}" in page(described)
 
 
 @pytest.mark.parametrize(
