@@ -37,8 +37,8 @@ def obeys(case, law, group):
     except Excused as e:
         pytest.skip(str(e))
     assert figure <= LAWS[law], (
-        f"{law.__name__}: {law.__doc__.partition('.')[0]}. Off by {figure:.2g}, allowed "
-        f"{LAWS[law]:g}; docs/reference/property-tests.md says what to look for"
+        f"{law.__name__}: {law.__doc__.partition('.')[0]}. Got {figure:.2g}, want at "
+        f"most {LAWS[law]:g}; docs/reference/property-tests.md has likely causes"
     )
 
 

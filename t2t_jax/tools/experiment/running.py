@@ -107,8 +107,8 @@ class Queue:
             missing = {t.row.name for t, state in states.items() if state != DONE}
             ready = [task for task in todo if not missing & {*task.row.needs}]
             # Runs whose processes died come last: one that takes more memory than there
-            # is should not keep others waiting. The first seed of every row comes before
-            # the second of any, so that a table of half the runs compares rows.
+            # is should not keep others waiting. The first seed of every row comes first:
+            # a table of half the runs compares rows.
             ready.sort(
                 key=lambda task: (
                     self._leases.starts(task.run.hash),
