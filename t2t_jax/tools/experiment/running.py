@@ -107,7 +107,7 @@ class Queue:
             missing = {t.row.name for t, state in states.items() if state != DONE}
             ready = [task for task in todo if not missing & {*task.row.needs}]
             # Runs whose processes died come last: one that takes more memory than there
-            # is should not keep others waiting. The first seed of every row comes first:
+            # is should not keep others waiting. The first seed of each row comes first:
             # a table of half the runs compares rows.
             ready.sort(
                 key=lambda task: (
