@@ -384,7 +384,7 @@ def train(flags, pairs, dev_pairs):
 
 # ---------------------------------------------------------------------- 6.1 Beam search
 def decode_step(parameters, token_b, position, cache, memory):
-    """The last row of `decode`, [b, v], from the last token and a cache of the others."""
+    """The last row of `decode`, [b, v], from the last token and a cache of the rest."""
     # The cache has the keys and values [b, t, h, k] of each layer's self-attention.
     x_b1d = embed(parameters, token_b[:, None], position)
     seen_11t = (jnp.arange(cache[0][0].shape[1]) <= position)[None, None]
