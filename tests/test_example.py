@@ -95,6 +95,15 @@ def test_loss_and_gradients_are_the_packages(small, batch):
     )
 
 
+def test_the_twin_without_variants_is_the_example(small, batch):
+    inputs = twin.teacher_forcing(batch, BOS)
+    parameters = twin.float64(small.parameters)
+    got = twin.IN_NUMPY.logits(parameters, inputs["source"], inputs["target_input"])
+    want = twin.logits(small.config, parameters, inputs)
+    real = batch["target_segment"] > 0
+    np.testing.assert_allclose(got[real], want[real], rtol=0, atol=1e-12)
+
+
 def test_beams_are_the_packages(small, batch):
     """With ended and unended results, and limits that differ."""
     limit_b, longest = np.array([12, 7, 2, 12, 1]), 12
