@@ -20,7 +20,14 @@ from t2t_jax.model.architecture import step_logits
 from t2t_jax.model.mask import Tokens
 from t2t_jax.search.beam import beam_search
 from t2t_jax.tools.verify.numbers import float64_types
-from t2t_jax.tools.verify.random_models import BOS, EOS, PAD, PAPER, small_models
+from t2t_jax.tools.verify.random_models import (
+    BOS,
+    EOS,
+    PAD,
+    PAPER,
+    random_parameters,
+    small_models,
+)
 from t2t_jax.tools.verify.references import transformer as example
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.losses import loss_sums
@@ -105,9 +112,8 @@ def test_the_twin_without_variants_is_the_example(small, batch):
 
 
 def test_beams_are_the_packages(small, batch):
-    """With ended and unended results, and limits that differ."""
-    limit_b, longest = np.array([12, 7, 2, 12, 1]), 12
-    parameters = jax.tree.map(jnp.asarray, small.parameters)
+    """Limits differ; of these random models, some end sentences and some do not."""
+    limit_b, longest, alpha = np.array([12, 7, 2, 12, 1]), 12, 2.0
 
     @quick_jit
     def package(parameters, source, segment, position):
@@ -118,16 +124,25 @@ def test_beams_are_the_packages(small, batch):
             module.initial_cache(memory, 4, longest),
             limit_b,
             max_length=longest,
-            **{"beam": 4, "alpha": 0.6, "bos": BOS, "eos": EOS, "pad": PAD},
+            **{"beam": 4, "alpha": alpha, "bos": BOS, "eos": EOS, "pad": PAD},
         )
 
-    source = [batch[f"source{part}"] for part in ("", "_segment", "_position")]
-    want = package(parameters, *source)
     search = quick_jit(example.beam_search.__wrapped__, static_argnums=(3, 5))
-    got_bt = search(parameters, source[0], limit_b, 4, 0.6, longest)
-    assert {*want.ended_bn[:, 0].tolist()} == {True, False}
-    assert (got_bt[:, 0] == BOS).all()
-    np.testing.assert_array_equal(got_bt[:, 1:], want.tokens_bnt[:, 0])
+    source = [batch[f"source{part}"] for part in ("", "_segment", "_position")]
+    lengths = {True: set(), False: set()}
+    for seed in (9, 16, 31):
+        parameters = random_parameters(small.model, seed)
+        parameters = jax.tree.map(jnp.asarray, parameters)
+        want = package(parameters, *source)
+        got_bt = search(parameters, source[0], limit_b, 4, alpha, longest)
+        assert (got_bt[:, 0] == BOS).all()
+        np.testing.assert_array_equal(got_bt[:, 1:], want.tokens_bnt[:, 0])
+        for ended, length in zip(
+            want.ended_bn[:, 0], want.length_bn[:, 0], strict=True
+        ):
+            lengths[bool(ended)].add(int(length))
+    assert lengths[True] >= {1, 2, 12}
+    assert lengths[False] >= {2, 7, 12}
 
 
 def test_dropout_keeps_the_mean_and_draws_anew():
