@@ -254,7 +254,7 @@ def train_subwords(lines, vocabulary):
 
 
 def padded(length):
-    """Rounds up to 8, 12, 16, 24, 32, ...: XLA compiles a program for each shape."""
+    """Rounds up to 6, 8, 12, 16, 24, ...: XLA compiles a program for each shape."""
     power = 2 ** max(3, (length - 1).bit_length())
     return power * 3 // 4 if length <= power * 3 // 4 else power
 
