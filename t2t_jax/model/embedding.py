@@ -14,7 +14,12 @@ from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import Weight, factor
-from t2t_jax.parallel.mesh import batch_shards, constrain, sum_over_batch
+from t2t_jax.parallel.mesh import (
+    batch_shards,
+    constrain,
+    shards_weights,
+    sum_over_batch,
+)
 
 
 class Embedding(nnx.Module):
@@ -83,7 +88,8 @@ class Embedding(nnx.Module):
 
     def _embed(self, matrix, tokens_bt, at, position, rng, limit: int) -> Array:
         config = self.config
-        x_btd = look_up(matrix[...], tokens_bt)
+        rows_of = look_up_sharded if shards_weights() else look_up
+        x_btd = rows_of(matrix[...], tokens_bt)
         if config.embedding_scale:
             # Section 3.4: as large as the sinusoids that are added.
             x_btd *= config.width**0.5
@@ -98,23 +104,28 @@ class Embedding(nnx.Module):
         return factor(matrix), bias
 
 
-@jax.custom_vjp
 def look_up(table_vd: Array, tokens_bt: Array) -> Array:
-    """Rows of a table, [b, t, d].
-
-    Its gradient is added up on each device for its rows of the batch, then once across
-    devices; JAX's own would be summed completely on every device (`sum_over_batch`).
-    """
+    """Rows of a table, [b, t, d]."""
     # FSDP divides the rows of the table along d. They are gathered here, since XLA
     # could otherwise divide the embeddings along d as well.
     return constrain(table_vd, "vocab", "features")[tokens_bt]
 
 
-def _look_up(table_vd, tokens_bt):
+@jax.custom_vjp
+def look_up_sharded(table_vd: Array, tokens_bt: Array) -> Array:
+    """`look_up`, whose gradient is added up on each device and then across devices.
+
+    JAX's own would be summed completely on every device of `fsdp`. Without `fsdp` it is
+    the better one: XLA adds it to the output layer's before it sums across devices.
+    """
+    return look_up(table_vd, tokens_bt)
+
+
+def _forward(table_vd, tokens_bt):
     return look_up(table_vd, tokens_bt), (table_vd, tokens_bt)
 
 
-def _look_up_backward(saved, x_btd):
+def _backward(saved, x_btd):
     table_vd, tokens_bt = saved
     g, (v, d) = batch_shards(), table_vd.shape
     tokens_gr, x_grd = tokens_bt.reshape(g, -1), x_btd.reshape(g, -1, d)
@@ -126,4 +137,4 @@ def _look_up_backward(saved, x_btd):
     return sum_over_batch(sums_gvd), None
 
 
-look_up.defvjp(_look_up, _look_up_backward)
+look_up_sharded.defvjp(_forward, _backward)

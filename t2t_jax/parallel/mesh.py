@@ -184,6 +184,11 @@ def batch_shards() -> int:
     return math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
 
 
+def shards_weights() -> bool:
+    """Are weights sharded along the axis `width`, inside `compiling_for`?"""
+    return batch_shards() > 1 and jax.sharding.get_abstract_mesh().shape["fsdp"] > 1
+
+
 def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     """Sums partial gradients [g, v, d], one of each device that shares the batch.
 
@@ -192,10 +197,10 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     """
     axes = "vocab", "width"
     sharded = constrain(partial_gvd, "batch", "vocab", "features")
-    mesh = jax.sharding.get_abstract_mesh()
-    if batch_shards() == 1 or mesh.shape["fsdp"] == 1:
+    if not shards_weights():
         return constrain(sharded.sum(0), *axes)
     # Written out, since XLA sums everything on every device before each keeps its part.
+    sizes = jax.sharding.get_abstract_mesh().shape
 
     def of_device(partial_1vd):
         part_vd = jax.lax.psum_scatter(
@@ -206,8 +211,8 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     shape = partial_gvd.shape
     return jax.shard_map(
         of_device,
-        in_specs=_spec(mesh.shape, ("batch", "vocab", "features"), shape),
-        out_specs=_spec(mesh.shape, axes, shape[1:]),
+        in_specs=_spec(sizes, ("batch", "vocab", "features"), shape),
+        out_specs=_spec(sizes, axes, shape[1:]),
     )(sharded)
 
 
