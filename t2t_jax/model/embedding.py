@@ -10,16 +10,17 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
+from t2t_jax.model.layers import (
+    DropoutRng,
+    Parameters,
+    compute_dtype,
+    constant,
+    dropout,
+)
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
-from t2t_jax.model.products import Weight, factor
-from t2t_jax.parallel.mesh import (
-    batch_shards,
-    constrain,
-    shards_weights,
-    sum_over_batch,
-)
+from t2t_jax.model.products import Collected, Weight, factor
+from t2t_jax.parallel.mesh import batch_shards, constrain, sum_over_batch
 
 
 class Embedding(nnx.Module):
@@ -88,8 +89,7 @@ class Embedding(nnx.Module):
 
     def _embed(self, matrix, tokens_bt, at, position, rng, limit: int) -> Array:
         config = self.config
-        rows_of = look_up_sharded if shards_weights() else look_up
-        x_btd = rows_of(matrix[...], tokens_bt)
+        x_btd = look_up(matrix[...], tokens_bt)
         if config.embedding_scale:
             # Section 3.4: as large as the sinusoids that are added.
             x_btd *= config.width**0.5
@@ -104,37 +104,59 @@ class Embedding(nnx.Module):
         return factor(matrix), bias
 
 
-def look_up(table_vd: Array, tokens_bt: Array) -> Array:
+def look_up(table_vd: Weight, tokens_bt: Array) -> Array:
     """Rows of a table, [b, t, d]."""
+    if isinstance(table_vd, Collected):
+        return _look_up(table_vd, tokens_bt)
     # FSDP divides the rows of the table along d. They are gathered here, since XLA
     # could otherwise divide the embeddings along d as well.
     return constrain(table_vd, "vocab", "features")[tokens_bt]
 
 
 @jax.custom_vjp
-def look_up_sharded(table_vd: Array, tokens_bt: Array) -> Array:
-    """`look_up`, whose gradient is added up on each device and then across devices.
-
-    JAX's own would be summed completely on every device of `fsdp`. Without `fsdp` it is
-    the better one: XLA adds it to the output layer's before it sums across devices.
-    """
-    return look_up(table_vd, tokens_bt)
+def _look_up(table_vd: Collected, tokens_bt: Array) -> Array:
+    return look_up(table_vd.weight, tokens_bt)
 
 
 def _forward(table_vd, tokens_bt):
-    return look_up(table_vd, tokens_bt), (table_vd, tokens_bt)
+    return _look_up(table_vd, tokens_bt), (table_vd.slot, tokens_bt)
 
 
 def _backward(saved, x_btd):
-    table_vd, tokens_bt = saved
-    g, (v, d) = batch_shards(), table_vd.shape
+    slot_gvd, tokens_bt = saved
+    g, _, d = slot_gvd.shape
     tokens_gr, x_grd = tokens_bt.reshape(g, -1), x_btd.reshape(g, -1, d)
-    zeros_gvd = jnp.zeros((g, v, d), x_btd.dtype)
     # A map, so that XLA leaves each device its part of [g].
     sums_gvd = jax.vmap(lambda sum_vd, row_r, x_rd: sum_vd.at[row_r].add(x_rd))(
-        constrain(zeros_gvd, "batch", "vocab", "features"), tokens_gr, x_grd
+        slot_gvd, tokens_gr, x_grd.astype(slot_gvd.dtype)
     )
-    return sum_over_batch(sums_gvd), None
+    return Collected(None, sums_gvd), None
 
 
-look_up_sharded.defvjp(_forward, _backward)
+_look_up.defvjp(_forward, _backward)
+
+
+def collected(parameters: Parameters) -> Parameters:
+    """Replaces tables by `Collected` if several devices share the batch.
+
+    Three uses of one table then cost one sum across devices.
+    """
+    if batch_shards() == 1 or "embedding" not in parameters:
+        return parameters
+    tables = {
+        name: Collected(x, _slot(x)) if x.ndim == 2 else x
+        for name, x in parameters["embedding"].items()
+    }
+    return parameters | {"embedding": tables}
+
+
+@jax.custom_vjp
+def _slot(table_vd: Array) -> Array:
+    zeros_gvd = jnp.zeros((batch_shards(), *table_vd.shape), table_vd.dtype)
+    return constrain(zeros_gvd, "batch", "vocab", "features")
+
+
+_slot.defvjp(
+    lambda table_vd: (_slot(table_vd), None),
+    lambda _, sums_gvd: (sum_over_batch(sums_gvd),),
+)

@@ -184,11 +184,6 @@ def batch_shards() -> int:
     return math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
 
 
-def shards_weights() -> bool:
-    """Are weights sharded along the axis `width`, inside `compiling_for`?"""
-    return batch_shards() > 1 and jax.sharding.get_abstract_mesh().shape["fsdp"] > 1
-
-
 def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     """Sums partial gradients [g, v, d], one of each device that shares the batch.
 
@@ -197,10 +192,10 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     """
     axes = "vocab", "width"
     sharded = constrain(partial_gvd, "batch", "vocab", "features")
-    if not shards_weights():
+    sizes = jax.sharding.get_abstract_mesh().shape
+    if batch_shards() == 1 or sizes["fsdp"] == 1:
         return constrain(sharded.sum(0), *axes)
     # Written out, since XLA sums everything on every device before each keeps its part.
-    sizes = jax.sharding.get_abstract_mesh().shape
 
     def of_device(partial_1vd):
         part_vd = jax.lax.psum_scatter(
