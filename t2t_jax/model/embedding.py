@@ -10,13 +10,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.layers import (
-    DropoutRng,
-    Parameters,
-    compute_dtype,
-    constant,
-    dropout,
-)
+from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import Collected, Weight, factor
@@ -62,6 +56,11 @@ class Embedding(nnx.Module):
         # Vectors of length 1, so that logits begin with variance 1; inputs are scaled.
         table_vd = width**-0.5 * jax.random.normal(rng, (vocab_size, width))
         return nnx.Param(table_vd, axes=("vocab", "width"), summed=(1,))
+
+    def matrices(self) -> list[nnx.Param]:
+        """The tables [v, d]."""
+        names = ("tokens", "source_tokens", "output")
+        return [getattr(self, name) for name in names if hasattr(self, name)]
 
     def source(
         self, tokens_bt: Array, at: Tokens, position: Position, rng: DropoutRng | None
@@ -136,18 +135,18 @@ def _backward(saved, x_btd):
 _look_up.defvjp(_forward, _backward)
 
 
-def collected(parameters: Parameters) -> Parameters:
+def collected(module: nnx.Module) -> nnx.Module:
     """Replaces tables by `Collected` if several devices share the batch.
 
     Three uses of one table then cost one sum across devices.
     """
-    if batch_shards() == 1 or "embedding" not in parameters:
-        return parameters
-    tables = {
-        name: Collected(x, _slot(x)) if x.ndim == 2 else x
-        for name, x in parameters["embedding"].items()
-    }
-    return parameters | {"embedding": tables}
+    if batch_shards() > 1:
+        for _, node in nnx.iter_graph(module):
+            if isinstance(node, Embedding):
+                for matrix in node.matrices():
+                    table_vd = matrix[...]
+                    matrix.set_value(Collected(table_vd, _slot(table_vd)))
+    return module
 
 
 @jax.custom_vjp

@@ -118,7 +118,7 @@ def train_step(
 
     def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
-        module = nnx.merge(definition, collected(frozen | trained))
+        module = collected(nnx.merge(definition, frozen | trained))
         others = merged(frozen_models, frozen_parameters)
         rngs = DropoutRng(rng, batch["row"])
         total, sums = objective.sums_of(module, others, batch, rngs, config, bos)
