@@ -130,7 +130,7 @@ def test_beams_are_the_packages(small, batch):
     search = quick_jit(example.beam_search.__wrapped__, static_argnums=(3, 5))
     source = [batch[f"source{part}"] for part in ("", "_segment", "_position")]
     lengths = {True: set(), False: set()}
-    for seed in (9, 16, 31):
+    for seed in (16, 31, 83, 129):
         parameters = random_parameters(small.model, seed)
         parameters = jax.tree.map(jnp.asarray, parameters)
         want = package(parameters, *source)
@@ -175,7 +175,7 @@ def test_an_epoch_has_every_pair_once_within_the_budget():
 # ------------------------------------------------------------------------- the command
 
 WORDS = {"a": "ein", "the": "der", "dog": "Hund", "cat": "Kater", "sees": "sieht"}
-SIZES = ["--vocabulary=40", "--layers=1", "--d_model=16", "--d_ff=16", "--heads=2"]
+SIZES = ["--vocabulary=50", "--layers=1", "--d_model=16", "--d_ff=16", "--heads=2"]
 SIZES += ["--batch_tokens=256", "--max_length=32", "--steps=16", "--save_every=4"]
 SIZES += ["--warmup=16", "--beam=2", "--average=2"]
 
@@ -206,7 +206,7 @@ def test_the_command_trains_scores_and_translates(text, tmp_path, capsys, monkey
     said = capsys.readouterr().out.splitlines()
     perplexities = [float(line.split()[-3]) for line in said if line.startswith("step")]
     assert len(perplexities) == 4
-    assert perplexities[-1] < perplexities[0] < 50
+    assert perplexities[-1] < perplexities[0] < 60
     translated = (workdir / "test.translated").read_text().splitlines()
     references = (text / "test.de").read_text().splitlines()
     assert said[-2] == str(sacrebleu.corpus_bleu(translated, [references]))
