@@ -168,6 +168,15 @@ def test_links_lead_somewhere():
             assert anchor in anchors(place), f"{name_of(page)}: {link}"
 
 
+def test_the_reference_in_the_repository_is_fresh(generated):
+    """Else: `python docs/site/generated.py`."""
+    pages = sorted((ROOT / "docs/reference").glob("*.md"))
+    text = {page: page.read_text(encoding="utf-8") for page in pages}
+    stale = [page.name for page in pages if generated.stored(text[page]) != text[page]]
+    assert not stale
+    assert sum(generated.END in each for each in text.values()) >= 4
+
+
 def test_the_reference_has_every_field_and_flag_with_a_meaning(generated):
     for name, section in SECTIONS.items():
         meanings = generated.comments(type(section))
