@@ -147,7 +147,8 @@ def test_every_extra_exists():
 
 
 def test_every_file_that_is_named_exists():
-    tops = ["t2t_jax", "tests", "docs", "benchmarks", "configs", "launch", "notebooks"]
+    tops = ["t2t_jax", "tests", "docs", "benchmarks", "configs", "examples"]
+    tops += ["experiments", "launch", "notebooks"]
     tops += [path.name for path in (ROOT / "t2t_jax").iterdir() if path.is_dir()]
     endings = "py|md|sh|sbatch|yaml|ipynb"
     path_of = re.compile(rf"`((?:{'|'.join(tops)})/[\w./-]+\.(?:{endings}))[`:,]")
