@@ -2,8 +2,8 @@
 
     python docs/site/generated.py
 
-rewrites what the pages of the reference have between `<!-- generated: NAME ARGUMENT -->`
-and `<!-- end -->`; a test fails where a page is stale. A mark without an end is filled
+rewrites what pages of the reference have between `<!-- generated: NAME ARGUMENT -->`
+and `<!-- end -->`; a test fails if a page is stale. A mark without an end is filled
 only when the site is built.
 """
 
