@@ -38,7 +38,6 @@ import dataclasses
 import itertools
 import os
 import tempfile
-import time
 from collections import Counter
 
 import matplotlib.pyplot as plt
@@ -253,10 +252,8 @@ for side in (pairs.source, pairs.target):
 # a run was interrupted.
 
 # %%
-began = time.perf_counter()
 plan = plan_for(pairs, data, seed, epoch=0)
-seconds = time.perf_counter() - began
-print(f"{len(plan)} batches of {len(pairs):,} pairs, planned in {seconds:.3f} s")
+print(f"{len(plan)} batches of {len(pairs):,} pairs")
 
 layout = plan[0]
 print(f"batch 0: {len(layout.pair_p)} pairs in {layout.shape}, the first of them:")

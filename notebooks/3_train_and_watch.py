@@ -348,6 +348,7 @@ for (_, target), score in zip(pairs, scored, strict=True):
 
 # %%
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
+fig.suptitle("Of two targets, the second with a wrong article")
 for ax, (_, target), score in zip(axes, pairs[2:], scored[2:], strict=True):
     places = range(len(score.pieces))
     ax.bar(places, [-x for x in score.log_probs])
@@ -355,7 +356,6 @@ for ax, (_, target), score in zip(axes, pairs[2:], scored[2:], strict=True):
     ax.set_title(target)
     ax.spines[["top", "right"]].set_visible(False)
 axes[0].set_ylabel("surprise, -log p")
-fig.suptitle("Of two targets, the second with a wrong article")
 
 # %% [markdown]
 # ## Scores of the test sets

@@ -1,31 +1,39 @@
-"""Pages of the notebooks: the cells of notebooks/*.py, without being run."""
+"""Pages of the notebooks: the cells of notebooks/*.ipynb and their stored outputs."""
 
-import re
+import base64
+import json
 from pathlib import Path
 
-SCRIPTS = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 PAGES = Path(__file__).parents[1] / "_notebooks"  # written by each build
 SETUP = "# Installs t2t_jax if it is missing."  # begins a cell that says nothing more
-CELL = re.compile(r"^# %%(.*)\n", re.MULTILINE)
 
 
-def page(script: str) -> str:
-    """Returns a notebook in the percent format as Markdown."""
-    _, *parts = CELL.split(script)
-    cells = []
-    for kind, body in zip(parts[::2], parts[1::2], strict=True):
-        if "[markdown]" in kind:
-            cells.append(re.sub(r"^# ?", "", body, flags=re.MULTILINE).strip())
-        elif body.strip() and not body.startswith(SETUP):
-            cells.append(f"```python\n{body.strip()}\n```")
-    return "\n\n".join(cells) + "\n"
+def page(path: Path) -> tuple[str, dict[str, bytes]]:
+    """Returns a notebook as Markdown, and its pictures by their file names."""
+    parts, pictures = [], {}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        elif source and not source.startswith(SETUP):
+            parts.append(f"```python\n{source}\n```")
+            for output in cell["outputs"]:
+                if output["output_type"] == "stream":
+                    text = "".join(output["text"]).rstrip()
+                    parts.append(f"```text\n{text}\n```")
+                else:
+                    name = f"{path.stem}-{len(pictures) + 1}.png"
+                    pictures[name] = base64.b64decode(output["data"]["image/png"])
+                    parts.append(f"![What the cell draws]({name})")
+    return "\n\n".join(parts) + "\n", pictures
 
 
 def listing() -> str:
     """The title and the first paragraph of each notebook."""
     parts = []
-    for path in sorted(SCRIPTS.glob("*.py")):
-        title, opening, *_ = page(path.read_text(encoding="utf-8")).split("\n\n")
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        title, opening, *_ = page(path)[0].split("\n\n")
         title = title.removeprefix("# ")
         parts.append(f"**[{title}](_notebooks/{path.stem}.md)**\\\n{opening}")
     return "\n\n".join(parts)
@@ -34,12 +42,15 @@ def listing() -> str:
 def write() -> None:
     """Writes a page for each notebook, and removes those that are gone."""
     PAGES.mkdir(exist_ok=True)
-    scripts = {f"{path.stem}.md": path for path in SCRIPTS.glob("*.py")}
-    for old in PAGES.glob("*.md"):
-        if old.name not in scripts:
+    files = {}
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        text, pictures = page(path)
+        files |= pictures | {f"{path.stem}.md": text.encode()}
+    for old in PAGES.iterdir():
+        if old.name not in files:
             old.unlink()
-    for name, path in scripts.items():
-        text, place = page(path.read_text(encoding="utf-8")), PAGES / name
+    for name, content in files.items():
+        place = PAGES / name
         # An unchanged page is not built again.
-        if not place.exists() or place.read_text(encoding="utf-8") != text:
-            place.write_text(text, encoding="utf-8")
+        if not place.exists() or place.read_bytes() != content:
+            place.write_bytes(content)
