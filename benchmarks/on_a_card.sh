@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures on a machine with a GPU what docs/performance.md lacks, in less than ten
+# Measures on a machine with a GPU what docs/results/devices.md lacks, in less than ten
 # minutes. Parts run in order of their worth; one that fails or takes too long does not
 # stop the others. $OUT (./on_a_card) then has a JSON file for each part that came to its
 # end, and summary.md with their tables, and with the last lines of those that failed.
@@ -46,7 +46,7 @@ wheels() {
   du -sh "$folder"
 }
 
-all=(base numbers big train_step decode batching others)
+all=(base numbers big train_step decode batching packed others)
 rehearse=false
 case ${1:-} in
   --wheels=?*) wheels "${1#--wheels=}" "${@:2}"; exit ;;
@@ -149,6 +149,13 @@ batching() {
     --output="$out/batching.json"
 }
 
+packed() {
+  local work=(--rows=192 --length=128)
+  "$rehearse" && work=(--rows=2 --length=32 --heads=2 --width=8)
+  exec "$python" -m benchmarks.packed_attention "${work[@]}" --rounds=3 \
+    --output="$out/packed.json"
+}
+
 others() { # `determinism` trains six times: not in ten minutes
   local checks=attention,dtypes,feeder,saving,decode,decode_batch
   "$rehearse" && checks=lines
@@ -171,7 +178,7 @@ print(",".join(found))
 PYTHON
 }
 
-export -f verify base numbers big train_step decode batching others installed
+export -f verify base numbers big train_step decode batching packed others installed
 export python out rehearse
 
 # part UNTIL NAME: runs a function until so many percent of the time are spent, of that
@@ -210,7 +217,7 @@ asked=("$@")
 # Shares of the time; what a part leaves goes to the next. Compiling takes most of it: on
 # an H200 with 16 cores `base` took 110 seconds, and each check of `numbers` 20 to 40.
 declare -A share=([base]=6 [numbers]=8 [big]=6 [train_step]=5 [decode]=4 [batching]=2
-  [others]=2)
+  [packed]=2 [others]=2)
 total=0
 for name in "${asked[@]}"; do total=$((total + share[$name])); done
 {

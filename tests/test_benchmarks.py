@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks import alignment, enlarged, made_up, measuring
+from benchmarks import alignment, enlarged, made_up, measuring, packed_attention
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
@@ -99,6 +99,37 @@ def test_a_profile_has_the_products_of_the_program_and_no_more_than_its_time():
         3 * 3 * (2 * 80 * 32 * 32)
     )  # forward and both factors
     assert sum(row["share"] for row in rows) == pytest.approx(1)
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=3),
+    padding=st.integers(0, 3),
+)
+def test_sentences_of_packed_rows_have_their_lengths_and_offsets(lengths, padding):
+    most = max(1, *map(len, lengths))
+    t = max(1, padding + max(map(sum, lengths)))
+    segment_bt = np.zeros((len(lengths), t), np.int32)
+    want = [], []
+    for row_t, of_row in zip(segment_bt, lengths, strict=True):
+        offsets = []
+        for number, length in enumerate(of_row, 1):
+            offsets.append(sum(of_row[: number - 1]))
+            row_t[offsets[-1] : offsets[-1] + length] = number
+        filled = (most - len(of_row)) * [-1]
+        want[0].append(of_row + filled)
+        want[1].append([*offsets, *filled, -1])
+    got = packed_attention.sentences(jnp.asarray(segment_bt), most)
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == jnp.int32
+        np.testing.assert_array_equal(one, other)
+
+
+def test_attention_by_sentences_that_is_wrong_is_refused():
+    check = packed_attention.check
+    check("encoder", [np.ones(3)], [np.full(3, 1.04)], 0.05)
+    for wrong in (1.1, np.nan):
+        with pytest.raises(UserError, match="encoder: attention by sentences differs"):
+            check("encoder", [np.full(3, wrong)], [np.ones(3)], 0.05)
 
 
 def test_measurements_are_not_overwritten(tmp_path):
@@ -366,6 +397,8 @@ RUNS = {
     "layers": ("--layer=attention", *ONCE, "--lengths=32", "--attention=dense"),
     "layers of lstm": ("--layer=lstm", *PEAK, "--sizes=2x4x8", "--peers="),
     "variants": (*SMALL, *OF_TEXT, *ONCE, "--only=norm=pre", "--steps=2"),
+    "gradient_sums": (*SMALL, *OF_TEXT, "--devices=2", "--steps=1"),
+    "packed_attention": ("--rows=2", "--length=32", "--heads=2", "--width=8"),
     "checkpointing": ("--preset=tiny", *ONCE),
     "searches": (*MODEL, *ONCE, "--searches=1,2"),
     "searches with diversity": (

@@ -184,6 +184,33 @@ def batch_shards() -> int:
     return math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
 
 
+def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
+    """Sums partial gradients [g, v, d], one of each device that shares the batch.
+
+    Returns:
+      The sum, sharded as a weight of ("vocab", "width").
+    """
+    axes = "vocab", "width"
+    sharded = constrain(partial_gvd, "batch", "vocab", "features")
+    sizes = jax.sharding.get_abstract_mesh().shape
+    if batch_shards() == 1 or sizes["fsdp"] == 1:
+        return constrain(sharded.sum(0), *axes)
+    # Written out, since XLA sums everything on every device before each keeps its part.
+
+    def of_device(partial_1vd):
+        part_vd = jax.lax.psum_scatter(
+            partial_1vd.sum(0), "fsdp", scatter_dimension=1, tiled=True
+        )
+        return jax.lax.psum(part_vd, "data")
+
+    shape = partial_gvd.shape
+    return jax.shard_map(
+        of_device,
+        in_specs=_spec(sizes, ("batch", "vocab", "features"), shape),
+        out_specs=_spec(sizes, axes, shape[1:]),
+    )(sharded)
+
+
 def spec(axes: Sequence[str]) -> PartitionSpec:
     """The partition of an array with these logical axes, inside `compiling_for`."""
     return _spec(jax.sharding.get_abstract_mesh().shape, axes, None)

@@ -138,7 +138,8 @@ def test_chunks_without_real_tokens_are_skipped():
 def test_divided_among_devices_it_is_the_plain_loss(function, monkeypatch):
     monkeypatch.setattr(chunked, "CHUNK_TOKENS", 3)
     mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
-    arguments = drawn(8, 4, v=14)
+    # Placed on the mesh, or all would be compiled for one device.
+    arguments = jax.device_put(drawn(8, 4, v=14), meshes.sharding(mesh, ()))
     with meshes.compiling_for(mesh):
         assert_equal_to_plain(function, arguments, 0.1, biased=True)
 
