@@ -13,7 +13,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
-from t2t_jax.model.products import Weight, factor
+from t2t_jax.model.products import Collected, Weight, factor
 from t2t_jax.parallel.mesh import batch_shards, constrain, sum_over_batch
 
 
@@ -57,6 +57,11 @@ class Embedding(nnx.Module):
         table_vd = width**-0.5 * jax.random.normal(rng, (vocab_size, width))
         return nnx.Param(table_vd, axes=("vocab", "width"), summed=(1,))
 
+    def matrices(self) -> list[nnx.Param]:
+        """The tables [v, d]."""
+        names = ("tokens", "source_tokens", "output")
+        return [getattr(self, name) for name in names if hasattr(self, name)]
+
     def source(
         self, tokens_bt: Array, at: Tokens, position: Position, rng: DropoutRng | None
     ) -> Array:
@@ -98,32 +103,59 @@ class Embedding(nnx.Module):
         return factor(matrix), bias
 
 
-@jax.custom_vjp
-def look_up(table_vd: Array, tokens_bt: Array) -> Array:
-    """Rows of a table, [b, t, d].
-
-    Its gradient is added up on each device for its rows of the batch, then once across
-    devices; JAX's own would be summed completely on every device (`sum_over_batch`).
-    """
+def look_up(table_vd: Weight, tokens_bt: Array) -> Array:
+    """Rows of a table, [b, t, d]."""
+    if isinstance(table_vd, Collected):
+        return _look_up(table_vd, tokens_bt)
     # FSDP divides the rows of the table along d. They are gathered here, since XLA
     # could otherwise divide the embeddings along d as well.
     return constrain(table_vd, "vocab", "features")[tokens_bt]
 
 
-def _look_up(table_vd, tokens_bt):
-    return look_up(table_vd, tokens_bt), (table_vd, tokens_bt)
+@jax.custom_vjp
+def _look_up(table_vd: Collected, tokens_bt: Array) -> Array:
+    return look_up(table_vd.weight, tokens_bt)
 
 
-def _look_up_backward(saved, x_btd):
-    table_vd, tokens_bt = saved
-    g, (v, d) = batch_shards(), table_vd.shape
+def _forward(table_vd, tokens_bt):
+    return _look_up(table_vd, tokens_bt), (table_vd.slot, tokens_bt)
+
+
+def _backward(saved, x_btd):
+    slot_gvd, tokens_bt = saved
+    g, _, d = slot_gvd.shape
     tokens_gr, x_grd = tokens_bt.reshape(g, -1), x_btd.reshape(g, -1, d)
-    zeros_gvd = jnp.zeros((g, v, d), x_btd.dtype)
     # A map, so that XLA leaves each device its part of [g].
     sums_gvd = jax.vmap(lambda sum_vd, row_r, x_rd: sum_vd.at[row_r].add(x_rd))(
-        constrain(zeros_gvd, "batch", "vocab", "features"), tokens_gr, x_grd
+        slot_gvd, tokens_gr, x_grd.astype(slot_gvd.dtype)
     )
-    return sum_over_batch(sums_gvd), None
+    return Collected(None, sums_gvd), None
 
 
-look_up.defvjp(_look_up, _look_up_backward)
+_look_up.defvjp(_forward, _backward)
+
+
+def collected(module: nnx.Module) -> nnx.Module:
+    """Replaces tables by `Collected` if several devices share the batch.
+
+    Three uses of one table then cost one sum across devices.
+    """
+    if batch_shards() > 1:
+        for _, node in nnx.iter_graph(module):
+            if isinstance(node, Embedding):
+                for matrix in node.matrices():
+                    table_vd = matrix[...]
+                    matrix.set_value(Collected(table_vd, _slot(table_vd)))
+    return module
+
+
+@jax.custom_vjp
+def _slot(table_vd: Array) -> Array:
+    zeros_gvd = jnp.zeros((batch_shards(), *table_vd.shape), table_vd.dtype)
+    return constrain(zeros_gvd, "batch", "vocab", "features")
+
+
+_slot.defvjp(
+    lambda table_vd: (_slot(table_vd), None),
+    lambda _, sums_gvd: (sum_over_batch(sums_gvd),),
+)

@@ -116,7 +116,31 @@ class Transposed:
         return self if rows is ... else self._original[rows]
 
 
-Weight = Array | Rounded | Int8 | Transposed
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Collected:
+    """A table whose gradients are added up on each device before devices sum them.
+
+    A use adds its gradient on each of the g devices that share the batch to that of
+    `slot`; uses that do not know the slot add theirs, already summed, to the weight's.
+    """
+
+    weight: Array | Rounded
+    slot: Array  # zeros [g, v, d]; only its gradient is used
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weight.shape
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        return self.weight.dtype
+
+    def __getitem__(self, all_rows) -> "Collected":
+        return self
+
+
+Weight = Array | Rounded | Int8 | Transposed | Collected
 
 
 def transposed(parameters: Any, summed: Any) -> Any:
@@ -162,8 +186,11 @@ def factor(weight: "nnx.Param | Weight") -> Weight:
     if not isinstance(weight, nnx.Variable):
         return weight
     value = weight[...]
-    is_rounded = weight.get_metadata("products", "") == "bfloat16"
-    return Rounded(value) if is_rounded else value
+    if weight.get_metadata("products", "") != "bfloat16":
+        return value
+    if isinstance(value, Collected):
+        return Collected(Rounded(value.weight), value.slot)
+    return Rounded(value)
 
 
 def product(
@@ -179,6 +206,8 @@ def product(
       dtype: of the result; that of `x` by default.
     """
     weight = factor(weight)
+    if isinstance(weight, Collected):
+        weight = weight.weight
     if isinstance(weight, Int8):
         return _int8(equation, x, weight).astype(dtype or x.dtype)
     if isinstance(weight, Transposed):

@@ -192,8 +192,8 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     """
     axes = "vocab", "width"
     sharded = constrain(partial_gvd, "batch", "vocab", "features")
-    mesh = jax.sharding.get_abstract_mesh()
-    if batch_shards() == 1 or mesh.shape["fsdp"] == 1:
+    sizes = jax.sharding.get_abstract_mesh().shape
+    if batch_shards() == 1 or sizes["fsdp"] == 1:
         return constrain(sharded.sum(0), *axes)
     # Written out, since XLA sums everything on every device before each keeps its part.
 
@@ -206,8 +206,8 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
     shape = partial_gvd.shape
     return jax.shard_map(
         of_device,
-        in_specs=_spec(mesh.shape, ("batch", "vocab", "features"), shape),
-        out_specs=_spec(mesh.shape, axes, shape[1:]),
+        in_specs=_spec(sizes, ("batch", "vocab", "features"), shape),
+        out_specs=_spec(sizes, axes, shape[1:]),
     )(sharded)
 
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.model.layers import logits_dtype, project
-from t2t_jax.model.products import Weight, product
+from t2t_jax.model.products import Collected, Weight, product
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.mesh import constrain
 
@@ -214,6 +214,9 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     """Returns the sums; the gradients by outputs, table and bias, or None."""
     outputs, table_vd, bias_v, real_bt, others, frozen = inputs
     shards = meshes.batch_shards()
+    collected = isinstance(table_vd, Collected)
+    if collected:
+        table_vd = table_vd.weight
     # Gather the model width, sharded under fsdp, before the loop over chunks.
     table_vd = constrain(table_vd, "vocab", "features")
     rounded_vd = table_vd.astype(outputs[0].dtype)
@@ -299,14 +302,16 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     if not gradients:
         return total, None
     sums, grad_table, grad_bias_gv = total
+    grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
     if count > 1:
         grad_table = grad_table.swapaxes(1, 2)
-    grad_table_vd = meshes.sum_over_batch(grad_table)
-    grad_bias_v = None if bias_v is None else grad_bias_gv.sum(0)
+    grad_table = grad_table.astype(table_vd.dtype)
+    if collected:
+        grad_table = constrain(grad_table, "batch", "vocab", "features")
+        return sums, (grad_outputs, Collected(None, grad_table), grad_bias_v)
+    grad_table_vd = constrain(grad_table.sum(0), "vocab", "width")
     # As `table_vd`, which may be a `Rounded`.
-    grad_table = jax.tree.unflatten(
-        jax.tree.structure(table_vd), [grad_table_vd.astype(table_vd.dtype)]
-    )
+    grad_table = jax.tree.unflatten(jax.tree.structure(table_vd), [grad_table_vd])
     return sums, (grad_outputs, grad_table, grad_bias_v)
 
 

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t2t_jax.config import Config
 from t2t_jax.io.errors import UserError
+from t2t_jax.model.embedding import collected
 from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
@@ -117,7 +118,7 @@ def train_step(
 
     def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
-        module = nnx.merge(definition, frozen | trained)
+        module = collected(nnx.merge(definition, frozen | trained))
         others = merged(frozen_models, frozen_parameters)
         rngs = DropoutRng(rng, batch["row"])
         total, sums = objective.sums_of(module, others, batch, rngs, config, bos)

@@ -125,10 +125,8 @@ def test_data_parallel_steps_sum_each_gradient_once():
     assert {one.axes for one in found} == {("data",)}
     (gradients,) = rows_of(found, collectives.GRADIENTS)
     size = sum(x.size * 4 for x in jax.tree.leaves(state.parameters))
-    tokens = state.parameters["embedding"]["tokens"].size * 4
-    # The embedding's is summed once, or once for each of its uses.
-    over = gradients["bytes"] - size  # and with them sums of the loss
-    assert any(0 <= over - n * tokens <= 64 for n in range(3))
+    # The embedding's once for all of its uses; and with them sums of the loss.
+    assert 0 <= gradients["bytes"] - size <= 64
     assert gradients["sent"] == pytest.approx(2 * 7 / 8 * gradients["bytes"])
 
 
@@ -145,9 +143,10 @@ def test_fsdp_gathers_every_weight_and_tensor_sums_products():
     assert partial["count"] >= 2 + 3
     # No activation is gathered, and logits stay where they are.
     assert not rows_of(found, collectives.ACTIVATIONS)
-    # Each of the table's three gradients is summed for the part that a device keeps.
+    # The gradients of the table's three uses are summed once, and each device gets the
+    # part that it keeps.
     vocab, width = 96 // 2, 64
-    summed = [one for one in found if one.kind == "reduce-scatter"]
-    assert [x.arrays for x in summed] == 3 * [(("f32", (2, vocab, width // 2)),)]
+    (summed,) = [one for one in found if one.kind == "reduce-scatter"]
+    assert summed.arrays == (("f32", (2, vocab, width // 2)),)
     whole = ("f32", (vocab, width))
     assert not any(whole in x.arrays for x in found if x.kind == "all-reduce")
