@@ -81,8 +81,8 @@ def workplace(tmp_path, text):
     # Whole paths, which hold whatever `config.data.dir` a page names.
     fields["data"] |= {n: tmp_path / "mine" / n for n in ("train", "dev", "test")}
     # Translations have to end by themselves, or a student has no text.
-    fields["train"] |= {"steps": 80, "eval_every": 80, "save_every": 20}
-    fields["train"] |= {"log_every": 20, "warmup": 20, "peak_learning_rate": 0.01}
+    fields["train"] |= {"steps": 160, "eval_every": 160, "save_every": 40}
+    fields["train"] |= {"log_every": 40, "warmup": 20, "peak_learning_rate": 0.01}
     small = [
         f"--config.{section}.{name}={value}"
         for section, values in fields.items()
