@@ -17,6 +17,7 @@ from t2t_jax.config import SECTIONS, field_names
 from tests.documents import (
     CODE,
     PAGES,
+    PYTHON,
     QUOTED,
     SHELL,
     TO_RUN,
@@ -86,7 +87,12 @@ def known_flags(generated, module: str, arguments: list[str]) -> set[str]:
     if package == "t2t_jax":
         shipped = {*config_files.shipped_names("experiments")} & {*arguments}
         named = shipped if name == "experiment" else ()
-        return {*generated.flags_of(name, *named)} if name else set()
+        own = set()
+        if name == "experiment" and not shipped:  # a file that the page shows
+            code = "\n".join(block.code for block in PYTHON)
+            for parameters in re.findall(r"def get_experiment\((.*?)\):", code):
+                own |= {*re.findall(r"(\w+)=", parameters)}
+        return {*own, *generated.flags_of(name, *named)} if name else own
     if package in ("benchmarks", "tests"):
         own = ROOT / f"{module.replace('.', '/')}.py"
         assert own.exists(), module
