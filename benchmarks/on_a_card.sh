@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures on a machine with a GPU what docs/performance.md lacks, in less than ten
+# Measures on a machine with a GPU what docs/results/devices.md lacks, in less than ten
 # minutes. Parts run in order of their worth; one that fails or takes too long does not
 # stop the others. $OUT (./on_a_card) then has a JSON file for each part that came to its
 # end, and summary.md with their tables, and with the last lines of those that failed.

@@ -567,6 +567,22 @@ class _Options(ml_collections.ConfigDict):
         object.__setattr__(self, "_known", state["_known"])
 
 
+class _Fields(ml_collections.ConfigDict):
+    """A section of a mutable config, which has the fields of a `Section` alone."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name[0] == "_" or not any(hasattr(s, name) for s in SECTIONS.values()):
+                raise
+        raise AttributeError(
+            f"{name} is not a field: a ConfigDict, as load_config returns it, has no "
+            "methods of a config; from_config_dict(config) (t2t_jax.config) makes the "
+            f"Config whose sections have {name}"
+        )
+
+
 def to_config_dict(config: Config) -> ml_collections.ConfigDict:
     """Converts a config to a mutable, type-safe `ConfigDict`.
 
@@ -578,6 +594,7 @@ def to_config_dict(config: Config) -> ml_collections.ConfigDict:
             values["options"] = _Options(dict(values["options"]))
             known = functools.partial(known_options, SECTIONS[section])
             object.__setattr__(values["options"], "_known", known)
+        sections[section] = _Fields(values)
     return ml_collections.ConfigDict(sections)
 
 

@@ -81,6 +81,8 @@ def pytest_configure(config):
 
     if config.getoption("--ideas"):
         from tests.model import cases  # noqa: F401  (notes the package's own entries)
+
+        config.option.reportchars += "s"  # says why a law does not apply to the idea
     for module in config.getoption("--ideas"):
         try:
             ideas.load(module)

@@ -1,5 +1,6 @@
 """Fields are checked and kept as data; presets are found by name, from any folder."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -28,6 +29,15 @@ def test_a_config_survives_json_and_config_dict():
     stored = json.loads(json.dumps(dataclasses.asdict(config)))
     for same in (stored, fields.to_config_dict(config)):
         assert from_config_dict(same) == config
+
+
+def test_a_config_dict_has_no_methods_and_says_what_has():
+    config = load_config("tiny")
+    with pytest.raises(AttributeError, match="own_options .*from_config_dict"):
+        config.model.own_options(None)
+    with pytest.raises(AttributeError, match="no_field"):
+        config.model.no_field  # noqa: B018
+    assert copy.deepcopy(config).model.width == config.model.width
 
 
 def test_the_default_is_the_papers_base():

@@ -4,6 +4,7 @@
 Here every command, also one that needs a TPU or hours, is checked word by word.
 """
 
+import ast
 import dataclasses
 import re
 import subprocess
@@ -16,6 +17,7 @@ from t2t_jax.config import SECTIONS, field_names
 from tests.documents import (
     CODE,
     PAGES,
+    PYTHON,
     QUOTED,
     SHELL,
     TO_RUN,
@@ -85,7 +87,12 @@ def known_flags(generated, module: str, arguments: list[str]) -> set[str]:
     if package == "t2t_jax":
         shipped = {*config_files.shipped_names("experiments")} & {*arguments}
         named = shipped if name == "experiment" else ()
-        return {*generated.flags_of(name, *named)} if name else set()
+        own = set()
+        if name == "experiment" and not shipped:  # a file that the page shows
+            code = "\n".join(block.code for block in PYTHON)
+            for parameters in re.findall(r"def get_experiment\((.*?)\):", code):
+                own |= {*re.findall(r"(\w+)=", parameters)}
+        return {*own, *generated.flags_of(name, *named)} if name else own
     if package in ("benchmarks", "tests"):
         own = ROOT / f"{module.replace('.', '/')}.py"
         assert own.exists(), module
@@ -147,7 +154,8 @@ def test_every_extra_exists():
 
 
 def test_every_file_that_is_named_exists():
-    tops = ["t2t_jax", "tests", "docs", "benchmarks", "configs", "launch", "notebooks"]
+    tops = ["t2t_jax", "tests", "docs", "benchmarks", "configs", "examples"]
+    tops += ["experiments", "launch", "notebooks"]
     tops += [path.name for path in (ROOT / "t2t_jax").iterdir() if path.is_dir()]
     endings = "py|md|sh|sbatch|yaml|ipynb"
     path_of = re.compile(rf"`((?:{'|'.join(tops)})/[\w./-]+\.(?:{endings}))[`:,]")
@@ -166,6 +174,34 @@ def test_links_lead_somewhere():
         assert place.exists(), f"{name_of(page)}: {link}"
         if anchor and place.suffix == ".md":
             assert anchor in anchors(place), f"{name_of(page)}: {link}"
+
+
+def test_the_reference_in_the_repository_is_fresh(generated):
+    """Else: `python docs/site/generated.py`."""
+    pages = sorted((ROOT / "docs/reference").glob("*.md"))
+    text = {page: page.read_text(encoding="utf-8") for page in pages}
+    stale = [page.name for page in pages if generated.stored(text[page]) != text[page]]
+    assert not stale
+    assert sum(generated.END in each for each in text.values()) >= 4
+
+
+def test_messages_of_the_page_of_errors_are_in_the_code():
+    def text(node):
+        parts = getattr(node, "values", [node])  # those of an f-string, or a constant
+        return "".join(str(getattr(part, "value", "")) for part in parts)
+
+    code = "\n".join(
+        text(node)
+        for module in (ROOT / "t2t_jax").rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant | ast.JoinedStr)
+    )
+    page = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(messages) > 35
+    for message in messages:
+        for part in re.split(r"\.{3,}", message):
+            assert part.strip() in code, message
 
 
 def test_the_reference_has_every_field_and_flag_with_a_meaning(generated):

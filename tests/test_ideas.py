@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+import types
 
 import pytest
 
@@ -10,8 +11,10 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
+from t2t_jax.tools.plan.describe_command import page
 from t2t_jax.training.provenance_log import record_start
 from t2t_jax.workdir import Workdir
+from tests import conftest
 from tests.decoding.small_translator import vocabulary
 
 MINE = """
@@ -74,8 +77,22 @@ def test_a_command_has_the_entries_and_their_options(folder, commands):
     given += ["--config.model.attention=mine", "--config.model.options.window=4"]
     done = commands("describe", *given)
     assert done.returncode == 0, done.stderr
-    model = json.loads(done.stdout)["config"]["model"]
+    described = json.loads(done.stdout)
+    model = described["config"]["model"]
     assert (model["attention"], model["options"]) == ("mine", {"window": 4})
+    # The options of all chosen entries, also those at their defaults.
+    options = described["options"]["model"]
+    assert (options["window"], options["position_offset"]) == (4, 0)
+    assert f"options              {options}\n" in page(described)
+
+
+def test_the_laws_of_an_idea_say_why_one_does_not_apply(folder):
+    option = types.SimpleNamespace(reportchars="")
+    conftest.pytest_configure(
+        types.SimpleNamespace(getoption=lambda _: ["my_idea"], option=option)
+    )
+    assert "s" in option.reportchars
+    assert "mine" in attention.ATTENTION
 
 
 @pytest.mark.parametrize(

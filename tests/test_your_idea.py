@@ -97,6 +97,18 @@ def test_the_page_of_variants_has_all_entries_and_options():
     assert entries | options | {*AUGMENTATIONS} <= named
 
 
+def test_the_page_of_property_tests_has_every_law_and_its_bound():
+    page = (ROOT / "docs/reference/property-tests.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `(\w+)` \| [^|]+ \| ([\d.e-]+) \| .* \| (yes)? ?\|$", page, re.M
+    )
+    shown = {law: (float(bound), pairs == "yes") for law, bound, pairs in rows}
+    in_pairs = {law: law in laws.COMPOSITION for law in laws.LAWS}
+    assert shown == {
+        law.__name__: (bound, in_pairs[law]) for law, bound in laws.LAWS.items()
+    }
+
+
 def test_each_idea_is_tried_here(imported):
     tried = {
         ((section, name), entry)

@@ -1,13 +1,19 @@
 """Markdown made of the code: fields of the config, table entries, flags of commands.
 
-A page holds `<!-- generated: NAME ARGUMENT -->`, which `fill` replaces.
+    python docs/site/generated.py
+
+rewrites what pages of the reference have between `<!-- generated: NAME ARGUMENT -->`
+and `<!-- end -->`; a test fails if a page is stale. A mark without an end is filled
+only when the site is built.
 """
 
+import ast
 import dataclasses
 import inspect
 import re
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from unittest import mock
 
 import live
@@ -19,20 +25,56 @@ from t2t_jax.commands.flags import define_ideas_flag, define_process_flags
 from t2t_jax.commands.launch import COMMANDS, module_of
 from t2t_jax.sections import table_of
 
+DOCS = Path(__file__).parents[1]
 MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
+END = "<!-- end -->"
+STORED = re.compile(rf"({MARK.pattern})\n.*?^{END}$", re.MULTILINE | re.DOTALL)
+
+
+def stored(text: str) -> str:
+    """A page with fresh Markdown between each of its marks and the mark's end."""
+    return STORED.sub(lambda m: f"{m[1]}\n\n{_made(m[2], m[3])}\n\n{END}", text)
 
 
 def fill(text: str) -> str:
     """Replaces each mark of a page by the Markdown that it names."""
+    return MARK.sub(lambda m: _made(m[1], m[2]), STORED.sub(r"\1", text))
+
+
+def _made(maker: str, argument: str | None) -> str:
     makers = {
         "config": config_section,
         "tables": tables,
         "commands": commands,
         "command_list": command_list,
+        "files": files,
         "explorer": live.frame,
         "notebooks": notebook_pages.listing,
     }
-    return MARK.sub(lambda m: makers[m[1]](*filter(None, [m[2]])), text)
+    return makers[maker](*filter(None, [argument]))
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def files(folder: str) -> str:
+    """Each module of a package, folder by folder: the first line of its docstring."""
+    parts, root = [], DOCS.parent
+    for package in sorted((root / folder).rglob("__init__.py")):
+        title = package.parent.relative_to(root).as_posix()
+        modules = sorted(package.parent.glob("*.py"))
+        modules.remove(package)
+        rows = [(f"`{module.name}`", _purpose(module)) for module in modules]
+        parts.append(f"## {title}\n\n{_purpose(package)}")
+        if rows:
+            parts.append(_table(("file", "purpose"), rows))
+    return "\n\n".join(parts)
+
+
+def _purpose(module: Path) -> str:
+    """The first sentence of a module's docstring."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n\n")[0]
 
 
 # ----------------------------------------------------------------------------- config
@@ -203,3 +245,8 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
     heads = [*heads]
     return "\n".join([line(heads), line(["---"] * len(heads)), *map(line, rows)])
+
+
+if __name__ == "__main__":
+    for page in sorted((DOCS / "reference").glob("*.md")):
+        page.write_text(stored(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -286,7 +286,7 @@ def searches_at_once(search: Search) -> int:
 
     On one CPU device each core has a search of its own: products of small matrices do
     not become faster on several cores, and those of large ones fill all cores either
-    way (docs/performance.md). Other devices are busy with one.
+    way (docs/notes/cpu-speed.md). Other devices are busy with one.
     """
     return core_count() if on_one_cpu(search) else 1
 

@@ -38,7 +38,7 @@ def bucket_for(length: int) -> int:
 def block_rows(bucket: int, decode: DecodeConfig) -> int:
     """Returns the number of rows of a block: fixed for its width, a multiple of 8."""
     tokens = decode.batch_tokens
-    if not tokens:  # measured: docs/performance.md
+    if not tokens:  # measured: docs/results/speed.md
         tokens = 512 if jax.default_backend() == "cpu" else 16_384
     return max(8, tokens // bucket // 8 * 8)
 

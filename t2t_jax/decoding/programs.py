@@ -139,7 +139,7 @@ def _search_options() -> dict[str, str] | None:
     """Options of XLA with which a row's bits depend less on the number of rows.
 
     On a CPU XLA gives operations with many elements to a library, which rounds them
-    otherwise than its own code; here it gets products alone (docs/performance.md).
+    otherwise than its own code; here it gets products alone (docs/notes/cpu-speed.md).
     """
     kind = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
     options = {"xla_cpu_experimental_ynn_fusion_type": kind}

@@ -42,7 +42,8 @@ class Position(nnx.Module):
         """Creates the scheme of a stack or of one of its layers.
 
         Args:
-          config: with the sizes of the stack.
+          config: `config.model`, with the sizes of the stack. A scheme's options are
+            `config.own_options(Scheme)`.
           causal: True for a decoder, whose keys never stand after the query.
           rng: for initial weights.
         """
@@ -53,11 +54,18 @@ class Position(nnx.Module):
         return None
 
     def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
-        """Changes the embeddings; all positions are below `limit`, which is static."""
+        """Returns the embeddings with their positions, which replace `x_btd`.
+
+        Args:
+          x_btd: float32, multiplied by the root of the width already (section 3.4);
+            dropout follows.
+          limit: a static number above all positions: the tokens of a row, or in
+            decoding the steps that the cache has room for.
+        """
         return x_btd
 
     def rotate(self, x_bthk: Array, at: Tokens) -> Array:
-        """Changes queries or keys."""
+        """Returns the queries or keys that replace `x_bthk`, in its dtype."""
         return x_bthk
 
     def scores(self, q_bthk: Array, mask: Mask) -> Array | None:

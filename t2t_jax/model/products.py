@@ -86,7 +86,7 @@ class Transposed:
 
     On a CPU the sum then has the same order for any number of rows, from two on. In the
     other order XLA's library divides it for fewer than 64 rows, which changes the last
-    bits (docs/performance.md).
+    bits (docs/notes/cpu-speed.md).
     """
 
     values: Array

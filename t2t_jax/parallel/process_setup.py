@@ -27,7 +27,7 @@ def set_up_process() -> None:
     """Sets up the compilation cache, and makes memory on a CPU fast; once per process.
 
     XLA on a CPU allocates its buffers at every step and frees them afterwards. Two
-    defaults make that slow, 459 ms per step instead of 247 (docs/performance.md):
+    defaults make that slow, 459 ms per step instead of 247 (docs/results/speed.md):
 
     - glibc returns large blocks to the kernel, which zeroes the next ones page by page.
       `keep_freed_memory` changes that.

@@ -168,7 +168,7 @@ def summed(
 # Target tokens per device and chunk; at least twice the model width is used. Chunks
 # of 2 d tokens need no more memory for logits [2 d, v] than two embedding tables
 # [v, d], and computing the table's gradient hides the cost of adding it to the total:
-# one chunk takes 316 ms where eight take 426 (model T of docs/performance.md).
+# one chunk takes 316 ms where eight take 426 (model T of docs/notes/cpu-speed.md).
 CHUNK_TOKENS = 512
 # The least number of chunks if most tokens are not real. With 15% of them real, and
 # those first in each row, about 2 of 8 chunks are computed.

@@ -138,7 +138,7 @@ def train_step(
         return trained, ema, moments
 
     # `cond`, not `where` on every array: `where` copies, since it needs the old and the
-    # new value at once. For Adam alone 67 ms instead of 188 (docs/performance.md).
+    # new value at once. For Adam alone 67 ms instead of 188 (docs/notes/cpu-speed.md).
     old = trained, state.ema, state.optimizer
     trained, ema, moments = jax.lax.cond(finite, updated, lambda old: old, old)
     metrics = {

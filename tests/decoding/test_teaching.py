@@ -32,7 +32,7 @@ PAIRS = [
 def of_twin(translator, source, target):
     """float64 logits [t, v], and the attention weights of every head in order."""
     bos, eos = translator.vocabulary.bos, translator.vocabulary.eos
-    seen, softmax = [], twin.softmax
+    seen, softmax = [], twin.IN_NUMPY.softmax
 
     def recording(scores):
         seen.append(softmax(scores))
@@ -46,7 +46,7 @@ def of_twin(translator, source, target):
         batch[f"{side}_segment"] = np.ones_like(batch[tokens])
         batch[f"{side}_position"] = np.arange(batch[tokens].shape[1])[None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin, "softmax", recording)
+        patch.setattr(twin.IN_NUMPY, "softmax", recording)
         logits_btv = twin.logits(translator.config.model, translator.parameters, batch)
     return logits_btv[0], seen
 
@@ -57,7 +57,7 @@ def test_scores_are_the_twins(one):
         logits_tv, _ = of_twin(one, source_ids, target_ids)
         ids = [*target_ids, one.vocabulary.eos]
         wanted = np.log(
-            [twin.softmax(x)[i] for x, i in zip(logits_tv, ids, strict=True)]
+            [twin.IN_NUMPY.softmax(x)[i] for x, i in zip(logits_tv, ids, strict=True)]
         )
         np.testing.assert_allclose(score.log_probs, wanted, atol=1e-4)
         assert score.pieces == (*one.vocabulary.pieces(target), "</s>")

@@ -142,10 +142,10 @@ def test_a_measure_with_other_arguments_is_computed_again_and_the_first_kept(run
     assert run.trained == ["a"]
 
 
-def test_rows_are_run_in_order_with_all_their_seeds_and_once(run):
+def test_the_first_seed_of_every_row_is_run_first_and_each_run_once(run):
     rows = [row("heads=1", seeds=2), row("layers=1", seeds=1), row("base", seeds=1)]
     run(rows, "heads=*, bas?")
-    assert run.trained == ["heads=1", "heads=1.seed1", "base"]
+    assert run.trained == ["heads=1", "base", "heads=1.seed1"]
     assert {*run(rows, retry=True).values()} == {"done"}
     assert run.trained[3:] == ["layers=1"]
     with pytest.raises(UserError, match="--rows=head: no such row.*heads=1"):

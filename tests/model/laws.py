@@ -297,7 +297,7 @@ def sharded_is_one_device(subject: Subject) -> float:
     return worst(got, subject.forced(subject.batch), real)
 
 
-# The entries of the tables that have a formula in twin.py or older_twins.py.
+# The entries that have a formula in transformer.py, twin.py or older_twins.py.
 TWINS = {
     "kind": {
         "transformer",
@@ -314,7 +314,9 @@ TWINS = {
 
 
 def model_is_its_twin(subject: Subject) -> float:
-    """Logits are those of the formulas of the papers in float64 (twin.py).
+    """Logits are those of the papers' formulas in float64: `examples/transformer.py`.
+
+    Or `twin.py`, which has the variants, and rows of several sentences.
 
     The difference is relative to the logits where they are large, as they are without
     normalization.
@@ -326,12 +328,19 @@ def model_is_its_twin(subject: Subject) -> float:
         if entry not in TWINS.get(field.name, {field.default}):
             raise Excused(f"the twin does not know {field.name}={entry}")
     rows = slice(0, 2)  # it is slow
-    batch = {name: x[rows] for name, x in subject.batch.items()}
-    parameters = jax.tree.map(np.asarray, subject.parameters)
-    want = twin.logits(subject.config, parameters, batch, older_twins.outputs)
+    defaults = dataclasses.replace(cases.config_of(), dtype="float32", dropout=0.0)
+    papers_own = subject.config == defaults
+    whole = subject.alone(range(2)) if papers_own else subject.batch
+    batch = {name: x[rows] for name, x in whole.items()}
+    parameters = twin.float64(subject.parameters)
+    if papers_own:  # the student's file, which has no packed rows
+        sides = batch["source"], batch["target_input"]
+        want = twin.IN_NUMPY.logits(parameters, *sides)
+    else:
+        want = twin.logits(subject.config, parameters, batch, older_twins.outputs)
     real = batch["target_segment"] > 0
     size = max(1.0, float(np.sqrt(np.mean(np.square(want[real])))))
-    return worst(subject.forced(subject.batch)[rows], want, real) / size
+    return worst(subject.forced(whole)[rows], want, real) / size
 
 
 def weights_add_up(subject: Subject) -> float:

@@ -13,13 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_jax.tools.verify.references.twin import (
-    embeddings,
-    norm,
-    relu,
-    softmax,
-    tables,
-)
+from t2t_jax.tools.verify.references.twin import IN_NUMPY, embeddings, norm, tables
+
+softmax = IN_NUMPY.softmax
 
 # What the options are if a config does not say: the values of their papers.
 OPTIONS = {
@@ -36,6 +32,10 @@ OPTIONS = {
 
 def option(config, name: str):
     return config.options.get(name, OPTIONS[name])
+
+
+def relu(x) -> np.ndarray:
+    return np.maximum(0, x)
 
 
 def sigmoid(x) -> np.ndarray:

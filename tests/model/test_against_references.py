@@ -1,8 +1,9 @@
-"""The model against two references that share no line with it.
+"""The model against references that share no line with it.
 
-`twin.py` is the paper in NumPy float64; `torch_transformer.npz` holds what PyTorch's
-Transformer, cross-entropy and Adam made of the same weights (make_torch_fixture.py).
-The two references also have to agree with each other, to float64 rounding.
+`examples/transformer.py` is the paper, `twin.py` its variants, in NumPy float64;
+`torch_transformer.npz` holds what PyTorch's Transformer, cross-entropy and Adam made of
+the same weights (make_torch_fixture.py). The references also have to agree with each
+other, to float64 rounding.
 
 Numbers of order 1 to 10 in float32 are compared; rounding changed them by 5e-6 at most
 (logits, 150 random models).
@@ -152,11 +153,22 @@ def test_three_steps_of_training_are_torchs(torch):
     np.testing.assert_allclose(logits_btv[real_bt], want_btv[real_bt], **CLOSE)
 
 
-def test_the_twin_is_torch(torch):
+def twin_logits(torch, batch):
+    return twin.logits(torch.config.model, torch.parameters("weights"), batch)
+
+
+def example_logits(torch, batch):
+    """Those of `examples/transformer.py`, all of it in NumPy and float64."""
+    weights = twin.float64(torch.parameters("weights"))
+    return twin.IN_NUMPY.logits(weights, batch["source"], batch["target_input"])
+
+
+@pytest.mark.parametrize("logits_of", [twin_logits, example_logits])
+def test_the_references_are_torch(torch, logits_of):
     batch = twin.teacher_forcing(torch.batch, BOS)
     real_bt, want_btv = torch.real_bt(), torch.numbers["logits"]
     assert (batch["target_input"] == torch.numbers["target_input"])[real_bt].all()
-    got_btv = twin.logits(torch.config.model, torch.parameters("weights"), batch)
+    got_btv = logits_of(torch, batch)
     np.testing.assert_allclose(got_btv[real_bt], want_btv[real_bt], rtol=0, atol=1e-12)
-    loss, _, tokens = twin.loss_sums(got_btv, batch, SMOOTHING)
+    loss, tokens = twin.IN_NUMPY.cross_entropy(got_btv, batch["target"], SMOOTHING)
     np.testing.assert_allclose(loss / tokens, torch.numbers["losses"][0], rtol=1e-12)

@@ -36,7 +36,10 @@ def obeys(case, law, group):
         figure = law(subject(case, group))
     except Excused as e:
         pytest.skip(str(e))
-    assert figure <= LAWS[law]
+    assert figure <= LAWS[law], (
+        f"{law.__name__}: {law.__doc__.partition('.')[0]}. Got {figure:.2g}, want at "
+        f"most {LAWS[law]:g}; docs/reference/property-tests.md has likely causes"
+    )
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,14 @@ class Queue:
             missing = {t.row.name for t, state in states.items() if state != DONE}
             ready = [task for task in todo if not missing & {*task.row.needs}]
             # Runs whose processes died come last: one that takes more memory than there
-            # is should not keep others waiting.
-            ready.sort(key=lambda task: self._leases.starts(task.run.hash))
+            # is should not keep others waiting. The first seed of each row comes first:
+            # a table of half the runs compares rows.
+            ready.sort(
+                key=lambda task: (
+                    self._leases.starts(task.run.hash),
+                    task.row.runs.index(task.run),
+                )
+            )
             if any(self._take(task, retry) for task in ready):
                 waiting = False
                 after()

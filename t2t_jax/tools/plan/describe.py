@@ -151,6 +151,7 @@ def _describe(config: Config, vocabularies: list[dict]) -> dict:
     train, decode = config.train, config.decode
     return {
         "config": dataclasses.asdict(config),
+        "options": _options(config),
         "paper": beside_paper(config),
         "unused": _unused(config),
         **dict(zip(VOCABULARIES, vocabularies, strict=False)),
@@ -170,6 +171,21 @@ def _describe(config: Config, vocabularies: list[dict]) -> dict:
             "averaged": min(decode.average, max(1, train.steps // train.save_every)),
         },
         "decoding": _decoding(config, model),
+    }
+
+
+def _options(config: Config) -> dict[str, dict]:
+    """By section, the options of the chosen entries, also those at their defaults."""
+    sections = {name: getattr(config, name) for name in fields.SECTIONS}
+    return {
+        name: {
+            option.name: getattr(own, option.name)
+            for chooser in section.choosers()
+            if (own := section.own_options(section.variant(chooser.name)))
+            for option in dataclasses.fields(own)
+        }
+        for name, section in sections.items()
+        if hasattr(section, "options")
     }
 
 

@@ -77,6 +77,8 @@ def page(description: dict) -> str:
             fact = description["paper"].get(f"{section}.{field}")
             if fact and fact["value"] != value:  # head_width 0: add the actual width
                 value = f"{value} ({fact['value']})"
+            if field == "options":
+                value = description["options"][section]
             remark = _remark(fact)
             if f"{section}.{field}" in description["unused"]:
                 remark = f"not read by config.model.kind={kind!r}"

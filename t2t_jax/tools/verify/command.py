@@ -179,7 +179,7 @@ def page(
     command: str,
     when: datetime.date,
 ) -> str:
-    """A section of Markdown to paste into docs/performance.md."""
+    """A section of Markdown to paste into docs/results/devices.md."""
     lines = [
         f"## Verified on {machine['devices']} x {machine['device']}, {when}",
         "",

@@ -32,7 +32,7 @@ from t2t_jax.tools.verify.own_process import in_own_process
 from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY, small_models
 from t2t_jax.training.step import compile_steps
 
-# Of losses, relative: devices add in another order (docs/scaling.md: 6.5e-7 at most).
+# Of losses, relative: devices add in another order (docs/results/devices.md).
 ORDER = 1e-5
 VIRTUAL_DEVICES = 4
 PIECES = 330  # of the vocabulary of the translator of `lines`

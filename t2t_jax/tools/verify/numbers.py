@@ -46,7 +46,7 @@ from t2t_jax.tools.verify.random_models import (
     packed,
     small_models,
 )
-from t2t_jax.tools.verify.references import search, twin
+from t2t_jax.tools.verify.references import search, transformer, twin
 from t2t_jax.training.losses import loss_sums
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 
@@ -130,7 +130,9 @@ def reference(context: Context) -> Callable[[dict], dict]:
 
     def mean_loss(parameters):
         logits_btv = twin.logits(small.config, parameters, batch)
-        total, _, tokens = twin.loss_sums(logits_btv, batch, SMOOTHING)
+        total, tokens = transformer.cross_entropy(
+            logits_btv, batch["target"], SMOOTHING
+        )
         return total / tokens
 
     compiled = context.shared("float64", lambda: jax.jit(jax.grad(mean_loss)))
@@ -171,18 +173,12 @@ def adam_steps(context: Context) -> Measured:
     state, _ = trained(steps, small.batch, state)
     got = jax.device_get(state.parameters)
 
-    leaves, tree = jax.tree.flatten(small.parameters)
-    leaves = [twin.float64(x) for x in leaves]
-    moments = [None] * len(leaves)
+    want = twin.float64(small.parameters)
+    m = v = jax.tree.map(np.zeros_like, want)
     for step in range(1, STEPS + 1):
-        gradient = reference(context)(jax.tree.unflatten(tree, leaves))
-        rate = twin.learning_rate(step, small.config.width, WARMUP)
-        updated = [
-            twin.adam(x, g, m, step, rate)
-            for x, g, m in zip(leaves, jax.tree.leaves(gradient), moments, strict=True)
-        ]
-        leaves, moments = zip(*updated, strict=True)
-    want = jax.tree.unflatten(tree, leaves)
+        rate = transformer.learning_rate(step, small.config.width, WARMUP)
+        gradient = reference(context)(want)
+        want, m, v = transformer.adam(want, gradient, m, v, step, rate)
     moved = _worst(want, small.parameters)
     return at_most(_worst(got, want) / moved, UPDATE_ROUNDING, largest_update=moved)
 

@@ -1,8 +1,8 @@
 """Checks of speed and memory: products, steps, the feeder, checkpoints, beam search.
 
 On a CPU sizes shrink, so that all of it takes minutes. On other devices it measures
-what docs/performance.md has no figures of. Figures are reported; bounds are those that
-the documentation states.
+what docs/results/devices.md has no figures of. Figures are reported; bounds are those
+that the documentation states.
 """
 
 import dataclasses

@@ -1,26 +1,48 @@
-"""The whole model a second time, in float64, from the papers' formulas alone.
+"""Variants of the paper's model a second time, in float64, from the papers' formulas.
 
-Written to be checked against the printed papers and not to be fast: head by head, with
-dense masks made of plain comparisons. It shares no line with `t2t_jax`; it only reads
-its parameters (nested dicts of arrays, layers under integer keys) and the fields of a
-model config. All sizes are those of the parameters.
+All that is the paper's own is in `transformer.py`, the student's file, a link to
+`examples/transformer.py`. Here is what variants and packed rows add, and the model that
+has room for them: head by head, with dense masks made of plain comparisons. It shares
+no line with `t2t_jax`; it only reads its parameters (nested dicts of arrays, layers
+under integer keys) and the fields of a model config. All sizes are those of the
+parameters.
 
 Arrays are NumPy's; under `jax.grad`, with 64-bit types on, those of the parameters are
 JAX's, and gradients follow from the same formulas.
 
-Here are the Transformer and its halves, the loss and Adam; the tests have the models of
-other papers, `tests/model/older_twins.py`.
+The tests have the models of other papers, `tests/model/older_twins.py`.
 
 Shape suffixes: b batch, s source (keys), t target (queries), d model width, h heads,
-k head width, f feed-forward width, v vocabulary, n real tokens of a batch.
+k head width, f feed-forward width, v vocabulary.
 """
 
+import importlib.util
 import math
 from fractions import Fraction
+from types import ModuleType
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+
+from t2t_jax.tools.verify.references import transformer as in_jax
+
+
+def _in_numpy() -> ModuleType:
+    """A second copy of the student's file, which computes with NumPy: in float64."""
+    spec = importlib.util.find_spec(in_jax.__name__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.jnp = np
+    return module
+
+
+IN_NUMPY = _in_numpy()
+
+
+def paper(array) -> ModuleType:
+    """The paper's formulas for an array: in NumPy, or JAX's under `jax.grad`."""
+    return in_jax if isinstance(array, jax.Array) else IN_NUMPY
+
 
 # What the options are if a config does not say: the values of their papers.
 OPTIONS = {
@@ -35,11 +57,6 @@ OPTIONS = {
     "t5_buckets": 32,
     "t5_distance": 128,
 }
-
-
-def xp(array):
-    """The module of an array's functions: NumPy, or JAX's under `jax.grad`."""
-    return jnp if isinstance(array, jax.Array) else np
 
 
 def float64(arrays):
@@ -72,27 +89,13 @@ def embeddings(config, table_vd, tokens):
 
 
 def norm(config, weights, x_td):
-    """Ba et al. 2016, equation 4: gain * (a - mean) / deviation + bias.
-
-    RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of the mean of a^2.
-    """
+    """RMSNorm (Zhang and Sennrich 2019, equation 4): gain * a / root of mean a^2."""
     if config.norm_kind == "none":
         return x_td
     if config.norm_kind == "layer":
-        x_td = x_td - x_td.mean(axis=-1, keepdims=True)
+        return paper(x_td).layer_norm(weights, x_td, config.norm_epsilon)
     square_t1 = (x_td**2).mean(axis=-1, keepdims=True)
-    y_td = weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
-    return y_td + weights["bias"] if config.norm_kind == "layer" else y_td
-
-
-def softmax(scores):
-    """Softmax over the last axis."""
-    exponentials = xp(scores).exp(scores - scores.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def relu(x):
-    return xp(x).maximum(0, x)
+    return weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
 
 
 def logits(config, parameters, batch, older=None):
@@ -209,29 +212,25 @@ def embed(config, table_vd, schemes, tokens_bt, position_bt):
     if config.positions == "sinusoid":
         layout = option(config, "sinusoid_layout")
         spacing = option(config, "sinusoid_spacing")
-        table = [
-            sinusoid(place, x_btd.shape[-1], layout, spacing)
-            for place in range(places_bt.max(initial=0) + 1)
-        ]
-        return x_btd + np.array(table)[places_bt]
+        longest = places_bt.max(initial=0) + 1
+        return x_btd + sinusoids(longest, x_btd.shape[-1], layout, spacing)[places_bt]
     return x_btd
 
 
-def sinusoid(pos: int, d_model: int, layout="interleaved", spacing="paper"):
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos.
+def sinusoids(length: int, d_model: int, layout: str, spacing: str) -> np.ndarray:
+    """Section 3.5, or as the authors' program has it, [t, d].
 
-    The authors' program differs: it has all sines first, and its wavelengths form a
-    geometric progression that ends at 10000 * 2 pi and not before.
+    That has all sines first, and its wavelengths form a geometric progression that ends
+    at 10000 * 2 pi and not before.
     """
-    encoding_d = np.zeros(d_model)
-    half = d_model // 2
-    for i in range(half):
-        exponent = 2 * i / d_model if spacing == "paper" else i / (half - 1)
-        angle = pos / math.pow(10000, exponent)
-        sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
-        encoding_d[sine] = math.sin(angle)
-        encoding_d[cosine] = math.cos(angle)
-    return encoding_d
+    place_t, half = np.arange(length), d_model // 2
+    table_td = IN_NUMPY.positional_encoding(place_t, d_model)
+    if spacing != "paper":
+        angle_ti = place_t[:, None] / 10000 ** (np.arange(half) / (half - 1))
+        table_td[:, ::2], table_td[:, 1::2] = np.sin(angle_ti), np.cos(angle_ti)
+    if layout != "interleaved":
+        table_td = np.concatenate([table_td[:, ::2], table_td[:, 1::2]], axis=1)
+    return table_td
 
 
 class Scheme:
@@ -270,7 +269,11 @@ class Scheme:
         theta = option(self.config, "rotary_base") ** (-2.0 * np.arange(d // 2) / d)
         pairs = x_btk[..., 0::2] + 1j * x_btk[..., 1::2]
         pairs = pairs * np.exp(1j * self.side.position_bt[..., None] * theta)
-        return xp(x_btk).stack([pairs.real, pairs.imag], axis=-1).reshape(x_btk.shape)
+        return (
+            paper(x_btk)
+            .jnp.stack([pairs.real, pairs.imag], axis=-1)
+            .reshape(x_btk.shape)
+        )
 
     def score(self, q_btk, head: int, heads: int):
         """The term added to q k / sqrt(d_k), [b, t, s]."""
@@ -288,7 +291,7 @@ class Scheme:
             return self.weights["table"][bucket_bts, head]
         if self.config.positions == "relative":  # Shaw et al. 2018, equation 4
             keys_btsk = self._clipped("key")
-            score_bts = xp(q_btk).einsum("btk,btsk->bts", q_btk, keys_btsk)
+            score_bts = paper(q_btk).jnp.einsum("btk,btsk->bts", q_btk, keys_btsk)
             return score_bts / divisor(self.config, q_btk.shape[-1])
         return 0.0
 
@@ -298,7 +301,7 @@ class Scheme:
             return 0.0
         if not option(self.config, "relative_values"):
             return 0.0
-        return xp(p_bts).einsum("bts,btsk->btk", p_bts, self._clipped("value"))
+        return paper(p_bts).jnp.einsum("bts,btsk->btk", p_bts, self._clipped("value"))
 
     def _clipped(self, name: str):
         """w_clip(j - i, k) of w = (w_-k, ..., w_k), [b, t, s, k]."""
@@ -351,7 +354,7 @@ def attention(config, weights, queries_btd, keys_bsd, mask_bts, scheme=None):
         bias_k = weights[f"{name}_bias"][h] if f"{name}_bias" in weights else 0
         return x_btd @ weights[name][:, h] + bias_k
 
-    outputs = []
+    formulas, outputs = paper(queries_btd), []
     for h in range(heads):
         q_btk = projected(queries_btd, "query", h)
         k_bsk = projected(keys_bsd, "key", h)
@@ -362,18 +365,21 @@ def attention(config, weights, queries_btd, keys_bsd, mask_bts, scheme=None):
         if scheme:
             score_bts = score_bts + scheme.score(q_btk, h, heads)
         # Not minus infinity: padding sees nothing, and a softmax of nothing is NaN.
-        p_bts = softmax(xp(score_bts).where(mask_bts, score_bts, -1e30))
+        score_bts = formulas.jnp.where(mask_bts, score_bts, -1e30)
+        p_bts = formulas.softmax(score_bts)
         outputs.append(p_bts @ v_bsk + (scheme.value(p_bts) if scheme else 0))
-    concat = xp(queries_btd).concatenate(outputs, axis=2)
+    concat = formulas.jnp.concatenate(outputs, axis=2)
     w_o = weights["out"].reshape(concat.shape[2], -1)
     return concat @ w_o + weights.get("out_bias", 0)
 
 
 def feed_forward(config, weights, x_btd):
-    """Equation 2: max(0, x W1 + b1) W2 + b2, or with another function than max(0, .).
+    """Equation 2, also with another function than max(0, .).
 
     Gated (Shazeer 2020, equation 6): (f(x W) * x V) W2.
     """
+    if config.feed_forward == "relu":
+        return paper(x_btd).feed_forward(weights, x_btd)
     f = ACTIVATIONS[config.feed_forward]
     inner_btf = x_btd @ weights["inner"]
     if "glu" in config.feed_forward:
@@ -394,16 +400,7 @@ def silu(x: float) -> float:
     return x / (1 + math.exp(-x))
 
 
-ACTIVATIONS = {
-    "relu": relu,
-    "gelu": gelu,
-    "silu": silu,
-    "swiglu": silu,
-    "geglu": gelu,
-}
-
-
-# --------------------------------------------------------------------------- training
+ACTIVATIONS = {"gelu": gelu, "silu": silu, "swiglu": silu, "geglu": gelu}
 
 
 def teacher_forcing(batch, bos: int) -> dict:
@@ -414,39 +411,3 @@ def teacher_forcing(batch, bos: int) -> dict:
             begins = t == 0 or segment_t[t - 1] != segment
             target_input[b, t] = bos if begins else batch["target"][b, t - 1]
     return {**batch, "target_input": target_input}
-
-
-def loss_sums(logits_btv, batch, smoothing: float) -> tuple:
-    """Sums over the real target tokens: (smoothed loss, -log p, number of tokens).
-
-    Szegedy et al. 2015, section 7: the cross-entropy with the distribution
-    q'(v) = (1 - smoothing) [v is the target] + smoothing / vocabulary.
-    """
-    real_bt = batch["target_segment"] != 0
-    log_p_nv = xp(logits_btv).log(softmax(logits_btv[real_bt]))
-    tokens, vocabulary = log_p_nv.shape
-    target_nv = np.eye(vocabulary)[batch["target"][real_bt]]
-    smoothed_nv = (1 - smoothing) * target_nv + smoothing / vocabulary
-    return -(smoothed_nv * log_p_nv).sum(), -(target_nv * log_p_nv).sum(), tokens
-
-
-def learning_rate(step: int, width: int, warmup: int) -> float:
-    """Equation 3: d^-0.5 min(step^-0.5, step warmup^-1.5); `step` is from 1."""
-    return width**-0.5 * min(step**-0.5, step * warmup**-1.5)
-
-
-def adam(parameter, gradient, moments, step: int, rate, b1=0.9, b2=0.98, epsilon=1e-9):
-    """One update of an array, in float64 (Kingma and Ba 2015, algorithm 1).
-
-    `step` is from 1; b1, b2 and epsilon are those of section 5.3.
-
-    Returns:
-      The array, and its moments for the next step; None before the first.
-    """
-    first, second = moments or (0.0, 0.0)
-    first = b1 * first + (1 - b1) * gradient
-    second = b2 * second + (1 - b2) * gradient**2
-    unbiased_first = first / (1 - b1**step)
-    unbiased_second = second / (1 - b2**step)
-    update = rate * unbiased_first / (np.sqrt(unbiased_second) + epsilon)
-    return parameter - update, (first, second)
