@@ -1,10 +1,12 @@
-"""A small model for your own text: tens of thousands of pairs, on a CPU.
+"""A small model for your own text: hundreds of thousands of pairs, on a CPU.
 
     python -m t2t_jax.main --config=configs/small.py --workdir=DIR \\
         --config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX
 
 It is tuned to learn much in an hour on two cores: small batches, a higher learning
 rate, pre-norm. Stop it when you like, or set `train.minutes` or `train.patience`.
+With more time, try `--config.model.width=256`. For tens of thousands of pairs, take
+`configs/low_resource.py`.
 """
 
 from t2t_jax import config as fields

@@ -15,6 +15,7 @@ PAGES = sorted(
     [
         *(p for p in (ROOT / "docs").rglob("*.md") if "/_" not in p.as_posix()),
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        ROOT / "SECURITY.md",
         ROOT / "launch/kubernetes/README.md",
     ]
 )

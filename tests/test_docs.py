@@ -185,6 +185,14 @@ def test_the_reference_in_the_repository_is_fresh(generated):
     assert sum(generated.END in each for each in text.values()) >= 4
 
 
+def test_each_box_of_the_architecture_names_a_file():
+    picture = (ROOT / "docs/architecture.svg").read_text(encoding="utf-8")
+    files = re.findall(r"[\w/]+\.py", picture)
+    assert len(files) > 20
+    for file in files:
+        assert [*(ROOT / "t2t_jax").rglob(file)], file
+
+
 def test_messages_of_the_page_of_errors_are_in_the_code():
     def text(node):
         parts = getattr(node, "values", [node])  # those of an f-string, or a constant

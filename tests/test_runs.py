@@ -107,6 +107,7 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys):
     )
     train(mine, tmp_path / "work")
     told = capsys.readouterr().err
+    assert " dev pairs (scores: the first 4), fed by " in told
     assert f"using the tokenizer of {there}" in told
     assert f"starting from {there}, steps 8, 12" in told
     tokenizers = [w / "tokenizer.model" for w in (there, tmp_path / "work")]

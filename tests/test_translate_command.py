@@ -132,6 +132,8 @@ def test_explain_writes_a_page_of_the_search_and_of_a_target(
     found, target = entry["readings"]
     assert (found["text"], target["text"]) == (wanted.text, "Die Katze")
     assert found["score"] == pytest.approx(wanted.score, rel=1e-4)
+    assert f"{line}\n  " in done.stdout
+    assert re.search(r"  target: Die Katze\n  (model|search) error: ", done.stdout)
 
 
 def test_a_page_is_translated_as_one_text(trained, commands, tmp_path):

@@ -306,7 +306,9 @@ def report_start(
         say(f"            {nondeterminism()}")
     text, *more = report_lines(pairs)
     feeder = feeder_name(config.data)
-    say(f"data        {text}, {dev_pairs:,} dev pairs, fed by {feeder}")
+    most = config.train.dev_lines
+    scored = f" (scores: the first {most:,})" * (0 < most < dev_pairs)
+    say(f"data        {text}, {dev_pairs:,} dev pairs{scored}, fed by {feeder}")
     for line in more:
         say(f"            {line}")
     if pairs.variation is not None:

@@ -47,7 +47,11 @@ LIMITS = Limits(
 @pytest.fixture(scope="module")
 def engine():
     made = Engine({"en-de": translator(1)}, LIMITS)
-    made.warm_up()
+    progress: list[str] = []
+    made.warm_up(progress.append)
+    count = len(made._lanes)
+    assert progress[0] == f"compiled 0 of {count} searches"
+    assert progress[-1].startswith(f"compiled {count} of {count} searches (")
     yield made
     asyncio.run(made.close())
     assert not made.queued()

@@ -2,7 +2,7 @@
 
 The page is one HTML file that loads nothing: each token with its probability and what
 else was probable, attention, word alignment, the beam tree with each hypothesis's cause
-of death, the layers' predictions, and what each token depends on.
+of death, the layers' predictions, and what each token depends on. Verdicts are printed.
 """
 
 import functools
@@ -90,6 +90,7 @@ def main(argv):
     ]
     explanation = functools.reduce(Explanation.beside, explained)
     explanation.save(output, args.title)
+    print(explanation.verdicts())
     size = output.stat().st_size
     many = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
     say(f"{output}: {many}, {size / 1e3:,.0f} kB")

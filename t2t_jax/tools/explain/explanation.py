@@ -5,6 +5,7 @@ Shape suffixes: s source, t target.
 
 import dataclasses
 import html
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -194,6 +195,11 @@ class Explanation:
         )
         return Explanation(tuple(models))
 
+    def verdicts(self) -> str:
+        """Formats for a terminal where each translation and its target part."""
+        each = ([_verdict(m, s) for s in m.sentences] for m in self.models)
+        return "\n".join(itertools.chain(*zip(*each, strict=True)))
+
     def html(self, title: str | None = None) -> str:
         """Returns a self-contained page: HTML that loads nothing."""
         return page(to_payload(self, title))
@@ -211,6 +217,39 @@ class Explanation:
             f'title="{html.escape(repr(self))}" '
             'style="width: 100%; height: 46rem; border: 1px solid #8888"></iframe>'
         )
+
+
+SHOWN = 4  # rivals of a token, and source tokens that it attends to
+
+
+def _verdict(model: ExplainedModel, sentence: ExplainedSentence) -> str:
+    """The first token that differs from the target; without one, the least probable."""
+    reading, target = sentence.translation, sentence.readings[-1]
+    distribution, difference = reading.distribution, reading.difference
+    lines = [sentence.source, f"  {model.name}: {reading.hypothesis.text}"]
+    if (reference := sentence.tree.reference) is not None:
+        verdict = f"{reference.verdict}: {reference.why}"
+        lines += [f"  target: {target.hypothesis.text}", f"  {verdict}"]
+    t, name = int(distribution.log_probs.argmin()), "least probable"
+    if difference is not None:
+        t, name = difference.position, "first difference"
+    at = f"{name}: token {t + 1}"
+    for each in (reading, target)[: 1 + (difference is not None)]:
+        p, rank = np.exp(each.distribution.log_probs[t]), each.distribution.rank[t]
+        at += f"; {each.name} “{each.pieces[t]}” {p:.2f}, rank {rank}"
+
+    def best(names: Sequence[str], weights: np.ndarray) -> str:
+        order = np.argsort(-weights, kind="stable")[:SHOWN]
+        return ", ".join(f"“{names[n]}” {weights[n]:.2f}" for n in order)
+
+    rivals = [model.piece_of[n] for n in distribution.top_ids[t]]
+    probable = best(rivals, np.exp(distribution.top_log_probs[t]))
+    lines += [f"  {at}", f"  most probable there: {probable}"]
+    if not isinstance(reading.coverage, Missing):
+        layer = reading.coverage.layer
+        tokens = best(sentence.pieces, reading.maps.cross[layer, :, t].mean(axis=0))
+        lines += [f"  most attention there (layer {layer + 1}): {tokens}"]
+    return "\n".join(lines)
 
 
 # --------------------------------------------------------------------------------- page

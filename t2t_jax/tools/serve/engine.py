@@ -533,6 +533,7 @@ class Engine:
         began, pool = time.monotonic(), ThreadPoolExecutor(core_count(), "compile")
         try:
             compiling = [pool.submit(lane.compile) for lane in self._lanes]
+            report(f"compiled 0 of {len(compiling)} searches")
             for done, future in enumerate(as_completed(compiling), 1):
                 future.result()
                 report(

@@ -2,7 +2,7 @@
 
 Only a source language that is served can be the answer; with one, it is the answer. The
 evidence is the script, known words, letters beyond a to z, and pairs of letters, whose
-frequencies are those in the lists of words. Measured accuracy: docs/serving.md.
+frequencies are those in the lists of words. Measured: docs/results/serving.md.
 """
 
 import collections

@@ -42,6 +42,36 @@ def test_the_translation_is_that_of_translate(explained):
     assert target.difference.rival == ours[position]
 
 
+def test_the_verdict_names_the_difference(explained):
+    found, target = explained.readings
+    t = found.difference.position
+    p = [np.exp(each.distribution.log_probs[t]) for each in (found, target)]
+    best = np.exp(found.distribution.top_log_probs[t, 0])
+    attended = found.maps.cross[found.coverage.layer, :, t].mean(axis=0)
+    lines = explained.verdicts().splitlines()
+    assert lines[:3] == [
+        LINE,
+        f"  a & b: {found.hypothesis.text}",
+        f"  target: {TARGET}",
+    ]
+    assert explained.sentences[0].tree.reference.why in lines[3]
+    assert f"first difference: token {t + 1}; " in lines[4]
+    assert f"“{found.pieces[t]}” {p[0]:.2f}, rank" in lines[4]
+    assert f"“{target.pieces[t]}” {p[1]:.2f}, rank" in lines[4]
+    assert (
+        f": “{explained.models[0].piece_of[found.distribution.top_ids[t, 0]]}” "
+        in (lines[5])
+    )
+    assert f"” {best:.2f}, " in lines[5]
+    token = explained.sentences[0].pieces[attended.argmax()]
+    assert f": “{token}” {attended.max():.2f}, " in lines[6]
+    assert len(lines) == 7
+    alone = explain(translator(), LINE, beam=3, alternatives=0).verdicts()
+    t = found.distribution.log_probs.argmin()
+    assert f"least probable: token {t + 1}; translation “{found.pieces[t]}”" in alone
+    assert "target" not in alone
+
+
 def unpacked(page, name):
     """What a browser reads out of an element of the page."""
     packed = re.search(rf'id="{name}">([^<]*)<', page)[1]

@@ -1,0 +1,100 @@
+"""Files around the code agree: versions, Pythons, commands, the wheel's files."""
+
+import re
+import runpy
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import yaml
+
+import t2t_jax
+from t2t_jax.commands import config_files
+from tests.small_run import ROOT
+
+WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+JOBS = WORKFLOW["jobs"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def setup_arguments():
+    """The arguments with which setup.py calls `setuptools.setup`."""
+    with pytest.MonkeyPatch.context() as patch, mock.patch("setuptools.setup") as setup:
+        patch.chdir(ROOT)
+        runpy.run_path("setup.py")
+    return setup.call_args.kwargs
+
+
+def runs(job):
+    """The commands of a job of the workflow."""
+    return [step["run"] for step in JOBS[job]["steps"] if "run" in step]
+
+
+def test_all_files_name_the_same_version(setup_arguments):
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", changelog, re.MULTILINE)[1]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
+    assert {setup_arguments["version"], newest, cited} == {t2t_jax.__version__}
+
+
+def test_the_wheel_has_every_file_of_the_package(setup_arguments):
+    files = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "t2t_jax").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+    code = {".".join(p.parent.parts) for p in files if p.suffix == ".py"}
+    assert code <= {*setup_arguments["packages"]}
+    shipped = {
+        path.relative_to(ROOT)
+        for package, patterns in setup_arguments["package_data"].items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    assert {p for p in files if p.suffix != ".py"} <= shipped
+
+
+def test_the_workflow_runs_every_python_of_setup(setup_arguments):
+    named = re.findall(r":: (3\.\d+)", "\n".join(setup_arguments["classifiers"]))
+    assert setup_arguments["python_requires"] == f">={named[0]}"
+    for job in ("checks", "wheel"):
+        assert JOBS[job]["strategy"]["matrix"] == {"python": named}
+        python = [
+            step["with"]["python-version"]
+            for step in JOBS[job]["steps"]
+            if step.get("uses", "").startswith("actions/setup-python@")
+        ]
+        assert python == ["${{ matrix.python }}"]
+
+
+def test_the_workflow_runs_the_commands_of_the_readme():
+    """Its tests by way of .ci/run, which takes the command from README."""
+    assert runs("checks") == [".ci/run --python3-only"]
+    pattern = re.search(r"sed -n '/(.+)/p' README.md", (ROOT / ".ci/run").read_text())
+    (tests,) = re.findall(pattern[1], README, re.MULTILINE)
+    assert tests.endswith(" && python -m pytest")
+
+    command, preset = re.search(
+        r"(python -m t2t_jax\.main) --config=(\S+)", README
+    ).groups()
+    built = runs("wheel")[-1].removeprefix(f"fresh/bin/{command} --config=")
+    same = {Path(config_files.resolve(name)).resolve() for name in (preset, built)}
+    assert len(same) == 1
+
+
+def test_the_wheel_is_tried_without_a_clone():
+    used = [step.get("uses", "").partition("@")[0] for step in JOBS["wheel"]["steps"]]
+    assert "actions/checkout" not in used
+    assert "actions/download-artifact" in used
+
+
+def test_the_workflow_may_only_read():
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    text = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert "secrets" not in text
+    assert not any("permissions" in job for job in JOBS.values())
+    for job in JOBS.values():
+        for step in job["steps"]:
+            action, _, version = step.get("uses", "").partition("@")
+            assert not action or re.fullmatch(r"v\d+", version), action
