@@ -102,7 +102,12 @@ setup(
         "serve": SERVE,
         "text": TEXT,
         "docs": ["furo>=2024.8", "myst-parser>=4.0", "sphinx>=8.0"],
-        "notebooks": ["ipykernel>=6.29", "jupytext>=1.16", "matplotlib>=3.8"],
+        "notebooks": [
+            "ipykernel>=6.29",
+            "jupytext>=1.16",
+            "matplotlib>=3.8",
+            "nbclient>=0.10",
+        ],
         "browser": ["playwright>=1.40"],  # drives the system's own Chromium
         # What import and export compare with; benchmarks/ measure against them.
         "peers": [

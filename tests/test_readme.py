@@ -15,8 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = re.compile(r"\]\((docs/results/[\w-]+\.md)\)")
 FIGURE = re.compile(r"\*\*([\d.,]*\d)\*\*")
 # Paragraphs, rows of tables and items of lists that have figures.
-QUOTED = [part for part in re.split(r"\n\n|\n(?=\|)|\n(?=\d\. )", README)]
-QUOTED = [part for part in QUOTED if FIGURE.search(part)]
+QUOTED = [*filter(FIGURE.search, re.split(r"\n\n|\n(?=\|)|\n(?=\d\. )", README))]
 ROWS = re.findall(r"^\| `([\w.:]+)` \| ([\d,]+) \|[^|]+\| ([\d,]+) \|", README, re.M)
 
 
