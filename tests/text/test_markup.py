@@ -69,7 +69,8 @@ def translated(data, text):
 
 
 def tags(text):
-    return Counter(re.findall("<[^<>]*>", text))
+    # In HTML, `<>` and `< b>` are text, which is written with `&lt;`.
+    return Counter(re.findall("<(?=[a-zA-Z/!?])[^<>]*>", text))
 
 
 def tree(text):
