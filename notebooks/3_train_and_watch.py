@@ -72,8 +72,8 @@ for name, (paper, here, _) in fields.differences(fields.Config(), ours).items():
 # ## How large it is
 #
 # `describe` computes sizes without training anything; `python -m t2t_jax describe`
-# prints all of it. Most of the base model is in its layers; of a model this small, the
-# table of embeddings is a third.
+# prints all of it. Three tenths of the base model are its table of embeddings, and so
+# are those of `tiny`, whose vocabulary is small, too.
 
 # %%
 print(f"{'':6} {'parameters':>12} {'embeddings':>11} {'checkpoint':>11} {'FLOPs':>9}")
@@ -120,6 +120,9 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # You may stop the cell (the stop button, or Ctrl-C): everything trained is saved, and
 # the same cell continues. If the run is finished, it is used as it is.
+#
+# The stored outputs are of two CPU cores that did other work at the same time, so
+# their tokens per second do not show the program's speed.
 
 
 # %%

@@ -80,7 +80,7 @@ for verb in VERBS:
 # `explain` computes all that this notebook looks at, and shows it as a page: hover over
 # a piece, or move with the arrow keys. The second target is the same sentence with the
 # other word. `explanation.save("page.html")` writes the page to a file that opens
-# anywhere and loads nothing.
+# anywhere and loads nothing. The stored outputs have one line in its place.
 
 # %%
 source = TEMPLATE.format("helps")
@@ -266,16 +266,16 @@ ax.set_title(f"{SAID} against {RIVAL}: {whole:.2f}; without one head:")
 ax.tick_params(length=0)
 
 # %% [markdown]
-# Red heads speak for *dem*, blue ones for *den*. In our run, two heads of the decoder's
-# last cross attention carry nearly all of it, and one of them puts no large weight on
-# the verb: the encoder has already moved what is needed to other positions.
+# Red heads speak for *dem*, blue ones for *den*. In our run many heads matter, and head
+# 0 of the decoder's last cross attention most of all. It looks at *whom* and not at the
+# verb: the encoder has already moved what is needed to other positions.
 #
 # ## Fourth answer: attribution, and the layers
 #
 # How much would the preference change if the embedding of a source piece were a little
 # larger? Gradient times input answers for all pieces at once, to first order. Blue
-# speaks for what was said, red for its rival. The verb should stand out. Does it stand
-# alone, as in the second answer?
+# speaks for what was said, red for its rival. Does the verb stand out, as in the second
+# answer?
 
 # %%
 contrast = said.attribution.contrast
@@ -291,6 +291,9 @@ ax.set(ylabel="attribution", title="the source | what the decoder has read")
 ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
+# In our run it does not: *whom* and the comma have the largest bars. Gradient times
+# input is a first-order estimate; the second answer measured what the change does.
+#
 # When is it decided? The *lens* reads each decoder layer through the output layer, as
 # if it were the last one.
 
