@@ -67,7 +67,7 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
 def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> None:
     """Prints a warning about a step, and saves the sentences of its batch.
 
-    The pairs go to `alarms/STEP.jsonl`, for the first `KEPT` alarms of a run.
+    The pairs of the first `MAX_ALARM_FILES` alarms of a run go to `alarms/STEP.jsonl`.
     """
     step, norm = int(alarm["step"]), alarm["gradient_norm"]
     if math.isfinite(norm) and math.isfinite(alarm["loss"]):

@@ -357,7 +357,8 @@ this folder, run there, with `lines` of text:
 {tokenizer}
 import ctranslate2
 
-translator = ctranslate2.Translator(".")
+# Small models are slower with more threads a line; for large ones, measure.
+translator = ctranslate2.Translator(".", intra_threads=1)
 sources = [encode(line) for line in lines]
 results = translator.translate_batch(
     sources,
