@@ -10,7 +10,7 @@ test_2016_flickr.*, as of Multi30k, unzipped:
     for language in en de; do head -n $half train.$language > half.$language; done
     tail -n +$((half + 1)) train.de > mono.de
 
-    python -m t2t_jax main --config=multi30k:half_hour --workdir=BACK \\
+    python -m t2t_jax.main --config=multi30k:half_hour --workdir=BACK \\
         --config.data.dir=FOLDER --config.data.train=half \\
         --config.data.source=de --config.data.target=en \\
         --config.data.symbols='<bt>,<blank>'

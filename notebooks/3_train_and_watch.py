@@ -113,7 +113,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # ## Training, watched
 #
 # `train` builds the subword vocabulary, prepares the text, trains, and scores the test
-# sets, like `python -m t2t_jax main`. Its messages appear below. The folder of a run,
+# sets, like `python -m t2t_jax.main`. Its messages appear below. The folder of a run,
 # its *workdir*, has a file `metrics.jsonl`, to which training appends; whoever reads it
 # can draw it. Here a thread does, every few seconds. In a terminal,
 # `python -m t2t_jax plot --workdir=runs/tiny` does the same.

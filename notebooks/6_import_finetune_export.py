@@ -312,7 +312,7 @@ if "huggingface" in exported:
 # ## The same in a terminal
 #
 #     python -m t2t_jax import --model=opus-mt-en-de --workdir=runs/opus
-#     python -m t2t_jax main --config=finetune:runs/opus --workdir=runs/tuned \
+#     python -m t2t_jax.main --config=finetune:runs/opus --workdir=runs/tuned \
 #         --config.data.train=mine/train --config.data.dev=mine/dev
 #     python -m t2t_jax evaluate --workdir=runs/tuned --test=mine/test
 #     python -m t2t_jax export --workdir=runs/tuned --to=ctranslate2 \

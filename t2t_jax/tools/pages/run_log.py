@@ -153,7 +153,7 @@ def _without_log(folder: epath.Path) -> UserError:
             )
     return UserError(
         f"{folder} is not a workdir: it has no {METRICS}. A workdir is created by "
-        "python -m t2t_jax train --workdir=DIR"
+        "python -m t2t_jax.main --workdir=DIR"
     )
 
 
