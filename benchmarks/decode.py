@@ -12,10 +12,11 @@ takes other sizes: the width, encoder and decoder layers, and the position schem
 --rows=1, a single line.
 
 With workdirs and a test set: text in, text out, and a table of quality and size beside
-the speed, such as of a teacher and its students. A post-norm model becomes a Marian, a
-pre-norm one a Pegasus, which is Marian with the LayerNorms moved. All search alike: the
-same beam, the penalty length^alpha, until no better result is possible. All batch
-sentences of similar length; CTranslate2 divides the cores as is faster for it.
+the speed, such as of a teacher and its students; "times the first model" compares
+speeds in one program. A post-norm model becomes a Marian, a pre-norm one a Pegasus,
+which is Marian with the LayerNorms moved. All search alike: the same beam, the penalty
+length^alpha, until no better result is possible. All batch sentences of similar length;
+CTranslate2 divides the cores as is faster for it.
 """
 
 import dataclasses
@@ -254,7 +255,7 @@ def quality(
                     "BLEU": scores["bleu"],
                     "chrF": scores["chrf"],
                     "sentences/s": rate,
-                    "times the first": rate / rates[first, program],
+                    "times the first model": rate / rates[first, program],
                 }
             )
     return rows

@@ -14,6 +14,7 @@ import sacrebleu
 from absl import flags
 
 from benchmarks import measuring, run
+from t2t_jax.data.corpus import side_file
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import corpus_scores, lower_tokenized, tokenized_scores
@@ -31,8 +32,9 @@ def main(_):
     args = flags.FLAGS
     measuring.begin(args)
     folder = Path(args.data)
-    references = list(read_lines(folder / "test_2016_flickr.de"))
-    papers = list(read_lines(folder / "test_2016_flickr.lc.norm.tok.de"))
+    references = list(read_lines(side_file(folder / "test_2016_flickr", "de")))
+    tokenized = side_file(folder / "test_2016_flickr.lc.norm.tok", "de")
+    papers = list(read_lines(tokenized))
     translations = list(read_lines(Path(args.translations)))
     ours = lower_tokenized(references, "de")
     same = sum(a == b for a, b in zip(ours, papers, strict=True))

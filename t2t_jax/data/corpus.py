@@ -155,7 +155,7 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
     """
 
     def files() -> tuple[Path, Path]:
-        return _side(prefix, source), _side(prefix, target)
+        return side_file(prefix, source), side_file(prefix, target)
 
     def after(first: int) -> Iterator[Pair]:
         names = files()
@@ -210,7 +210,7 @@ def _hash(*parts: bytes) -> str:
     return digest.hexdigest()
 
 
-def _side(prefix: Path, language: str) -> Path:
+def side_file(prefix: Path, language: str) -> Path:
     """The file of one language, plain or gzipped; raises UserError if missing."""
     if file := find_file(prefix, language):
         return file

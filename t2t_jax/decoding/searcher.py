@@ -227,6 +227,7 @@ class Searcher:
         members = "; ".join(
             f"{member.model.count():,} parameters of steps "
             + ", ".join(f"{step:,}" for step in member.steps)
+            + (f", {member.weights}" if member.weights != "float32" else "")
             for member in self.members
         )
         name = type(self).__name__

@@ -23,6 +23,7 @@ class Vocabulary:
 
 TRANSLATOR = types.SimpleNamespace(
     vocabulary=Vocabulary(),
+    members=(types.SimpleNamespace(weights="float32"),),
     provenance=lambda: {"checkpoints": [[12]], "decode": {"beam": 5, "alpha": 0.6}},
     preserving_support=ModelSupport.of(DataConfig(), lambda line, longest=0: True),
 )

@@ -131,6 +131,7 @@ def test_directions_are_chosen_by_name_languages_or_guess(client):
         "name": "fr-en",
         "source": "fr",
         "target": "en",
+        "weights": ["float32"],
         "beams": [4, 1],
         "longest": 128,
         "phrases": 4,

@@ -172,6 +172,7 @@ async def directions(call: Call) -> dict:
                 "name": each.name,
                 "source": each.source,
                 "target": each.target,
+                "weights": [member.weights for member in each.translator.members],
                 "beams": [*limits.beams],
                 "longest": limits.longest,
                 "phrases": limits.phrases,
