@@ -5,10 +5,11 @@ as text that nobody has translated. A model from German to English, trained on t
 half, translates it back. FOLDER holds train.en and train.de, val.* and
 test_2016_flickr.*, as of Multi30k, unzipped:
 
-    cd FOLDER
-    half=$(($(wc -l < train.en) / 2))
-    for language in en de; do head -n $half train.$language > half.$language; done
-    tail -n +$((half + 1)) train.de > mono.de
+    half=$(($(wc -l < FOLDER/train.en) / 2))
+    for language in en de; do
+      head -n $half FOLDER/train.$language > FOLDER/half.$language
+    done
+    tail -n +$((half + 1)) FOLDER/train.de > FOLDER/mono.de
 
     python -m t2t_jax.main --config=multi30k:half_hour --workdir=BACK \\
         --config.data.dir=FOLDER --config.data.train=half \\
@@ -23,7 +24,9 @@ test_2016_flickr.*, as of Multi30k, unzipped:
     $back --pairs=FOLDER/tagged --tag='<bt>'
 
     python -m t2t_jax experiment back_translation --workdir=DIR \\
-        --config.data.dir=FOLDER --back=BACK
+        --config.data.dir=FOLDER --back=$PWD/BACK
+
+A relative --back would be relative to FOLDER, as `config.data.tokenizer` is.
 
 Rows differ in their training text alone: they have the tokens of BACK and as many
 steps. `--pairs=beam,tagged` leaves out the others. The row "full parallel" is what a
