@@ -7,9 +7,9 @@ contains it.
 Confidence in a translation needs no reference, and is higher if the model is more sure.
 All measures score the translation by teacher forcing, as in Fomicheva et al. 2020
 ("Unsupervised Quality Estimation for Neural Machine Translation", section 3), with the
-opposite sign where theirs grow with uncertainty. docs/decoding.md has what they are
-worth against chrF. A number depends on the line, its translation, the model and the
-options alone.
+opposite sign where theirs grow with uncertainty. docs/results/decoding.md compares
+them with chrF. A number depends on the line, its translation, the model and the options
+alone.
 
 Shape suffixes: b batch rows, s source, t target.
 """

@@ -130,7 +130,7 @@ def alignment_layer(layers: int) -> int:
     """Returns the decoder layer whose attention aligns words best, from 0.
 
     It is the last but one, as Garg et al. 2019 found for the base model; the last of
-    one or two layers. docs/decoding.md has measurements.
+    one or two layers. docs/results/decoding.md has measurements.
     """
     return layers - 1 if layers <= 2 else layers - 2
 
