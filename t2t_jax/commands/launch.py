@@ -14,7 +14,7 @@ from t2t_jax.parallel import huge_pages
 # Group -> name -> its line in the overview. Its module is as `runner.run` says.
 COMMANDS = {
     "train": {
-        "train": "train a config, or continue, then score; also `python -m t2t_jax.main`",
+        "train": "train or continue, then score; the same as `python -m t2t_jax.main`",
         "distill": "translate a text by a teacher, and train a student",
         "prepare": "prepare a training text, also in parts on several machines",
         "experiment": "run the rows of a table: seeds, statistics, plots",
