@@ -9,7 +9,7 @@ batches and the step. Hugging Face's MarianMT gets the usual recipe: pairs sorte
 length, as many in a batch as the budget allows when padded to the longest, batches
 shuffled, padding masked.
 MarianMT is post-norm whatever the config says; that costs the same except for two
-LayerNorms. They take turns, one part of the epoch each. Text is tokenised and shapes
+LayerNorms. They take turns, one part of the epoch each. Text is tokenized and shapes
 are compiled before the clock starts.
 """
 

@@ -146,7 +146,7 @@ def with_interval(name: str, measure: Measure, statistics_nk: np.ndarray) -> dic
 
 
 def training_text(data: DataConfig) -> tuple[Vocabulary, Pairs]:
-    """The tokenizer of a config, and its training text, tokenised."""
+    """The tokenizer of a config, and its training text, tokenized."""
     where = data.source, data.target, data.dir
     training = open_corpora(data.train, *where, weights=True)
     vocabulary = make_tokenizer(training, data)

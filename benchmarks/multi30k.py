@@ -2,10 +2,10 @@
 
     python -m benchmarks.multi30k --data=FOLDER --translations=FILE
 
-FOLDER holds `test_2016_flickr.de` and the tokenised reference that papers score
+FOLDER holds `test_2016_flickr.de` and the tokenized reference that papers score
 against, `test_2016_flickr.lc.norm.tok.de`. The protocol (lower-case, then sacremoses
 with escaping) is checked first: applied to the plain references, it must reproduce
-every line of the tokenised file.
+every line of the tokenized file.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ def main(_):
     print(f"protocol: {same:,} of {len(papers):,} reference lines reproduced\n")
     if same != len(papers):
         raise UserError(
-            f"{folder}: the tokenised reference has another protocol; take "
+            f"{folder}: the tokenized reference has another protocol; take "
             "data/task1/tok of github.com/multi30k/dataset"
         )
     scored = tokenized_scores(translations, references, "de")

@@ -341,7 +341,7 @@ class SearchOptions(Section):
         0.6,
         low=0,
         safe=True,
-        help="Exponent of the length penalty; higher values favour long translations.",
+        help="Exponent of the length penalty; higher values favor long translations.",
     )
     penalty: str = field(
         "gnmt",

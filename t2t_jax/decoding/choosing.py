@@ -15,7 +15,7 @@ The sum for a hypothesis y of a source x, with Z the length penalty of the searc
     score(y) + (reverse_weight log p(x|y) + lm_weight log p(y) + length |y|) / Z(|x|)
 
 score(y) is the search's own, log p(y|x) / Z(|y|). Dividing by the penalty of the
-source puts the other terms on its scale without favouring a length, since it is one
+source puts the other terms on its scale without favoring a length, since it is one
 number for all hypotheses of a line. With --penalty=length and --alpha=1, and one weight
 for both models, it is the paper's sum.
 """
@@ -308,7 +308,7 @@ class RerankingOptions:
     lm: str = field("", safe=True)
     # The weight of its log-probability of the hypothesis.
     lm_weight: float = field(0.2, safe=True)
-    # The weight of the number of tokens, EOS included; above 0 favours long ones.
+    # The weight of the number of tokens, EOS included; above 0 favors long ones.
     length: float = field(0.0, safe=True)
 
 

@@ -25,7 +25,7 @@ class SamplingOptions:
     """Options of sampling, each declared here, once: `search/sampling.py`."""
 
     temperature: float = field(
-        1.0, help="Sampling: below 1 favours more probable translations."
+        1.0, help="Sampling: below 1 favors more probable translations."
     )
     top_k: int = field(
         0, help="Sampling: only the K most probable tokens; 0 means all."

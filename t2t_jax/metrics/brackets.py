@@ -1,4 +1,4 @@
-"""Labelled bracketing of constituency trees, counted as EVALB does with COLLINS.prm.
+"""Labeled bracketing of constituency trees, counted as EVALB does with COLLINS.prm.
 
 A bracket is a constituent: its label and the words that it spans. The scores compare
 the brackets of an answer with those of the reference over the same words. Brackets are

@@ -1,9 +1,9 @@
-"""BLEU, chrF and TER as sacreBLEU defines them (Post 2018), and BLEU of tokenised text.
+"""BLEU, chrF and TER as sacreBLEU defines them (Post 2018), and BLEU of tokenized text.
 
   bleu, chrf, ter   of plain text
-  bleu_paper        tokenised with Moses' rules, cased, German compounds split: the
+  bleu_paper        tokenized with Moses' rules, cased, German compounds split: the
                     paper's protocol
-  bleu_lc_tok       lower-cased, then tokenised with Moses' rules: that of papers on
+  bleu_lc_tok       lower-cased, then tokenized with Moses' rules: that of papers on
                     Multi30k
 
 The last two are not comparable with `bleu`, and mean nothing for text whose words are
@@ -82,11 +82,11 @@ def plain_scores(
 def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
     """sacreBLEU's metrics for plain text of a language, by the name of their score.
 
-    `bleu` is tokenised by 13a, `bleu_intl` by intl. Exceptions are Chinese, with
+    `bleu` is tokenized by 13a, `bleu_intl` by intl. Exceptions are Chinese, with
     sacreBLEU's own tokenizer, and Japanese and Korean, which are scored by characters:
     sacreBLEU's tokenizers for these need further packages, and a score must not depend
     on what is installed (`by_words` has them). The signature names the tokenizer.
-    `force` stops sacreBLEU's warning that its input looks tokenised.
+    `force` stops sacreBLEU's warning that its input looks tokenized.
 
     Add a metric here, and raise `SCORES_VERSION` in evaluation/scores.py.
     """
@@ -117,7 +117,7 @@ def _main_language(language: str) -> str:
 
 
 def without_moses(language: str) -> bool:
-    """True for Chinese, Japanese and Korean, which Moses' rules do not tokenise."""
+    """True for Chinese, Japanese and Korean, which Moses' rules do not tokenize."""
     return _main_language(language) in _TOKENIZERS
 
 
@@ -220,13 +220,13 @@ def with_plain_floats(metric):
     return metric
 
 
-# ------------------------------------------------------------------- tokenised text
+# ------------------------------------------------------------------- tokenized text
 
 
 def paper_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str, source: str
 ) -> dict:
-    """Computes tokenised, cased BLEU, as in Vaswani et al. 2017, Table 2.
+    """Computes tokenized, cased BLEU, as in Vaswani et al. 2017, Table 2.
 
     The score of multi-bleu.perl after the steps of tensor2tensor's get_ende_bleu.sh on
     hypotheses and references, which are plain text: see `paper_tokenized`. Without
@@ -239,7 +239,7 @@ def paper_scores(
     # get_ende_bleu.sh splits compounds; the paper's en-fr scores are without splitting.
     split = (source, language) == ("en", "de")
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
-    # `force` stops sacreBLEU's warning that its input looks tokenised.
+    # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
     steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
     return _scored_tokens("bleu_paper", bleu, sides, steps, interval=True)
@@ -253,7 +253,7 @@ def _scored_tokens(name, bleu, sides, steps: str, interval: bool = False) -> dic
 
 
 def paper_tokenized(lines: Sequence[str], language: str, split: bool) -> list[str]:
-    """Replaces Unicode punctuation, tokenises with Moses' rules, may split compounds.
+    """Replaces Unicode punctuation, tokenizes with Moses' rules, may split compounds.
 
     Moses escapes characters such as `"`, which becomes `&quot;`.
     """
@@ -265,7 +265,7 @@ def paper_tokenized(lines: Sequence[str], language: str, split: bool) -> list[st
 
 
 def _by_moses(lines: Iterable[str], language: str) -> list[str]:
-    """Tokenises with Moses' rules and escapes such as `&quot;`."""
+    """Tokenizes with Moses' rules and escapes such as `&quot;`."""
     import sacremoses
 
     moses = sacremoses.MosesTokenizer(lang=language)
@@ -285,16 +285,16 @@ def split_compounds(line: str) -> str:
 def tokenized_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict:
-    """Computes BLEU of lower-cased, tokenised text, as papers on Multi30k do."""
+    """Computes BLEU of lower-cased, tokenized text, as papers on Multi30k do."""
     import sacrebleu
 
     check_lengths(hypotheses, references)
     sides = (lower_tokenized(side, language) for side in (hypotheses, references))
-    # `force` stops sacreBLEU's warning that its input looks tokenised.
+    # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", force=True)
     return _scored_tokens("bleu_lc_tok", bleu, sides, f"lc+moses-{language}-escaped")
 
 
 def lower_tokenized(lines: Sequence[str], language: str) -> list[str]:
-    """Lower-cases, then tokenises with Moses' rules and escapes such as `&quot;`."""
+    """Lower-cases, then tokenizes with Moses' rules and escapes such as `&quot;`."""
     return _by_moses(map(str.lower, lines), language)

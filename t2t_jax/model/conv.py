@@ -42,7 +42,7 @@ def _scaled_sum(x_btd: Array, y_btd: Array) -> Array:
 
 
 class Linear(nnx.Module):
-    """A weight-normalised linear layer (Salimans and Kingma 2016, equation 2).
+    """A weight-normalized linear layer (Salimans and Kingma 2016, equation 2).
 
     Weight decay acts on `direction`, whose length does not matter, and not on `norm`.
 

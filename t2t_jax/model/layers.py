@@ -132,7 +132,7 @@ class Dropout(NamedTuple):
 
 
 class LayerNorm(nnx.Module):
-    """Normalises the last axis (Ba et al. 2016), in float32."""
+    """Normalizes the last axis (Ba et al. 2016), in float32."""
 
     def __init__(self, config: ModelConfig):
         self.epsilon = config.norm_epsilon

@@ -1,7 +1,7 @@
 """Classification: a sentence in, one of a few labels out.
 
 A spec is the prefix of a file PREFIX.tsv, plain or `.gz`, with a sentence, a tab and a
-label in each line; or `grammar:SPLIT`, whose sentences are labelled by their last mark.
+label in each line; or `grammar:SPLIT`, whose sentences are labeled by their last mark.
 """
 
 import collections
@@ -56,7 +56,7 @@ class Classification(Task):
     )
 
     def open(self, spec: str, folder: str = "") -> Corpus:
-        """Opens labelled text: PREFIX.tsv, or `grammar:SPLIT`."""
+        """Opens labeled text: PREFIX.tsv, or `grammar:SPLIT`."""
         data = self.config.data
         return open_labelled(spec, data.source, data.target, folder)
 
@@ -200,7 +200,7 @@ def check_labels(
 
 
 def open_labelled(spec: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens labelled text at one spec; sentences of the grammar are in `source`.
+    """Opens labeled text at one spec; sentences of the grammar are in `source`.
 
     Raises UserError if the grammar has no such split, or the spec holds no labels.
     """

@@ -1,4 +1,4 @@
-"""Language modelling: one-sided text; bits per byte and perplexity."""
+"""Language modeling: one-sided text; bits per byte and perplexity."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Masked language modelling: hidden tokens of one-sided text are restored."""
+"""Masked language modeling: hidden tokens of one-sided text are restored."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -119,7 +119,7 @@ def _measure(
 
 
 class Parsing(Task):
-    """Constituency parsing; scored by labelled brackets, as EVALB does."""
+    """Constituency parsing; scored by labeled brackets, as EVALB does."""
 
     @dataclasses.dataclass(frozen=True)
     class Options:

@@ -162,7 +162,7 @@ def _check_words(
             raise UserError(
                 f"{where}: a tree whose words differ from its sentence, {text}, line "
                 f"{number:,}: word {place} is {word} in the tree and {expected} in the "
-                "sentence; tokenise the sentence as the tree is, or delete "
+                "sentence; tokenize the sentence as the tree is, or delete "
                 f"{text.name}"
             )
 

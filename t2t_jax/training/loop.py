@@ -92,7 +92,7 @@ def run(
     """Trains from the newest checkpoint, or from the start, until `reason_to_stop`.
 
     Args:
-      dev: tokenised dev text; None turns evaluation off.
+      dev: tokenized dev text; None turns evaluation off.
 
     Raises:
       Interrupted: a signal came; the state is saved.

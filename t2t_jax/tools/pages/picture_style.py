@@ -1,4 +1,4 @@
-"""The look of pictures drawn by matplotlib: colours and lines, light and dark."""
+"""The look of pictures drawn by matplotlib: colors and lines, light and dark."""
 
 import math
 from collections.abc import Sequence
