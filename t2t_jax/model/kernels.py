@@ -36,7 +36,7 @@ def kernel_for(q_bthk: Array, kv, mask, position, drop) -> Callable | None:
     """Returns the kernel of the target device if it computes this, else None.
 
     A kernel is called as `kernel(q_bthk, kv, mask, scores)`; `scores` are those of the
-    position scheme, [b or 1, h, t, s], or None.
+    position scheme, [b or 1, h or 1, t, s], or None.
     """
     if not _enabled.get():
         return None
@@ -109,8 +109,9 @@ def flash(q_bthk: Array, kv, mask, scores=None) -> Array:
     arrays = [q_bthk, *kv, mask.query.segment, mask.key.segment]
     axes = [("batch", "length", "heads", "head")] * 3 + [("batch", "length")] * 2
     if scores is not None:
-        # The kernel wants the scores of every row, and scales them as it does q k^T.
-        scores = jnp.broadcast_to(scores, (len(q_bthk), *scores.shape[1:]))
+        # The kernel wants scores of every row and head, and scales them as it does q k^T.
+        rows_heads = q_bthk.shape[0], q_bthk.shape[2]
+        scores = jnp.broadcast_to(scores, (*rows_heads, *scores.shape[2:]))
         arrays.append(scores * q_bthk.shape[-1] ** 0.5)
         axes.append(("batch", "heads", "length", "length"))
     # Manual axes: this is already inside a `shard_map`.

@@ -69,10 +69,13 @@ class Position(nnx.Module):
         return x_bthk
 
     def scores(self, q_bthk: Array, mask: Mask) -> Array | None:
-        """Returns what is added to the scores, float32 [b or 1, h, t, s], or None.
+        """Returns what is added to the scores, float32, or None.
 
         Args:
           q_bthk: the queries divided by the root of the head width, as for the scores.
+
+        Returns:
+          [b or 1, h or 1, t, s].
         """
         return None
 

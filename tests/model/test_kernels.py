@@ -18,7 +18,7 @@ from t2t_jax.model.kernels import cudnn, flash, kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import Position
+from t2t_jax.model.positions import POSITIONS, Position
 from t2t_jax.parallel import mesh as meshes
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -94,7 +94,7 @@ def test_flash_attention_is_dense(s, causal, positions):
         assert_dense(flash, *drawn(128, s, causal), scheme(positions, causal))
 
 
-@pytest.mark.parametrize("positions", ["none", "t5"])
+@pytest.mark.parametrize("positions", ["none", "t5", "one_for_all_heads"])
 def test_each_device_has_its_rows_and_heads_in_flash_attention(positions, monkeypatch):
     def plain(q_bhtk, k_bhsk, v_bhsk, scores=None, *, segment_ids, causal, sm_scale):
         assert q_bhtk.shape == (1, 1, 16, 8)
@@ -111,8 +111,10 @@ def test_each_device_has_its_rows_and_heads_in_flash_attention(positions, monkey
     monkeypatch.setattr(library, "flash_attention", plain)
     mesh = meshes.make_mesh(MeshConfig(data=2, tensor=2), jax.devices()[:4])
     arrays = jax.device_put(drawn(16, 16, True), meshes.sharding(mesh, ("batch",)))
+    shared = Given(jnp.sin(jnp.arange(256.0)).reshape(1, 1, 16, 16))
     with meshes.compiling_for(mesh):
-        assert_dense(flash, *arrays, scheme(positions, True))
+        each = scheme(positions, True) if positions in POSITIONS else shared
+        assert_dense(flash, *arrays, each)
 
 
 def test_a_cpu_has_no_kernel_and_gets_the_plain_one():
