@@ -111,6 +111,8 @@ def packed_is_alone(subject: Subject) -> float:
     """Sentences that share a row have the logits that they have alone."""
     batch, layout = subject.packed
     assert layout.segment_p.max() > 1
+    long = layout.pair_p == 7
+    assert layout.source_start_p[long] and layout.target_start_p[long]
     together = subject.forced(batch)
     figure = 0.0
     for start in range(0, len(layout.pair_p), 2 * ROWS):
@@ -156,7 +158,7 @@ def cached_is_forced(subject: Subject) -> float:
     caches = [module.initial_cache(memory, BEAMS, 4) for memory in memories]
     tokens = [np.full((2, BEAMS, 0), BOS) for _ in batches]
     seen = [np.zeros((2, BEAMS, 0, V)) for _ in batches]
-    steps = 9
+    steps = LENGTH - 3
     for t in range(steps):
         for i in range(len(caches)):
             new = (
@@ -172,7 +174,7 @@ def cached_is_forced(subject: Subject) -> float:
                 index = parents.reshape(2, BEAMS, *[1] * (history[i].ndim - 2))
                 history[i] = np.take_along_axis(history[i], index, axis=1)
         if t == 3:
-            caches = [cache.grown(12) for cache in caches]
+            caches = [cache.grown(LENGTH) for cache in caches]
         if t == 5:  # row 1 of the second search goes on in place of the first's row 0
             first, other = (memories[0], caches[0]), (memories[1], caches[1])
             memories[0], caches[0] = jax.tree.map(

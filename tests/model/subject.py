@@ -84,6 +84,7 @@ class Subject:
         rng = np.random.default_rng(0)
         lengths = rng.integers(1, 10, (2, 4 * ROWS))
         lengths[:, 0] = LENGTH - 2
+        lengths[:, 7] = LENGTH - 3  # packed behind another: far keys, not at the start
         if self.model.predicts == "source":
             lengths[1] = lengths[0]
         elif self.model.predicts == "label":

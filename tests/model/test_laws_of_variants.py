@@ -38,7 +38,8 @@ def obeys(case, law, group):
         pytest.skip(str(e))
     assert figure <= LAWS[law], (
         f"{law.__name__}: {law.__doc__.partition('.')[0]}. Got {figure:.2g}, want at "
-        f"most {LAWS[law]:g}; docs/reference/property-tests.md has likely causes"
+        f"most {LAWS[law]:g}{' (inf may be NaN)' if figure == float('inf') else ''}; "
+        "docs/reference/property-tests.md has likely causes"
     )
 
 
