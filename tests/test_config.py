@@ -11,6 +11,8 @@ import zipfile
 
 import jax
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import t2t_jax
 from t2t_jax import config as fields
@@ -54,6 +56,9 @@ def test_the_default_is_the_papers_base():
         ("base:en-es", "'en-es' is not a direction of the paper"),
         ("configs/tiny.py:what", "takes no argument"),
         ("tini", "no such preset; did you mean 'tiny'"),
+        ("multi30k:day", "'hour', 'half_hour', 'published' or a number of steps"),
+        ("low_resource:1501", "such as 1484"),
+        ("low_resource:20", "such as 280"),
     ],
 )
 def test_a_name_that_is_no_config_is_told(path, told):
@@ -174,6 +179,14 @@ def test_a_preset_has_a_name(tmp_path, monkeypatch):
     assert load_config("configs/tiny.py") == load_config("tiny")
     with pytest.raises(UserError, match=r"configs/mine.py does not exist"):
         load_config("configs/mine.py")
+
+
+@given(st.integers(10, 5_000))
+def test_a_short_recipe_has_any_number_of_steps(parts):
+    train = load_config(f"low_resource:{28 * parts}").train
+    assert train.steps == 28 * parts
+    assert train.steps % train.save_every == train.steps % train.eval_every == 0
+    assert train.save_every * 28 <= train.steps <= train.save_every * 56
 
 
 def write_config(file, base, changes):

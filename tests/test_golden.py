@@ -30,6 +30,7 @@ NEED_ARGUMENTS = {"finetune", "student"}
 WITH_ARGUMENTS = [
     *("configs/big.py:en-fr", "configs/multi30k.py:published"),
     *("configs/low_resource.py:half_hour", "configs/multi30k.py:half_hour"),
+    "configs/low_resource.py:1500",
     *("configs/lstm.py:multi30k", "configs/conv.py:multi30k"),
     *("configs/bytenet.py:multi30k", "configs/neural_gpu.py:multi30k"),
     *("configs/parse.py:semi", "configs/parse_tiny.py:de", "configs/lm.py:small"),

@@ -93,7 +93,7 @@ def define_weights_flag() -> None:
         "float32",
         WEIGHTS,
         "Type of the weights: int8 rounds them, and activations where they meet them, "
-        "for a quarter of the memory. Translations may differ.",
+        "so that weights take a quarter of the memory. Translations may differ.",
     )
 
 

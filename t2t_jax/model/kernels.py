@@ -109,7 +109,7 @@ def flash(q_bthk: Array, kv, mask, scores=None) -> Array:
     arrays = [q_bthk, *kv, mask.query.segment, mask.key.segment]
     axes = [("batch", "length", "heads", "head")] * 3 + [("batch", "length")] * 2
     if scores is not None:
-        # The kernel wants scores of every row and head, and scales them as it does q k^T.
+        # The kernel wants those of all rows and heads; it scales them as it does q k^T.
         rows_heads = q_bthk.shape[0], q_bthk.shape[2]
         scores = jnp.broadcast_to(scores, (*rows_heads, *scores.shape[2:]))
         arrays.append(scores * q_bthk.shape[-1] ** 0.5)

@@ -112,7 +112,7 @@ def packed_is_alone(subject: Subject) -> float:
     batch, layout = subject.packed
     assert layout.segment_p.max() > 1
     long = layout.pair_p == 7
-    assert layout.source_start_p[long] and layout.target_start_p[long]
+    assert min(layout.source_start_p[long], layout.target_start_p[long]) > 0
     together = subject.forced(batch)
     figure = 0.0
     for start in range(0, len(layout.pair_p), 2 * ROWS):
