@@ -37,6 +37,7 @@ def test_it_says_so_and_takes_less_memory(pair):
     exact, int8 = pair
     assert "weights" not in exact.provenance()
     assert int8.provenance()["weights"] == ["int8"]
+    assert ("int8" in repr(exact), "int8" in repr(int8)) == (False, True)
     assert tree_bytes(int8.parameters) < 0.4 * tree_bytes(exact.parameters)
     both = Translator.ensemble([exact, int8])
     assert both.provenance()["weights"] == ["float32", "int8"]
