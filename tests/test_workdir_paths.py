@@ -250,7 +250,7 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
         for number in numbers:
             state = steps.init()
             state = state._replace(step=state.step + number)
-            checkpoints.save(state, RunProgress(), average=True)
+            checkpoints.save(state, RunProgress())
         checkpoints.close()
 
     save(1, 2)
@@ -263,7 +263,7 @@ def test_a_checkpoint_that_is_not_yet_whole_is_none(place):
             (saved / "commit_success.txt").unlink()
     assert parameter_steps(place) == [1]
     checkpoints = Checkpoints(Workdir(place), 3, 1)
-    assert int(checkpoints.restore(steps.shapes, 1)[0].step) == 1
+    assert int(checkpoints.restore(steps.shapes)[0].step) == 1
     checkpoints.close()
     save(2)
     assert parameter_steps(place) == [1, 2]

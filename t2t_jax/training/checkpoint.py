@@ -2,6 +2,7 @@
 
     DIR/checkpoints/state/STEP        a TrainState and a RunProgress; the last 2
     DIR/checkpoints/parameters/STEP   parameters alone; as many as are averaged
+    (of both also the step of a stop or the end, until a later save is complete)
     DIR/checkpoints/best/STEP         parameters alone, of the best dev BLEU
     DIR/checkpoints/set_aside/        what was damaged, or discarded by a rollback
 
@@ -118,6 +119,9 @@ class Checkpoints:
     Args:
       keep_parameters: the number of parameter checkpoints to keep, the newest.
       keep_best: the number of checkpoints to keep for their dev BLEU.
+      save_every: steps between two saves on schedule. A save at another step, where the
+        run was stopped or ended, takes the place of none of these, and is removed once
+        a later one is complete.
       shared: all processes see the folder (`folders.seen_by_all`).
     """
 
@@ -126,9 +130,11 @@ class Checkpoints:
         workdir: Workdir,
         keep_parameters: int,
         keep_best: int,
+        save_every: int = 1,
         shared: bool = False,
     ):
         self._folder, self._shared = workdir.checkpoints, shared
+        self._save_every = save_every
         # Of states the newest continues a run; the second is a spare in case the first
         # is damaged.
         self._keep = {"parameters": keep_parameters, "state": 2, "best": keep_best}
@@ -139,8 +145,10 @@ class Checkpoints:
         self._writers = {kind: self._writer(kind, names) for kind in KINDS}
         self._clear_away()
 
-    def save(self, state: TrainState, progress: RunProgress, average: bool) -> None:
-        """Saves the state and, if `average`, the parameters alone.
+    def save(
+        self, state: TrainState, progress: RunProgress, parameters: bool = True
+    ) -> None:
+        """Saves the state and, with `parameters`, the parameters alone.
 
         Returns once the arrays are copied; writing continues in the background. The
         next `check`, `save` or `close` raises what goes wrong there.
@@ -150,7 +158,7 @@ class Checkpoints:
         # The order matters: items are sealed in turn, so a sealed state implies that
         # its parameters are sealed, too.
         items = {}
-        if average:
+        if parameters:
             items["parameters"] = {"parameters": state.best_parameters()}
         items["state"] = {"state": state._asdict(), "reached": progress.to_json()}
         with self._explained(step):
@@ -180,9 +188,7 @@ class Checkpoints:
         order = folders.ranked(others | {step: goodness})
         return step in [*order][: self._keep["best"]]
 
-    def restore(
-        self, shapes: TrainState, save_every: int
-    ) -> tuple[TrainState, RunProgress] | None:
+    def restore(self, shapes: TrainState) -> tuple[TrainState, RunProgress] | None:
         """Reads the newest intact state; sets newer, damaged ones aside.
 
         Returns:
@@ -195,7 +201,7 @@ class Checkpoints:
         """
         self.wait()
         damaged: dict[epath.Path, str] = {}  # on process 0
-        step, result = self._newest(damaged, save_every), None
+        step, result = self._newest(damaged), None
         if step is not None:
             path = self._path("state", step)
             with self._together("reading the state"):
@@ -210,7 +216,7 @@ class Checkpoints:
         return result
 
     @by_first
-    def _newest(self, damaged: dict[epath.Path, str], save_every: int) -> int | None:
+    def _newest(self, damaged: dict[epath.Path, str]) -> int | None:
         """The step of the newest intact state; adds to `damaged` those after it."""
         for step in reversed(folders.steps_in(self._folder / "state")):
             path = self._path("state", step)
@@ -219,7 +225,7 @@ class Checkpoints:
             damaged[path] = trouble
         # A state without a manifest was never complete: a run that was killed in its
         # first save has lost nothing that could be restored, and starts anew.
-        if any(map(sealed.is_sealed, damaged)) or self._lost(save_every):
+        if any(map(sealed.is_sealed, damaged)) or self._lost():
             listed = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
             raise UserError(
                 "every checkpoint that the run could continue from is damaged or lost:"
@@ -239,14 +245,14 @@ class Checkpoints:
             if trouble := folders.damage(path):
                 folders.set_aside(path, f"is damaged ({trouble})")
 
-    def _lost(self, save_every: int) -> bool:
+    def _lost(self) -> bool:
         """True if stored parameters prove that a state was complete once.
 
         Each save seals the parameters before the state. So the parameters of the first
         save may exist without a state; those of a later save may not.
         """
         steps = folders.sealed_steps(self._folder / "parameters")
-        return len(steps) > 1 or any(step > save_every for step in steps)
+        return any(step > self._save_every for step in steps)
 
     def save_missing_parameters(self, state: TrainState) -> None:
         """Saves the parameters of a restored state again if theirs are damaged."""
@@ -268,18 +274,28 @@ class Checkpoints:
         self._finish(step, ["parameters"])
         self.wait()
 
+    def mark_end(self, step: int) -> None:
+        """Notes that training ended at a step, whose parameters then count in averages.
+
+        Only off the schedule: the others count in any case.
+        """
+        self.wait()
+        if step % self._save_every:
+            with self._explained(step):
+                self._note_end(step)
+
     def saved_before(self, step: int) -> bool:
         """True if a state of an earlier step is stored."""
         self.wait()
         return any(s < step for s in folders.sealed_steps(self._folder / "state"))
 
     def go_back(
-        self, before: int, shapes: TrainState, save_every: int
+        self, before: int, shapes: TrainState
     ) -> tuple[TrainState, RunProgress]:
         """Restores the newest intact state before a step; sets later ones aside."""
         self.wait()
         self._discard_after("state", before - 1)
-        state, progress = self.restore(shapes, save_every)
+        state, progress = self.restore(shapes)
         # `restore` may have gone back further, past damaged states.
         for kind in KINDS:
             self._discard_after(kind, int(state.step))
@@ -292,18 +308,14 @@ class Checkpoints:
                 folders.set_aside(self._path(kind, step), "is discarded")
 
     @by_first
-    def has_no_parameters(self) -> bool:
-        """True until parameters are saved alone for the first time."""
-        return not folders.sealed_steps(self._folder / "parameters")
-
-    @by_first
     def warn_if_disk_is_short(self, state: TrainState) -> None:
         """Warns if the checkpoints of this run may not fit on the disk."""
         alone = tree_bytes(state.best_parameters())
         sizes = {"state": tree_bytes(state), "parameters": alone, "best": alone}
         # One more of each kind than is kept: an old checkpoint is removed only after
-        # the new one is complete.
+        # the new one is complete. And the one of a stop.
         most = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())
+        most += sizes["state"] + alone
         folders.warn_if_short(self._folder, most)
 
     def check(self) -> None:
@@ -387,6 +399,12 @@ class Checkpoints:
                 raise
 
     @by_first
+    def _note_end(self, step: int) -> None:
+        path = self._path("parameters", step)
+        if not sealed.notes(path).get("end"):
+            folders.seal(path, end=True)
+
+    @by_first
     def _seal(self, kind: str, step: int, **notes: float) -> None:
         folders.seal(self._path(kind, step), **notes)
 
@@ -397,6 +415,9 @@ class Checkpoints:
                 for kind in kinds:
                     self._written(kind)
                     self._seal(kind, step)
+                # Parameters of a life that was killed before it had saved their state.
+                # Here the run may end earlier than there, by time.
+                self._discard_after("parameters", step)
                 # After everything is sealed: a full disk must not cost old checkpoints.
                 for kind in kinds:
                     self._remove_old(kind)
@@ -412,10 +433,13 @@ class Checkpoints:
     @by_first
     def _remove_old(self, kind: str) -> None:
         """Removes the checkpoints of a kind that are no longer kept."""
-        steps = folders.sealed_steps(self._folder / kind)[::-1]  # newest first
+        folder, most = self._folder / kind, self._keep[kind]
+        steps = folders.sealed_steps(folder)
+        scheduled = [step for step in steps if step % self._save_every == 0]
+        kept = {*scheduled[-most:], *steps[-1:]}
         if kind == "best":
-            steps = [*folders.best_steps(self._folder / kind)]  # best first
-        for step in steps[self._keep[kind] :]:
+            kept = {*[*folders.best_steps(folder)][:most]}  # best first
+        for step in {*steps} - kept:
             sealed.remove(self._path(kind, step))
 
     @contextlib.contextmanager

@@ -146,7 +146,8 @@ class TrainingRun:
         # Cached: computed once for each shape of batch, not at every step.
         self._step_flops = cache(lambda *shape: hooks.step_flops(Shape(*shape)))
         self.rollbacks = Rollbacks(workdir)
-        kept = workdir, config.decode.average, config.train.keep_best
+        train = config.train
+        kept = workdir, config.decode.average, train.keep_best, train.save_every
         # If all processes see the workdir, each writes and reads its part of the state.
         self.shared = checkpoint_folders.seen_by_all(workdir.checkpoints)
         self.checkpoints = (
@@ -170,10 +171,8 @@ class TrainingRun:
 
     def _restore(self) -> tuple[TrainState, RunProgress] | None:
         """Reads the state to continue from."""
-        save_every = self.config.train.save_every
-        restored = self.checkpoints.restore(self.steps.shapes, save_every)
-        # Off the grid of `save_every` a state without parameters is not damaged.
-        if restored and int(restored[0].step) % save_every == 0:
+        restored = self.checkpoints.restore(self.steps.shapes)
+        if restored:
             self.checkpoints.save_missing_parameters(restored[0])
         return restored
 
@@ -258,6 +257,7 @@ class TrainingRun:
                 why = why or self._reason(0.0)
                 if why and self.saved != self.step:
                     self._save()
+        self.checkpoints.mark_end(self.step)
         return self.step, why
 
     def _reason(self, seconds: float) -> str:
@@ -305,15 +305,11 @@ class TrainingRun:
         """Saves everything that a restart needs to continue from this step."""
         with self.time.during("checkpoints"):
             self.hooks.check_owner()
-            # Only multiples of `save_every` are averaged: a stop changes no score.
-            average = self.step % self.config.train.save_every == 0
-            # The first save has parameters in any case: a short run can translate.
-            average = average or self.checkpoints.has_no_parameters()
             # Also the steps that are not logged yet: see `RunProgress`.
             unread = self.meter.unread()
             progress = RunProgress(self.position, self.clock.seconds(), unread)
             state = self.state if self.shared else processes.gather(self.state)
-            self.checkpoints.save(state, progress, average)
+            self.checkpoints.save(state, progress)
             self.saved = self.step
         self.time.write(self.step)
 
@@ -407,9 +403,8 @@ class TrainingRun:
                 f"config.train.save_every={self.config.train.save_every}"
             )
         self.time.write(self.step)
-        shapes, save_every = self.steps.shapes, self.config.train.save_every
         state, progress = self._place(
-            lambda: self.checkpoints.go_back(diverged.step, shapes, save_every)
+            lambda: self.checkpoints.go_back(diverged.step, self.steps.shapes)
         )
         rollback = Rollback(
             int(state.step), progress.position, self.position, diverged.why

@@ -155,7 +155,7 @@ def shared_checkpoints(folder: Path) -> dict:
     kept = Checkpoints(workdir, 2, 1, shared=True)
 
     def restored() -> list:
-        read, progress = kept.restore(shapes, 1)
+        read, progress = kept.restore(shapes)
         same = jax.tree.map(
             lambda x, want: x.sharding.is_equivalent_to(want.sharding, x.ndim),
             read,
@@ -169,7 +169,7 @@ def shared_checkpoints(folder: Path) -> dict:
 
     def save(step: int) -> None:
         placed = processes.distribute(state(step), shapes)
-        kept.save(placed, RunProgress(seconds=float(step)), average=step == 3)
+        kept.save(placed, RunProgress(seconds=float(step)), parameters=step == 3)
         kept.wait()
 
     seen["written by one process"] = restored(), expected(1)

@@ -115,7 +115,7 @@ def test_what_two_processes_share_is_what_one_of_them_has(start, tmp_path):
     """What each has found is judged by `primitives.py` itself."""
     workdir = Workdir(tmp_path / "work")
     alone = Checkpoints(workdir, 2, 1)
-    alone.save(state(1), RunProgress(seconds=1.0), average=True)
+    alone.save(state(1), RunProgress(seconds=1.0))
     alone.close()
     flag, module = f"--folder={workdir}", "tests.processes.primitives"
     both = start(2, flag, module=module, devices=2).ends(0, 0)

@@ -47,10 +47,10 @@ def progress_at(step):
     return RunProgress(Position(step, 2 * step), seconds=step / 3, unread=rows)
 
 
-def save(workdir, steps, numbers, keep=3, average=True):
+def save(workdir, steps, numbers, keep=3, parameters=True):
     checkpoints = Checkpoints(Workdir(workdir), keep, 1)
     for n in numbers:
-        checkpoints.save(state_at(steps, n), progress_at(n), average)
+        checkpoints.save(state_at(steps, n), progress_at(n), parameters)
     checkpoints.close()
 
 
@@ -85,9 +85,9 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, all_devices):
     saved = state_at(steps, 5)
     saved = saved._replace(ema=jax.tree.map(lambda x: x + 1, saved.parameters))
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
-    checkpoints.save(saved, progress_at(5), average=True)
+    checkpoints.save(saved, progress_at(5))
     checkpoints.wait()
-    state, progress = checkpoints.restore(steps.shapes, 1)
+    state, progress = checkpoints.restore(steps.shapes)
     checkpoints.close()
     assert progress == progress_at(5)
     assert_same(state, saved)
@@ -101,11 +101,11 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, all_devices):
 
 def test_two_states_and_the_averaging_window_are_kept(tmp_path, steps):
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
-    assert checkpoints.restore(steps.shapes, 1) is None
+    assert checkpoints.restore(steps.shapes) is None
     assert parameter_steps(tmp_path) == []
     checkpoints.close()
     save(tmp_path, steps, [1, 2, 3, 4])
-    save(tmp_path, steps, [5], average=False)
+    save(tmp_path, steps, [5], parameters=False)
     states = sorted(p.name for p in (tmp_path / "checkpoints/state").iterdir())
     assert states == ["4", "5"]
     assert parameter_steps(tmp_path) == [2, 3, 4]
@@ -134,9 +134,9 @@ def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
 def test_going_back_sets_aside_all_that_came_later(tmp_path, steps):
     checkpoints = Checkpoints(Workdir(tmp_path), 5, 5)
     for step in (2, 4, 6):
-        checkpoints.save(state_at(steps, step), progress_at(step), average=True)
+        checkpoints.save(state_at(steps, step), progress_at(step))
         checkpoints.save_best(state_at(steps, step).parameters, step + 1, step)
-    state, reached = checkpoints.go_back(6, steps.shapes, 1)
+    state, reached = checkpoints.go_back(6, steps.shapes)
     checkpoints.close()
     assert_same(state, state_at(steps, 4))
     assert reached == progress_at(4)
@@ -172,5 +172,5 @@ def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps)
         parameters_of(tmp_path, 1, other)
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
     with pytest.raises(UserError, match=message):
-        checkpoints.restore(steps.shapes._replace(parameters=other), 1)
+        checkpoints.restore(steps.shapes._replace(parameters=other))
     checkpoints.close()

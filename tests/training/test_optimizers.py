@@ -132,9 +132,9 @@ def test_it_learns_on_a_mesh_as_on_one_device_and_is_stored_and_restored(
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
     checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
-    checkpoints.save(state, RunProgress(Position(0, 4)), average=False)
+    checkpoints.save(state, RunProgress(Position(0, 4)), parameters=False)
     checkpoints.wait()
-    restored, _ = checkpoints.restore(steps.shapes, 1)
+    restored, _ = checkpoints.restore(steps.shapes)
     checkpoints.close()
     placed = processes.distribute(restored, steps.shapes)
     assert_same(placed, state)

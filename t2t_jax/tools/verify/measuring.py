@@ -247,11 +247,11 @@ def saved_and_restored(folder: Path, state: TrainState, shapes) -> dict[str, flo
     checkpoints = Checkpoints(Workdir(folder), keep_parameters=1, keep_best=1)
     try:
         lap = Stopwatch()
-        checkpoints.save(state, RunProgress(), average=False)
+        checkpoints.save(state, RunProgress(), parameters=False)
         blocked = lap()
         checkpoints.wait()
         complete = blocked + lap()
-        checkpoints.restore(shapes, save_every=1)
+        checkpoints.restore(shapes)
         restored = lap()
     finally:
         checkpoints.close()
