@@ -11,10 +11,20 @@ VERSION = re.search(
     r'__version__ = "(.+)"', (HERE / "t2t_jax/__init__.py").read_text()
 )[1]
 
-# On Linux x86 the CPU build of TensorFlow is enough: it only feeds data.
-X86_LINUX = "sys_platform == 'linux' and platform_machine == 'x86_64'"
-OTHERS = "sys_platform != 'linux' or platform_machine != 'x86_64'"
+# On Linux x86 the CPU build of TensorFlow is enough: it only feeds data. No release has
+# wheels for Python 3.14; NumPy feeds the same batches there.
+X86_LINUX = (
+    "sys_platform == 'linux' and platform_machine == 'x86_64'"
+    " and python_version < '3.14'"
+)
+OTHERS = (
+    "(sys_platform != 'linux' or platform_machine != 'x86_64')"
+    " and python_version < '3.14'"
+)
 
+# 0.10.2 sums products wrongly on a CPU (jax-ml/jax#39103; `verify` checks it), and is
+# slow at scatter-adds, such as an embedding's gradient, on a GPU (jax-ml/jax#38806).
+JAX = "jax>=0.8.1,!=0.10.2"
 # uvicorn 0.29 is the first whose signals can be left to its caller.
 SERVE = ["starlette>=0.46", "uvicorn>=0.29", "python-multipart>=0.0.18"]
 TEXT = ["polib>=1.2", "sentencex>=1.0.28", "srt>=3.5.3"]
@@ -63,7 +73,7 @@ setup(
         "flax>=0.12.10; python_version >= '3.12'",
         "flax>=0.12.1; python_version < '3.12'",
         "importlib_resources>=6.0",  # TFDS downloads need it and do not say so
-        "jax>=0.8.1",
+        JAX,
         "ml-collections>=1.0",
         "numpy>=2.0",
         "optax>=0.2.5",
@@ -118,9 +128,9 @@ setup(
             "torch>=2.6",
             "transformers>=5.0",
         ],
-        "cuda": ["jax[cuda12]>=0.8.1"],
-        "cuda13": ["jax[cuda13]>=0.8.1"],
-        "tpu": ["jax[tpu]>=0.8.1"],
+        "cuda": [JAX.replace("jax", "jax[cuda12]")],
+        "cuda13": [JAX.replace("jax", "jax[cuda13]")],
+        "tpu": [JAX.replace("jax", "jax[tpu]")],
         "plan": ["libtpu>=0.0.20; sys_platform == 'linux'"],  # compiles, without a TPU
         "beam": ["apache-beam>=2.65"],
         "gcs": ["gcsfs>=2024.2"],  # brings google-cloud-storage, which Orbax wants

@@ -1,5 +1,6 @@
 """Files around the code agree: versions, Pythons, commands, the wheel's files."""
 
+import itertools
 import re
 import runpy
 from pathlib import Path
@@ -7,6 +8,7 @@ from unittest import mock
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import t2t_jax
 from t2t_jax.commands import config_files
@@ -36,6 +38,42 @@ def test_all_files_name_the_same_version(setup_arguments):
     newest = re.search(r"^## (\S+)", changelog, re.MULTILINE)[1]
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
     assert {setup_arguments["version"], newest, cited} == {t2t_jax.__version__}
+
+
+def requirements(setup_arguments):
+    """All packages that setup.py names, for the extras, too."""
+    extras = setup_arguments["extras_require"].values()
+    return [*setup_arguments["install_requires"], *itertools.chain(*extras)]
+
+
+def test_no_extra_allows_the_jax_that_sums_wrongly(setup_arguments):
+    named = [
+        requirement
+        for requirement in map(Requirement, requirements(setup_arguments))
+        if requirement.name == "jax"
+    ]
+    assert [sorted(one.extras) for one in named] == [
+        [],
+        ["cuda12"],
+        ["cuda13"],
+        ["tpu"],
+    ]
+    for one in named:
+        assert not one.specifier.contains("0.10.2"), one
+        assert one.specifier.contains("0.10.1"), one
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_python_3_14_wants_no_tensorflow(setup_arguments, platform):
+    machine = {"sys_platform": platform, "platform_machine": "x86_64"}
+    for python, wanted in (("3.11", 1), ("3.13", 1), ("3.14", 0)):
+        chosen = [
+            one
+            for one in map(Requirement, setup_arguments["install_requires"])
+            if one.name in ("tensorflow", "tensorflow-cpu")
+            and one.marker.evaluate(machine | {"python_version": python})
+        ]
+        assert len(chosen) == wanted, python
 
 
 def test_the_wheel_has_every_file_of_the_package(setup_arguments):

@@ -26,6 +26,13 @@ _STORAGE_ERRORS = {
     *(errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
     *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY),
 }
+# Errors of Python itself that the user can fix -> how.
+_PYTHON_ERRORS = {
+    "can't start new thread": "this process may have no more threads or memory; raise "
+    "its limits (`ulimit -u`, `ulimit -v`) or those of the container",
+    "Could not determine home directory": "set HOME, or set T2T_JAX_CACHE to a folder "
+    "for prepared text and give paths without ~",
+}
 # Printed after a runtime error, such as a connection that another process closed.
 _OTHER_PROCESSES = (
     "If another process ended before this one, its log says why. Everything saved is "
@@ -156,7 +163,9 @@ def _catch_errors(function: Callable, argv: Sequence[str]):
         _exit(
             2, f"error: {e}. Everything written before is complete; fix this and retry"
         )
-    except Exception:
+    except Exception as e:
+        if fix := _PYTHON_ERRORS.get(reason := str(e).rstrip(".")):
+            _exit(2, f"error: {reason}: {fix}")
         if not processes.distributed():
             raise
         _exit(1, traceback.format_exc() + _OTHER_PROCESSES)

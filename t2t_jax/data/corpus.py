@@ -420,6 +420,15 @@ def open_specs(
     return list(corpora.values())
 
 
+def heaviest_first(corpora: Iterable[Corpus]) -> list[Corpus]:
+    """Sorts a training text by weight, the largest first; equal weights stay in order.
+
+    The first copy of a duplicate is the one that is kept. So a pair of several corpora
+    has the largest of their weights, in whatever order a config names them.
+    """
+    return sorted(corpora, key=lambda corpus: -corpus.weight)
+
+
 def check_files(corpora: Iterable[Corpus]) -> None:
     """Reads the first pair of each text file.
 

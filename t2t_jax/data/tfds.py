@@ -28,6 +28,7 @@ from typing import Any
 from etils import epath
 
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import expand_home
 from t2t_jax.io.messages import say
 
 NETWORK_SECONDS = 5.0  # a host of a data set has to answer within this time
@@ -294,7 +295,7 @@ def data_folder() -> str:
     Read here, because TFDS itself reads the variable only once, when it is imported.
     """
     folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return os.path.expanduser(folder)
+    return expand_home(folder)
 
 
 def import_tfds(spec: str):

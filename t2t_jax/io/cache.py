@@ -22,8 +22,10 @@ FORMAT = 3  # part of every key; increment it when the content of a folder chang
 
 def cache_folder() -> Path:
     """Returns `$T2T_JAX_CACHE`, or `t2t_jax` in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("T2T_JAX_CACHE") or Path(home) / "t2t_jax")
+    if folder := os.environ.get("T2T_JAX_CACHE"):
+        return Path(folder)
+    # Asked last: a container's user may have no home.
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "t2t_jax"
 
 
 def cache_key(**parts) -> str:

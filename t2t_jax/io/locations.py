@@ -42,7 +42,15 @@ def locate(place: epath.PathLike) -> epath.Path:
             f"{place} has one slash after gs:, because pathlib.Path merges two; give "
             f"a bucket as a string, {place.replace(':/', '://', 1)!r}"
         )
-    return epath.Path(place).expanduser()
+    return epath.Path(expand_home(place))
+
+
+def expand_home(place: str) -> str:
+    """Replaces `~` in a path on disk; raises RuntimeError if the user has no home.
+
+    `os.path` and epath would make a folder called `~`.
+    """
+    return str(Path(place).expanduser()) if is_local(place) else place
 
 
 def read_flag_file(flag: str, name: str) -> str:

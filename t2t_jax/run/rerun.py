@@ -15,7 +15,8 @@ from etils import epath
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import open_specs
+from t2t_jax.data.corpus import heaviest_first, open_specs
+from t2t_jax.data.drawing import tempered
 from t2t_jax.data.feeding import BatchLookup, Position, feeder_name
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.prepare import find_prepared, training_pairs
@@ -93,7 +94,11 @@ def open_text(workdir: Workdir) -> RunText:
     config, vocabulary = workdir.config(), workdir.vocabulary()
     arrays = find_prepared(workdir.text())
     task, data = task_of(config), config.data
-    corpora = open_specs(data.train, task.open, data.dir, weights=True)
+    written = open_specs(data.train, task.open, data.dir, weights=True)
+    corpora = heaviest_first(written)
+    weights = tempered(arrays.sizes, [c.weight for c in corpora], data.temperature)
+    if tuple(weights) != arrays.weights:
+        corpora = written  # by version 0.2, which kept the order of the config
     pairs = training_pairs(corpora, vocabulary, task.data(), task, arrays)
     return RunText(workdir, config, vocabulary, task, pairs)
 

@@ -306,6 +306,8 @@ def report_start(
         say(f"            {nondeterminism()}")
     text, *more = report_lines(pairs)
     feeder = feeder_name(config.data)
+    if (config.data.feeder, feeder) == ("auto", "numpy"):
+        feeder = "numpy (TensorFlow is not installed)"
     most = config.train.dev_lines
     scored = f" (scores: the first {most:,})" * (0 < most < dev_pairs)
     say(f"data        {text}, {dev_pairs:,} dev pairs{scored}, fed by {feeder}")

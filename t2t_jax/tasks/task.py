@@ -17,6 +17,7 @@ from t2t_jax.data.corpus import (
     Pair,
     check_files,
     distinct,
+    heaviest_first,
     open_corpus,
     open_specs,
     symbols_of,
@@ -373,7 +374,8 @@ def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
             "PREFIX for the files PREFIX.en and PREFIX.de, or grammar:train. The "
             "corpora of other tasks are in docs/tasks.md"
         )
-    training = open_specs(data.train, task.open, data.dir, weights=True)
+    written = open_specs(data.train, task.open, data.dir, weights=True)
+    training = heaviest_first(written)
     _check_symbols(task, training)
     dev, tests = (
         open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)

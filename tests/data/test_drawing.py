@@ -1,5 +1,6 @@
 """Random numbers, orders and draws of corpora: functions of their keys, and even."""
 
+import dataclasses
 import itertools
 import math
 
@@ -8,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax.config import DataConfig
+from t2t_jax.config import Config, DataConfig
 from t2t_jax.data import prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.drawing import column_orders, draw, stable_order, tempered
 from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import open_text
 from t2t_jax.text.counter_random import Stream, uniform
 
 # ---------------------------------------------------------------------------- numbers
@@ -123,6 +126,43 @@ def test_shares_are_proportional_to_size_to_the_inverse_temperature(corpora, t):
         if share > 1e-200 and other > 1e-200:
             wanted = math.log(w / v) + math.log(n / m) / t
             assert math.log(share / other) == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_order_of_corpora_changes_no_pairs_share(
+    tmp_path, monkeypatch, temperature
+):
+    """Each pair is drawn as often as the corpus of its largest weight says."""
+    monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "cache"))
+    lines = {"big": range(40), "dom": range(30, 36), "ärzte": (3, 33, 50)}
+    for name, numbers in lines.items():
+        for language in ("en", "de"):
+            text = "".join(f"Zeile {i} {language}\n" for i in numbers)
+            (tmp_path / f"{name}.{language}").write_text(text, encoding="utf-8")
+    weights = {"big": 1, "dom": 5, "ärzte": 2.5}
+    config = DataConfig(vocab_size=300, temperature=temperature)
+    vocabulary, made = None, []
+    for order in itertools.permutations(lines):
+        data = dataclasses.replace(
+            config,
+            dir=str(tmp_path),
+            train=",".join(f"{name}@{weights[name]}" for name in order),
+            dev="",
+            test="",
+        )
+        task = task_of(dataclasses.replace(Config(), data=data))
+        training, _, _ = open_text(task)
+        vocabulary = vocabulary or make_tokenizer(training, config)
+        pairs = prepare.training_pairs(training, vocabulary, config)
+        times = np.repeat(pairs.weights, pairs.sizes).tolist()
+        sources = vocabulary.decode([pairs.source[i] for i in range(len(pairs))])
+        made.append(dict(zip(sources, times, strict=True)))
+        assert len(made[-1]) == len(sources)
+    assert all(one == made[0] for one in made)
+    if temperature == 1:
+        for i in range(40):
+            most = max(weights[name] for name, has in lines.items() if i in has)
+            assert made[0][f"Zeile {i} en"] == most
 
 
 def test_a_run_finds_the_weights_that_it_was_prepared_with(tmp_path, monkeypatch):

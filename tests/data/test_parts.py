@@ -11,7 +11,7 @@ import pytest
 from etils import epath
 
 from t2t_jax.data import cleaning, prepare
-from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.corpus import heaviest_first, open_corpora
 from t2t_jax.data.pairs import Examples
 from t2t_jax.data.parts import TextInParts
 from t2t_jax.data.text_files import pair_hasher
@@ -46,7 +46,8 @@ def in_parts(training, tmp_path, config=CONFIG, examples=None):
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("joint", 1), ("few", 9), ("separate", 7), ("repeated", 2), ("blocks", 4)],
+    [("joint", 1), ("few", 9), ("separate", 7), ("repeated", 2), ("blocks", 4)]
+    + [("weighted", 3)],
 )
 def test_the_bytes_are_those_of_one_process(tmp_path, monkeypatch, kind, count):
     config, examples = SEPARATE if kind == "separate" else CONFIG, Examples()
@@ -57,6 +58,9 @@ def test_the_bytes_are_those_of_one_process(tmp_path, monkeypatch, kind, count):
         config = dataclasses.replace(config, max_length=6, max_ratio=0.0)
     few = slice(-4 if kind == "few" else None, None)  # fewer pairs than parts
     training = corpora(tmp_path, x=LINES[few], y=DIRTY[few])
+    if kind == "weighted":
+        heavy = dataclasses.replace(training[1], weight=5.0)
+        training = heaviest_first([training[0], heavy])
 
     def vocabulary():
         return make_tokenizer(training, config, examples.sides)

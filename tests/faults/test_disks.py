@@ -4,8 +4,10 @@ import contextlib
 import itertools
 import json
 import os
+import pwd
 import shutil
 import subprocess
+import threading
 import time
 
 import pytest
@@ -13,9 +15,12 @@ import pytest
 from t2t_jax import Translator, UserError, train
 from t2t_jax.commands import runner
 from t2t_jax.data.corpus import open_corpus
+from t2t_jax.data.tfds import data_folder
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.evaluation.scores import read_answers, score_set, scores_and_answers
 from t2t_jax.io import sealed
+from t2t_jax.io.cache import cache_folder
+from t2t_jax.io.locations import locate
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
@@ -149,6 +154,44 @@ def test_a_workdir_that_may_only_be_read_translates_and_prints_scores(
         assert files(finished) == before
     assert scores == score_set(translator, dev, finished)
     assert answers == read_answers(scores, dev, finished)
+
+
+def test_a_named_folder_needs_no_home_and_a_missing_home_is_told(
+    tmp_path, monkeypatch, capsys
+):
+    """As for a container's user without an entry in /etc/passwd."""
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("HOME", "XDG_CACHE_HOME", "TFDS_DATA_DIR", "T2T_JAX_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for call in (cache_folder, data_folder, lambda: locate("~/work")):
+        with pytest.raises(SystemExit, match="2"):
+            runner._catch_errors(lambda _, call=call: call(), [])
+        assert "error: Could not determine home directory: set HOME" in (
+            capsys.readouterr().err
+        )
+    for name, call in (
+        ("T2T_JAX_CACHE", cache_folder),
+        ("TFDS_DATA_DIR", data_folder),
+    ):
+        monkeypatch.setenv(name, str(tmp_path))
+        assert str(call()) == str(tmp_path)
+    assert locate(tmp_path) == tmp_path
+
+
+def test_a_thread_that_cannot_start_is_told_in_a_line(capsys):
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        with pytest.raises(SystemExit, match="2"):
+            runner._catch_errors(lambda _: threading.Thread().start(), [])
+    finally:
+        threading.stack_size(before)
+    assert "can't start new thread: this process may have no more threads" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_cache_folder_that_cannot_be_written_is_told(text, tmp_path, monkeypatch):

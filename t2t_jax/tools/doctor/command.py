@@ -13,7 +13,13 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import check_files, open_specs, scheme_of, split_specs
+from t2t_jax.data.corpus import (
+    check_files,
+    heaviest_first,
+    open_specs,
+    scheme_of,
+    split_specs,
+)
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
@@ -98,7 +104,8 @@ def run(args) -> None:
     limits, drops = rules.with_limits(args.limit), rules.dropping(args.drop)
     _check_outputs(args, languages)
     task = task_of(config)
-    corpora = open_specs(data.train, task.open, data.dir, weights=True)
+    written = open_specs(data.train, task.open, data.dir, weights=True)
+    corpora = heaviest_first(written)
     if not corpora:
         raise UserError(
             f"config.data.train={data.train!r} names no text; give "

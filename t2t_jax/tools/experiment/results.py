@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, open_corpora
+from t2t_jax.data.corpus import Corpus, heaviest_first, open_corpora
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tasks.translation import Translation
@@ -232,7 +232,9 @@ class Context(NamedTuple):
         """The config's `train`, `dev` or `test`."""
         data, weights = self.config.data, split == "train"
         specs = getattr(data, split)
-        return open_corpora(specs, data.source, data.target, data.dir, weights)
+        return heaviest_first(
+            open_corpora(specs, data.source, data.target, data.dir, weights)
+        )
 
     def check_translates(self, measure: str) -> None:
         """Raises UserError if the row's task is not translation."""

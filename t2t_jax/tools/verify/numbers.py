@@ -105,6 +105,20 @@ def default_precision(context: Context) -> Measured:
     return reported(f"{error:.2g}", {"measured": error})
 
 
+def reductions(context: Context) -> Measured:
+    """Compares sums of squares of small products with those in float64.
+
+    JAX 0.10.2 computes some of many wrongly on a CPU (jax-ml/jax#39103).
+    """
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(3, 3)).astype(np.float32)
+    x_nd = random.normal(size=(40_000, 3)).astype(np.float32)
+    with exact():
+        got_n = jax.jit(jax.vmap(lambda x_d: jnp.sum((matrix @ x_d) ** 2)))(x_nd)
+    want_n = np.sum(np.square(np.float64(x_nd) @ np.float64(matrix).T), axis=1)
+    return at_most(worst(np.abs(got_n / want_n - 1)), ROUNDING)
+
+
 # ---------------------------------------------------------------- gradients and updates
 
 

@@ -26,6 +26,7 @@ CHECKS = {
     "default_precision": numeric(
         "the same with this backend's products", numbers.default_precision
     ),
+    "reductions": numeric("sums of products are those in float64", numbers.reductions),
     "gradients": numeric("gradients are those in float64", numbers.gradients),
     "adam": numeric("3 steps of Adam as in float64", numbers.adam_steps),
     "bfloat16": numeric("bfloat16 is near: logits, loss", numbers.bfloat16),
