@@ -131,9 +131,32 @@ class Section:
             raise UserError(f"config {name}={value!r}{_no_entry(config_field, value)}")
         return entries[value]
 
+    def entries(self, *names: str) -> list[Any]:
+        """The table entries that some fields choose, and options of these choose.
+
+        Args:
+          names: Of fields; none are all.
+        """
+        found = []
+        for chooser in self.choosers():
+            if not names or chooser.name in names:
+                found.append(entry := self.variant(chooser.name))
+                own = self.own_options(entry)
+                found += [
+                    table_of(option)[getattr(own, option.name)]
+                    for option in dataclasses.fields(own or Section)
+                    if option.metadata.get("table")
+                ]
+        return found
+
     def choosers(self) -> list[dataclasses.Field]:
         """The fields that choose from a table."""
         return [f for f in dataclasses.fields(self) if f.metadata["table"]]
+
+    def fixed(self) -> dict[str, Any]:
+        """The values of the fields that may not change when a run is continued."""
+        fields = dataclasses.fields(self)
+        return {f.name: getattr(self, f.name) for f in fields if not f.metadata["safe"]}
 
     def fixed_by(self, name: str) -> str:
         """The choice that does not let a safe field change, as `schedule='linear'`."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from t2t_jax import __version__
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     PRESERVING,
@@ -206,7 +205,6 @@ def main(_):
         "sample": args.sample,
         "fields": [args.nbest > 1, args.scores, args.alignments],
         **(marks.options() if marks else {}),
-        "t2t_jax": __version__,
     }
     job = made_from, args.resume, batch_size
     if args.pairs is not None:

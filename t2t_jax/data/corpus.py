@@ -37,6 +37,7 @@ from t2t_jax.data.text_files import (
 )
 from t2t_jax.data.tfds import TfdsSplit
 from t2t_jax.grammar import corpus as grammar
+from t2t_jax.io import ideas
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 
@@ -99,13 +100,15 @@ def derived(
       corpus: The other one.
       kind: Tells apart what is made of it: the fingerprint is a hash of this and of its
         own. So the text changes whenever `change` does other things.
-      change: Makes the pairs of those of `corpus`.
+      change: Makes the pairs of those of `corpus`. If it is not this package's, its
+        code is part of the fingerprint, too.
       attributes: Of the new corpus; the others are those of `corpus`.
     """
+    code = "".join(f" {name} {x}" for name, x in ideas.foreign_code(change).items())
     return dataclasses.replace(
         corpus,
         pairs=lambda: iter(change(corpus.pairs())),
-        fingerprint=lambda: named_hash(kind, corpus.fingerprint()),
+        fingerprint=lambda: named_hash(kind + code, corpus.fingerprint()),
         made_of=corpus,
         prefix=None,
         after=None,

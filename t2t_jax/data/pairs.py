@@ -1,7 +1,6 @@
 """Tokenized pairs: the token arrays of a text, in memory or mapped from disk."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -181,9 +180,7 @@ def prepared_key(
     # Every option that changes the arrays. Weights and the temperature do not; the plan
     # applies them. Nor does what varies from epoch to epoch (variation.py).
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
-    hashes = {
-        part.tokenizer: hashlib.sha256(side.model).hexdigest()
-        for part, side in zip(SEPARATE, vocabulary.sides, strict=False)
-    }
+    names_of_sides = (part.tokenizer for part in SEPARATE)
+    hashes = dict(zip(names_of_sides, vocabulary.sha256, strict=False))
     options = {name: getattr(config, name) for name in names}
     return cache_key(text=[*fingerprints], **hashes, **options)

@@ -33,7 +33,6 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.text_measures import UTILITIES
-from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import field, parse_variant
@@ -407,12 +406,7 @@ class Reranking(Choice):
         if "lm" in self.models:
             values |= self._language_task().answer_options()  # the window
         return values | {
-            name: {
-                "checkpoints": list(model.steps),
-                "parameters_sha256": model.members[0].parameters_sha256(),
-                "dtype": compute_dtype(model.config.model).name,
-            }
-            for name, model in self.models.items()
+            name: model.provenance() for name, model in self.models.items()
         }
 
 

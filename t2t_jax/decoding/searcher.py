@@ -14,6 +14,7 @@ from typing import Any, Self
 import jax
 from etils import epath
 
+from t2t_jax import __version__
 from t2t_jax import config as fields
 from t2t_jax.config import WEIGHTS, Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -41,6 +42,8 @@ from t2t_jax.decoding.search_options import (
     sampling_algorithm,
     takes,
 )
+from t2t_jax.io import ideas
+from t2t_jax.io.atomic import sha256_of
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
@@ -264,13 +267,26 @@ class Searcher:
         return other
 
     def provenance(self) -> dict:
-        """Provenance: everything translations depend on, except lines and arguments."""
+        """Provenance: everything translations depend on, except lines and arguments.
+
+        A stored result is used again only if this is what it was then. The `definition`
+        is the config that a run has fixed, and the code of the entries it chooses.
+        """
+        configs = [member.config for member in self.members]
+        sections = [s for c in configs for s in (c.task, c.model, c.decode)]
+        entries = [section.entries() for section in sections]
+        fixed = [[vars(c.task), c.model.fixed(), c.data.fixed()] for c in configs]
         return {
+            "t2t_jax": __version__,
             "checkpoints": [[*member.steps] for member in self.members],
             "parameters_sha256": [m.parameters_sha256() for m in self.members],
             "dtype": [compute_dtype(m.config.model).name for m in self.members],
             **recorded_weights(self.members),
+            "vocabulary_sha256": self.vocabulary.sha256,
             "decode": self.decode_options(),
+            "task_options": [dict(config.task.options) for config in configs],
+            "ideas": ideas.modules() | ideas.foreign_code(*entries),
+            "definition_sha256": sha256_of([fixed, ideas.code_of(*entries)]),
             **({"tag": self.tag} if self.tag else {}),
         }
 

@@ -41,7 +41,7 @@ class Translator(Searcher):
     Attributes and arguments are those of `Searcher`; `Translator.load` makes one.
     """
 
-    # The last choice that was made, with the fields of the config that it follows.
+    # The last choice that was made, with its entry and options.
     _made: tuple | None = None
 
     def with_choice(self, choose: str, **options) -> "Translator":
@@ -67,9 +67,9 @@ class Translator(Searcher):
     def choice(self) -> Choice:
         """The choice of `config.decode`; made, with its models, at its first use."""
         decode = self.config.decode
-        if self._made is None or self._made[0] != (decode.choose, decode.options):
-            choice = decode.variant("choose")(self.config)
-            self._made = (decode.choose, decode.options), choice
+        made_from = decode.entries("choose"), decode.options
+        if self._made is None or self._made[0] != made_from:
+            self._made = made_from, made_from[0][0](self.config)
         return self._made[1]
 
     def decode_options(self) -> dict:

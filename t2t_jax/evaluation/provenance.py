@@ -20,7 +20,6 @@ import jax
 from t2t_jax import __version__
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io import ideas
 from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.task import Task
@@ -49,8 +48,7 @@ def score_provenance(
     Returns:
       `compare_with` (a line for people), `name` (of the set), `direction`,
       `source_sha256` and `reference_sha256` (of `text_bytes`), `bootstrap` (None if
-      the set is too long for one), `config`, `code`, `versions`, `machine`; `ideas`
-      (the SHA-256 of each module of --ideas) if there are any.
+      the set is too long for one), `config`, `code`, `versions`, `machine`.
     """
     text = ScoredText(
         corpus.name,
@@ -87,7 +85,6 @@ def score_provenance(
         "code": code_version(),
         "versions": versions,
         "machine": machine,
-        **({"ideas": dict(ideas.imported)} if ideas.imported else {}),
     }
 
 

@@ -13,11 +13,9 @@ from typing import Any
 
 from etils import epath
 
-from t2t_jax import __version__
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus, split_specs
 from t2t_jax.data.text_files import read_lines
-from t2t_jax.decoding.inputs import recorded_weights
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.io import atomic, lock
@@ -32,6 +30,8 @@ from t2t_jax.workdir import Workdir
 
 SCORES, TRANSLATIONS = "scores", "translations"
 ENSEMBLES = "ensembles"
+# What the provenance of a translator has of each of its members.
+MEMBER_FIELDS = "checkpoints", "parameters_sha256", "dtype", "weights", "task_options"
 # One workdir, or those of an ensemble's members.
 Workdirs = Workdir | epath.PathLike | Sequence[epath.PathLike]
 # Raise this when a score is added, renamed or computed otherwise: stored scores of
@@ -88,13 +88,14 @@ def _score(
     pairs = processes.from_first(f"{corpus.name}", lambda: task.examples(corpus))
     sources, references = zip(*pairs, strict=True)
     inputs = _inputs(translator, task, corpus, sources, references)
+    inputs_sha256 = atomic.sha256_of(inputs)
     folder = results_folder(translator, workdir)
     path = folder / SCORES / f"{corpus.name}.json"
     lines = _answers_file(corpus, folder)
 
     def stored_before() -> tuple[dict, bool]:
         stored = _read(path, lines)
-        if inputs.items() <= stored.items():
+        if stored.get("inputs_sha256") == inputs_sha256:
             return stored, True
         # Warn before the answers are computed, which may take long, not after.
         try:
@@ -119,7 +120,7 @@ def _score(
             scores = task.scores(answers, pairs, corpus) | extra
         output = text_bytes(answers)
         scores |= score_provenance(translator, task, corpus, sources, references)
-        scores |= inputs
+        scores |= inputs | {"inputs_sha256": inputs_sha256}
         if len(translator.members) > 1:
             scores["members"] = _members(translator, workdir)
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
@@ -174,23 +175,17 @@ def _inputs(
     translator: Translator, task: Task, corpus: Corpus, sources, references
 ) -> dict:
     """Everything that scores depend on; stored scores with the same are reused."""
-    of_members = {
-        "checkpoints": [list(member.steps) for member in translator.members],
-        "parameters_sha256": [m.parameters_sha256() for m in translator.members],
-        "dtype": [compute_dtype(m.config.model).name for m in translator.members],
-        **recorded_weights(translator.members),
-    }
+    of_model = translator.provenance()
     if len(translator.members) == 1:
-        of_members = {name: value for name, (value,) in of_members.items()}
+        of_members = {*MEMBER_FIELDS} & of_model.keys()
+        of_model |= {name: of_model[name][0] for name in of_members}
     text = "\n".join(sources) + "\x00" + "\n".join(references)
     return {
         "set": corpus.spec,
         "lines": len(sources),
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        **of_members,
-        "t2t_jax": __version__,
+        **of_model,
         "layout": SCORES_VERSION,
-        "decode": translator.decode_options(),
         **task.answer_options(),
         **task.score_options(corpus),
     }

@@ -90,7 +90,7 @@ def appear(draft: Path, file: Path) -> None:
 
 def checked_json(content: dict) -> bytes:
     """Encodes a JSON object with its own SHA-256, for `read_checked_json`."""
-    checked = content | {CHECKSUM: _sha256_of(content)}
+    checked = content | {CHECKSUM: sha256_of(content)}
     return json.dumps(checked, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
@@ -106,12 +106,13 @@ def read_checked_json(file: epath.PathLike) -> dict:
     # RecursionError: JSON that is nested to harm.
     except (ValueError, LookupError, TypeError, RecursionError) as e:
         raise ValueError(f"{type(e).__name__}: {e}") from None
-    if checksum != _sha256_of(content):
+    if checksum != sha256_of(content):
         raise ValueError("it was changed after it was written: its SHA-256 differs")
     return content
 
 
-def _sha256_of(content: dict) -> str:
+def sha256_of(content: dict | list) -> str:
+    """Hashes a JSON object: what it holds, and not how it is written."""
     # Of the object, not the bytes of the file: layout and order of keys do not count.
     canonical = json.dumps(content, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -4,18 +4,27 @@ Only the command line names them. A workdir records them (`workdir.py`), but
 they are never imported because a workdir or a config says so.
 """
 
+import ast
+import functools
 import hashlib
 import importlib
 import importlib.util
 import sys
 import traceback
+import uuid
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from t2t_jax.io.errors import UserError, did_you_mean
 
 # The modules imported, as they were named, and the SHA-256 of their source.
 imported: dict[str, str] = {}
+# The code of functions and classes of other modules, as it was when they were first
+# met: their file may be edited while the program runs.
+_known: dict[Any, list[tuple[str, str]]] = {}
+VERSIONED = "t2t_jax", "jax", "jaxlib", "flax", "builtins"
+_PROGRAM = uuid.uuid4().hex
 
 
 def named(argv: list[str]) -> list[str]:
@@ -47,6 +56,58 @@ def load(name: str) -> None:
     except Exception as e:
         raise UserError(f"--ideas={name} cannot be imported:\n{_its_own(e)}") from None
     imported[name] = _sha256(module)
+
+
+def code_of(*entries: Any) -> list[tuple[str, str]]:
+    """Identifies the code of entries of tables, for the reuse of what it computed.
+
+    Returns:
+      The name of each function, class and constant that they are made of, and its code:
+      "" if it is of this package or of JAX, whose versions identify it; the SHA-256 of
+      its file; or, without a file, as in a notebook, a name that nothing else has: what
+      another program defines counts as different.
+    """
+    code = []
+    for part in entries:
+        if isinstance(part, functools.partial):
+            code += code_of(part.func, *part.args, *part.keywords.items())
+        elif isinstance(part, tuple | list):
+            code += code_of(*part)
+        elif hasattr(part, "__qualname__"):
+            code += _code_of_definition(part)
+        else:
+            code.append((repr(part), ""))
+    return code
+
+
+def _code_of_definition(part: Any) -> list[tuple[str, str]]:
+    """`code_of` of a function or a class."""
+    if part not in _known:
+        name = f"{part.__module__}.{part.__qualname__}"
+        _known[part] = [(name, "")]  # ends the recursion of functions that are a cycle
+        if not _is_versioned(name):
+            module = sys.modules.get(part.__module__)
+            has_file = getattr(module, "__file__", None)
+            code = _sha256(module) if has_file else f"{_PROGRAM}-{len(_known)}"
+            # A class depends on its bases, and a function on the one that made it.
+            cells = getattr(part, "__closure__", None) or ()
+            more = *getattr(part, "__mro__", ())[1:], *(c.cell_contents for c in cells)
+            _known[part] = [(name, code), *code_of(*more)]
+    return _known[part]
+
+
+def _is_versioned(name: str) -> bool:
+    return name.partition(".")[0] in VERSIONED
+
+
+def foreign_code(*entries: Any) -> dict[str, str]:
+    """Returns the part of `code_of` that is not this package's, by name."""
+    return {name: code for name, code in code_of(*entries) if code}
+
+
+def modules() -> dict[str, str]:
+    """Returns the SHA-256 of the modules of --ideas, wherever they were, by name."""
+    return {Path(name).name.removesuffix(".py"): x for name, x in imported.items()}
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -117,8 +178,24 @@ def _its_own(error: Exception) -> str:
 
 
 def _sha256(module: ModuleType) -> str:
-    """Hashes the source of a module; of a package, of all its modules."""
-    file = Path(module.__file__)
-    package = file.name == "__init__.py"
-    files = sorted(file.parent.rglob("*.py")) if package else [file]
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+    """Hashes the source of a module; of a package, of all its modules.
+
+    With the files of its folder that it imports, since it runs their code, too.
+    """
+    first = Path(module.__file__)
+    package = first.name == "__init__.py"
+    files, unread = set(), [*first.parent.rglob("*.py")] if package else [first]
+    while unread:
+        if (file := unread.pop()) in files or file.suffix != ".py":
+            continue
+        files.add(file)
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            above = getattr(node, "module", None) or ""
+            for name in (above, *(f"{above}.{a.name}".strip(".") for a in node.names)):
+                other = Path(getattr(sys.modules.get(name), "__file__", None) or "/")
+                installed = "site-packages" in other.parts or _is_versioned(name)
+                if first.parent in other.parents and not installed:
+                    unread.append(other)
+    return hashlib.sha256(b"".join(f.read_bytes() for f in sorted(files))).hexdigest()

@@ -155,7 +155,10 @@ class Attention(nnx.Module):
                 "AttentionFunction: its function, and its weights if it has any"
             )
         self.variant = config.attention if entry.cross or not cross else "fused"
-        self.options = config.own_options(ATTENTION[self.variant])
+        # The entry itself: compiled programs are those of another one if the name has
+        # another entry later, as when a notebook's cell is edited and run again.
+        self.function = ATTENTION[self.variant]
+        self.options = config.own_options(self.function)
         self.rate = config.attention_dropout
         width = {"width": config.width}
         # One matrix for all heads: W_1 ... W_h side by side. Without bias in the paper.
@@ -208,8 +211,9 @@ class Attention(nnx.Module):
         Raises:
           UserError: weights are asked of a function that has none.
         """
-        function = ATTENTION[self.variant]
-        options = {"options": self.options} if self.options else {}
+        function, options = self.function, {}
+        if self.options:
+            options["options"] = self.options
         position = NO_POSITION if position is None else position
         q_bthk = position.rotate(self._project(x_btd, "query"), mask.query)
         if trace is not None:

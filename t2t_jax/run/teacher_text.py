@@ -230,8 +230,11 @@ class TeacherText:
         else:
             then = parts.read_record(made)["made_from"]
         now = json.loads(json.dumps(made_from))  # as it is stored: tuples are lists
-        # Any version of t2t_jax may have made it, also one that recorded more.
-        then = {name: then.get(name) for name in now} | {"t2t_jax": now["t2t_jax"]}
+        # Any version of t2t_jax may have made it, also one that recorded more, or less
+        # of the teacher.
+        version = {"t2t_jax": now["t2t_jax"]}
+        then = {name: then.get(name) for name in now} | version
+        then["teacher"] = now["teacher"] | then["teacher"] | version
         if changed := changes(then, now):
             raise UserError(
                 f"{made} is of another text of a teacher:{changed}\n"

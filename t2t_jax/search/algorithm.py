@@ -61,6 +61,8 @@ class Algorithm:
 
     Attributes:
       alpha, penalty: exponent of the length penalty, and its name in `PENALTIES`.
+      divisor: the entry of that name when the algorithm was made, so that compiled
+        programs are those of another one if the name has another entry later.
       bos: token id of the first input; never generated.
       eos: token id that ends a hypothesis.
       pad: token id that fills the result after the end; never generated.
@@ -73,6 +75,10 @@ class Algorithm:
     eos: int
     pad: int
     never: tuple[int, ...] = ()
+    divisor: Callable = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "divisor", PENALTIES.get(self.penalty))
 
     @property
     def rows(self) -> int:
@@ -194,7 +200,7 @@ def no_penalty(length, alpha: float):
 PENALTIES = {"gnmt": gnmt_penalty, "length": length_penalty, "none": no_penalty}
 
 
-def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
+def inverse_penalties(max_length: int, algorithm: Algorithm) -> Array:
     """float32 [max_length + 1]: the factor from log-probability to score, by length.
 
     The table is computed in float64, once. On the device a power or a division may
@@ -203,7 +209,7 @@ def inverse_penalties(max_length: int, alpha: float, penalty: str) -> Array:
     """
     length_t = np.arange(max_length + 1, dtype=np.float64)
     length_t[0] = 1  # no hypothesis has length 0
-    return jnp.asarray(1 / PENALTIES[penalty](length_t, alpha), jnp.float32)
+    return jnp.asarray(1 / algorithm.divisor(length_t, algorithm.alpha), jnp.float32)
 
 
 # ---------------------------------------------------------------------------- one step

@@ -183,7 +183,7 @@ class BeamSearch(Algorithm):
     ) -> tuple[Any, Sentences]:
         """The cache, and each group as if none had stopped before."""
         max_length = before.tokens_bnt.shape[2]
-        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        inverse_t = inverse_penalties(max_length, self)
         token_bm = before.token_bn.reshape(-1, self.beam)
         logits_bmv, cache = step(cache, token_bm, position)
         check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
@@ -299,7 +299,7 @@ class BeamSearch(Algorithm):
         limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
         finished, log_prob_bn = sentences.finished, sentences.log_prob_bn
         max_length = sentences.tokens_bnt.shape[2]
-        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        inverse_t = inverse_penalties(max_length, self)
         lacks_bn = jnp.zeros(log_prob_bn.shape, bool)
         # A state that refuses EOS lacks a required phrase. (`allowed` keeps hypotheses
         # from reaching the limit in a state in which EOS completes a forbidden one.)

@@ -94,7 +94,7 @@ class Sampling(Algorithm):
         """Draws one more token for every hypothesis that is not complete."""
         drawn = state.drawn
         max_length = drawn.tokens_bnt.shape[2]
-        inverse_t = inverse_penalties(max_length, self.alpha, self.penalty)
+        inverse_t = inverse_penalties(max_length, self)
         logits_bnv, cache = step(state.cache, state.token_bn, position)
         check_logits(logits_bnv, state.token_bn.shape, self.bos, self.eos, self.pad)
         next_bnv = self.next_log_probs(

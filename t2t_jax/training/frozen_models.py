@@ -7,7 +7,6 @@ the run, which does not continue with others.
 """
 
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -169,10 +168,7 @@ def _check_vocabulary(
         a.model == b.model for a, b in pairs
     ):
         return
-    listed = [
-        ", ".join(hashlib.sha256(side.model).hexdigest()[:12] for side in v.sides)
-        for v in (theirs, ours)
-    ]
+    listed = [", ".join(sha[:12] for sha in v.sha256) for v in (theirs, ours)]
     raise UserError(
         f"config.train.loss={config.train.loss!r} compares probabilities of the same "
         f"tokens, but {name} has another tokenizer than this run: SHA-256 {listed[0]} "

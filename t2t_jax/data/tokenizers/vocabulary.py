@@ -6,6 +6,7 @@ white space. A tokenizer from elsewhere may lose some of that.
 """
 
 import copy
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -135,6 +136,11 @@ class Vocabulary:
     def sides(self) -> tuple["Vocabulary", ...]:
         """The vocabulary itself; then, unless they share ids, that of the source."""
         return (self,) if self.joint else (self, self.source)
+
+    @property
+    def sha256(self) -> list[str]:
+        """The SHA-256 of the files of `sides`, as `sha256sum` prints them."""
+        return [hashlib.sha256(side.model).hexdigest() for side in self.sides]
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """`compare --runs`: where two workdirs part, as text or JSON; changes nothing."""
 
-import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -126,10 +125,7 @@ def data_section(a: OpenedRun, b: OpenedRun) -> Section:
     cleaning, so another tokenizer alone changes it.
     """
     texts = [run.workdir.text() for run in (a, b)]
-    tokenizers = [
-        [hashlib.sha256(side.model).hexdigest() for side in run.vocabulary.sides]
-        for run in (a, b)
-    ]
+    tokenizers = [run.vocabulary.sha256 for run in (a, b)]
     values = {
         "tokenizer": tokenizers,
         "prepared text": [text["prepared"] for text in texts],

@@ -107,7 +107,7 @@ def judge_reference(
     """
     reference, algorithm = tree.reference, tree.algorithm
     length = len(reference.tokens)
-    inverse_t = inverse_penalties(length, algorithm.alpha, algorithm.penalty)
+    inverse_t = inverse_penalties(length, algorithm)
     score = float(np.float32(log_prob) * np.asarray(inverse_t)[length])
     if tree.finished[:1] == [reference.tokens]:
         reference.why = "It is the translation that the search found."
@@ -181,7 +181,7 @@ class _Builder:
     def __init__(self, algorithm, vocabulary, limit, required_phrases, reference):
         self.algorithm, self.vocabulary, self.limit = algorithm, vocabulary, limit
         self.required_phrases = required_phrases
-        table_t = inverse_penalties(limit, algorithm.alpha, algorithm.penalty)
+        table_t = inverse_penalties(limit, algorithm)
         self.inverse_t = np.asarray(table_t)
         self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
         self.reference = None if reference is None else Reference((*reference,))

@@ -19,7 +19,7 @@ from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
-from t2t_jax.search.algorithm import PENALTIES, never_generated
+from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain import MOST
 from t2t_jax.tools.explain.attribution import (
     attribute,
@@ -173,8 +173,7 @@ def _with_score(
         return hypothesis
     algorithm = model.search.algorithm
     log_prob = float(distribution.log_probs.sum(dtype=np.float64))
-    penalty = PENALTIES[algorithm.penalty]
-    score = log_prob / penalty(len(hypothesis.tokens), algorithm.alpha)
+    score = log_prob / algorithm.divisor(len(hypothesis.tokens), algorithm.alpha)
     return dataclasses.replace(hypothesis, score=score, log_prob=log_prob)
 
 

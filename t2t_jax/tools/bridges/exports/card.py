@@ -1,6 +1,5 @@
 """Files about an exported model: its card, README.md; tokenizers; JSON for programs."""
 
-import hashlib
 import json
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from t2t_jax import __version__
 from t2t_jax.config import TaskConfig, unusual
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
+from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.tables import markdown_cell, markdown_table
 from t2t_jax.metrics.plain import meaningless
@@ -191,16 +190,11 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def vocabulary_sha256(vocabulary: Vocabulary) -> list[str]:
-    """The SHA-256 of the tokenizer files, as `sha256sum` prints them."""
-    return [hashlib.sha256(side.model).hexdigest() for side in vocabulary.sides]
-
-
 def origin(translator: Translator) -> dict[str, Any]:
     """The provenance of an exported model."""
     return {
         "t2t_jax": __version__,
-        "vocabulary_sha256": vocabulary_sha256(translator.vocabulary),
+        "vocabulary_sha256": translator.vocabulary.sha256,
         "provenance": translator.provenance(),
     }
 

@@ -26,7 +26,7 @@ from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.exports.card import origin, vocabulary_sha256, write_own
+from t2t_jax.tools.bridges.exports.card import origin, write_own
 from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     Imported,
@@ -83,7 +83,7 @@ def read(request: Request) -> Imported:
     target, source = (folder / name for name in TOKENIZER_FILES)
     joint = config.data.joint_vocabulary
     vocabulary = load_vocabulary(target, None if joint else source)
-    if vocabulary_sha256(vocabulary) != about.get("vocabulary_sha256"):
+    if vocabulary.sha256 != about.get("vocabulary_sha256"):
         raise UserError(
             f"{folder}: {' or '.join(TOKENIZER_FILES)} is not the one that {CONFIG} "
             "describes: its SHA-256 differs. Restore the files from one copy"
