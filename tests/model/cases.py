@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import random
+from collections.abc import Callable, Iterator
 
 from t2t_jax import config as fields
 from t2t_jax.config import ModelConfig
@@ -157,21 +159,41 @@ def pairs() -> dict[str, dict]:
         for b in tables[two]
         if {one, two} not in APART and _meet(tables, {one: a, two: b})
     }
-    cases = {}
+    rows = covering(tables, missing, lambda case: _meet(tables, case))
+    return {_named(case): case for case in rows} | OF_HALVES
+
+
+def covering(
+    tables: dict[str, list[str]],
+    missing: set,
+    meet: Callable[[dict], bool],
+    chance: random.Random | None = None,
+) -> Iterator[dict[str, str]]:
+    """Yields rows of values in which pairs of them meet (greedy covering).
+
+    Args:
+      tables: the values of each factor.
+      missing: the pairs ((factor, value), (factor, value)), in the order of `tables`.
+      meet: False of a row, or of a part of one, whose values do not go together.
+      chance: draws several rows at a time, of which the best is taken: fewer in all.
+    """
     while missing:
-        case = dict(min(missing))
-        for name in names:
-            if name not in case:
-                # The value that meets most others for the first time.
-                case[name] = max(
-                    [v for v in tables[name] if _meet(tables, case | {name: v})],
-                    key=lambda value, name=name: len(
-                        missing & _met(case | {name: value}, names)
-                    ),
-                )
-        missing -= _met(case, names)
-        cases[_named(case)] = case
-    return cases | OF_HALVES
+        rows = []
+        for _ in range(8 if chance else 1):
+            row = dict(chance.choice(sorted(missing)) if chance else min(missing))
+            for name in chance.sample([*tables], len(tables)) if chance else tables:
+                if name not in row:
+                    # The value that meets most others for the first time.
+                    row[name] = max(
+                        [v for v in tables[name] if meet(row | {name: v})],
+                        key=lambda v, name=name, row=row: len(
+                            missing & _met(row, tables, (name, v))
+                        ),
+                    )
+            rows.append(row)
+        best = max(rows, key=lambda row: len(missing & _met(row, tables)))
+        missing = missing - _met(best, tables)
+        yield best
 
 
 def _meet(tables: dict[str, list[str]], case: dict[str, str]) -> bool:
@@ -185,9 +207,16 @@ def _meet(tables: dict[str, list[str]], case: dict[str, str]) -> bool:
     )
 
 
-def _met(case: dict[str, str], names: list[str]) -> set:
-    present = [(name, case[name]) for name in names if name in case]
-    return {*itertools.combinations(present, 2)}
+def _met(case: dict[str, str], tables: dict, new: tuple | None = None) -> set:
+    """The pairs of a row, or those of a new value."""
+    present = [(name, case[name]) for name in tables if name in case]
+    if new is None:
+        return {*itertools.combinations(present, 2)}
+    order = [*tables]
+    return {
+        (pair, new) if order.index(pair[0]) < order.index(new[0]) else (new, pair)
+        for pair in present
+    }
 
 
 def _named(case: dict[str, str]) -> str:
