@@ -7,6 +7,7 @@ from t2t_jax.config import SearchOptions
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.search_options import option_names
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.io import interruption
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tasks.task import Task
 
@@ -71,6 +72,10 @@ class Prompt:
             import readline  # noqa: F401
         what = self._translator.what
         print(f"{what}. {self._beam('')} :help lists the commands.")
+        with interruption.at_a_prompt():
+            self._answer_lines(what)
+
+    def _answer_lines(self, what: str) -> None:
         while True:
             try:
                 line = input(f"{what.partition(' ')[0]}> ")

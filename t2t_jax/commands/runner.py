@@ -15,7 +15,7 @@ from absl import app, flags
 from t2t_jax import config as fields
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_ideas_flag, define_process_flags, help_text
-from t2t_jax.io import ideas, messages
+from t2t_jax.io import ideas, interruption, messages
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import closed_pipe_ends, print_any_character, say
 from t2t_jax.parallel import processes, rendezvous
@@ -53,10 +53,12 @@ def run(name: str, command: ModuleType) -> None:
         names such arguments, if it takes any number of them;
         `introduction()` returns the first part of --help, by default the docstring.
     """
+    with interruption.watched(ends=True):
+        _run(name, command)
+
+
+def _run(name: str, command: ModuleType) -> None:
     print_any_character()
-    # Respect a handler that is already set, or a signal that the caller ignores.
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
     log = logging.getLogger("t2t_jax")
     log.propagate = False  # absl's handler of the root logger would print it again
     log.addHandler(_Warnings())
@@ -139,13 +141,6 @@ def _connect_processes(_) -> None:
         messages.silence()
 
 
-def _terminate(signum: int, frame) -> None:
-    """Ends a command as Ctrl-C does, so that nothing is left half-written."""
-    error = KeyboardInterrupt("SIGTERM: stopped; everything written is complete")
-    error.signum = signum
-    raise error
-
-
 def _catch_errors(function: Callable, argv: Sequence[str]):
     """Calls a function and turns what it raises into a message and an exit status."""
     try:
@@ -154,7 +149,7 @@ def _catch_errors(function: Callable, argv: Sequence[str]):
     except UserError as e:
         _exit(2, f"error: {e}", getattr(e, "everywhere", False))
     except KeyboardInterrupt as e:
-        message = str(e) or "SIGINT: stopped; everything written is complete"
+        message = str(e) or f"SIGINT: {interruption.STOPPED}"
         everywhere = getattr(e, "everywhere", False)
         _exit(128 + getattr(e, "signum", signal.SIGINT), message, everywhere)
     except OSError as e:

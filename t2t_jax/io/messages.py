@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import tqdm
 
+from t2t_jax.io.interruption import check
+
 _silent = False
 
 
@@ -106,7 +108,8 @@ class Progress:
         self._bar.close()
 
     def add(self, count: int) -> None:
-        """Adds units that are done since the last call."""
+        """Adds units that are done since the last call; a place to be interrupted."""
+        check()
         self._count += count
         self._bar.update(count)
         now = time.monotonic()

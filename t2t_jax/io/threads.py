@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
+from t2t_jax.io.interruption import check
+
 T, Made = TypeVar("T"), TypeVar("Made")
 
 
@@ -43,6 +45,7 @@ def in_order(
     with ThreadPoolExecutor(threads, name) as pool:
         try:
             for item in items:
+                check()
                 pending.append(pool.submit(make, item))
                 if len(pending) > (ahead or 2 * threads):  # bounds memory
                     yield pending.popleft().result()
@@ -62,7 +65,9 @@ def merged(streams: Sequence[Iterable[T]], name: str = "worker") -> Iterator[T]:
     """
     if len(streams) < 2:
         for stream in streams:
-            yield from stream
+            for item in stream:
+                check()
+                yield item
         return
     made, stopped = queue.SimpleQueue(), threading.Event()
 
@@ -82,6 +87,7 @@ def merged(streams: Sequence[Iterable[T]], name: str = "worker") -> Iterator[T]:
         drawing = [pool.submit(draw, stream) for stream in streams]
         try:
             while drawing:
+                check()
                 if item := made.get():
                     yield item[0]
                     continue

@@ -23,6 +23,7 @@ from t2t_jax.data.prepare import find_prepared, training_pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.interruption import Interrupted
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import Model, build
@@ -49,7 +50,6 @@ from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.provenance_log import Start, read_starts, starts_of_steps
 from t2t_jax.training.step import TrainState, initial_parameters, initial_state
-from t2t_jax.training.stopping import Interrupted
 from t2t_jax.workdir import STARTS, Workdir
 
 # ------------------------------------------------------- the text that a step trains on

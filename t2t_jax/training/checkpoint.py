@@ -327,6 +327,10 @@ class Checkpoints:
         if failed:
             self.wait()
 
+    def is_complete(self) -> bool:
+        """True if the last save is complete; does not wait."""
+        return not (self._failure or (self._finishing and self._finishing.is_alive()))
+
     def wait(self) -> None:
         """Waits until the last save is complete; raises as `check`."""
         if self._finishing:

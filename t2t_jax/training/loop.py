@@ -14,6 +14,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
+from t2t_jax.io.interruption import Interrupted
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
@@ -27,7 +28,7 @@ from t2t_jax.training.frozen_models import FrozenModels
 from t2t_jax.training.metrics_log import Meter
 from t2t_jax.training.reporter import Reporter
 from t2t_jax.training.step import Steps, TrainState, compile_steps
-from t2t_jax.training.stopping import Clock, Interrupted, Interruption, reason_to_stop
+from t2t_jax.training.stopping import Clock, Interruption, reason_to_stop
 from t2t_jax.training.time_log import TimeLog
 from t2t_jax.training.validation import cross_entropy_of
 from t2t_jax.workdir import Workdir
@@ -101,7 +102,7 @@ def run(
     this = TrainingRun(config, workdir, model, bos, pairs, dev, hooks)
     first = this.step
     try:
-        with Interruption() as interruption:
+        with Interruption(this.all_saved) as interruption:
             last, why = this.train(interruption)
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to report
@@ -206,6 +207,10 @@ class TrainingRun:
         self.position = self.rollbacks.position(self.step, progress.position)
         self.seconds = progress.seconds
         self.meter = Meter(progress.unread, self.hooks.peak_flops)
+
+    def all_saved(self) -> bool:
+        """True if nothing of the run would be lost if the process ended now."""
+        return self.saved == self.step and self.checkpoints.is_complete()
 
     def train(self, interruption: Interruption) -> tuple[int, str]:
         """Trains to the end; returns the last step and why it was the last."""

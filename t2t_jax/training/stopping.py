@@ -1,17 +1,17 @@
 """Ends of training: all steps, time, no further progress, or a signal."""
 
 import contextlib
-import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import jax
 from jax.experimental import multihost_utils
 
 from t2t_jax.config import Config
+from t2t_jax.io import interruption
+from t2t_jax.io.interruption import Interrupted
 from t2t_jax.parallel import rendezvous
 
 
@@ -68,95 +68,57 @@ def reason_to_stop(
 # ------------------------------------------------------------------------------ signals
 # Clean shutdown on Ctrl-C, and on the SIGTERM that precedes a preemption.
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal ended a run after its state was saved.
-
-    From Python it is an ordinary Ctrl-C. The commands exit with status 128 + `signum`,
-    the convention of shells.
-    """
-
-    def __init__(self, signum: int, message: str = ""):
-        super().__init__(message)
-        self.signum = signum
-
 
 class Interruption:
-    """Signal handlers for the training loop, which polls `came` after every step.
-
-    The first signal is only recorded; the second ends the process at once, as without
-    handlers. Inside `at_once` already the first signal raises `Interrupted`.
+    """Signals during the training loop, which asks `came` after every step.
 
     With `jax.distributed` all processes have to stop after the same step. JAX's own
-    SIGTERM notifier arranges that, and a Python handler would replace it, so none is
-    installed there.
+    SIGTERM notifier arranges that, and gets the SIGTERM, also for Ctrl-C.
+
+    Args:
+      all_saved: asked in a thread; True if the newest step is on disk. Then a signal
+        need not wait for what the loop does: it may compile for minutes.
     """
 
-    def __init__(self):
-        self._signum: int | None = None
-        self._at_once = False
-        self._previous: dict[int, object] = {}  # signal -> handler to restore
+    def __init__(self, all_saved: Callable[[], bool] = lambda: False):
+        self._all_saved = all_saved
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Interruption":
-        # Python allows only the main thread to set signal handlers.
-        main = threading.current_thread() is threading.main_thread()
-        if main and jax.distributed.is_initialized():
-            self._stack.enter_context(rendezvous.jax_sigterm_handler())
-        if main and not jax.distributed.is_initialized():
-            for signum in SIGNALS:
-                # Signals that the parent process ignores (nohup, a shell's &) stay so.
-                if signal.getsignal(signum) is not signal.SIG_IGN:
-                    self._previous[signum] = signal.signal(signum, self._note)
+        self._watch = watch = self._stack.enter_context(interruption.watched())
+        notice = "finishing this step and saving; again stops at once"
+        if jax.distributed.is_initialized():
+            held = watch.held("", lambda: False, forward=signal.SIGTERM)
+            self._stack.enter_context(held)
+            if threading.current_thread() is threading.main_thread():
+                self._stack.enter_context(rendezvous.jax_sigterm_handler())
+        else:
+            self._stack.enter_context(watch.held(notice, self._all_saved))
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, error: type | None, *_) -> None:
         self._stack.close()
-        for signum, handler in self._previous.items():
-            signal.signal(signum, handler)
-
-    def _note(self, signum: int, frame) -> None:
-        # From here on a second signal has its default effect: it ends the process.
-        for each in self._previous:
-            signal.signal(each, signal.SIG_DFL)
-        self._signum = signum
-        if self._at_once:
-            raise self.ended("")
-        with contextlib.suppress(OSError, ValueError):  # stderr may not be a file
-            # Not `say`: the handler may interrupt the loop in the middle of a `say`,
-            # and writing to the same stream again is an error.
-            name = signal.Signals(signum).name
-            notice = f"\n{name}: finishing this step and saving; again stops at once\n"
-            os.write(sys.stderr.fileno(), notice.encode())
+        if error is None:
+            self._watch.check()  # one that came after the last step
 
     def came(self, step: int) -> bool:
         """True if the run is to end after this step; call it once after every step."""
         if jax.distributed.is_initialized():
             # All processes agree on a step; needs the same calls in each of them.
             if multihost_utils.reached_preemption_sync_point(step):
-                self._signum = signal.SIGTERM
-        return self._signum is not None
+                self._watch.signum = signal.SIGTERM
+        return self._watch.signum is not None
 
     def ended(self, message: str) -> Interrupted:
         """Creates the exception for the signal that came, with a message."""
-        name = signal.Signals(self._signum).name
-        error = Interrupted(self._signum, f"{name}: {message}")
+        error = self._watch.ended(message)
         # All processes stop after the same step, so each can exit in the usual way.
         error.everywhere = True
         return error
 
-    @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Raises `Interrupted` as soon as a signal comes, in work that saves nothing.
+    def at_once(self) -> contextlib.AbstractContextManager[None]:
+        """Lets `interruption.check` raise `Interrupted`, in work that saves nothing.
 
         For work that may be abandoned anywhere, such as an evaluation.
         """
-        self._at_once = True
-        try:
-            if self._signum is not None:
-                raise self.ended("")
-            yield
-        finally:
-            self._at_once = False
+        return self._watch.at_once()

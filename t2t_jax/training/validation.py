@@ -10,6 +10,7 @@ from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import ROWS_MULTIPLE
+from t2t_jax.io.interruption import check
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.layers import Parameters
 from t2t_jax.parallel.mesh import local_layout, place_batch
@@ -45,6 +46,7 @@ def cross_entropy_of(
     plan = dev_plan(pairs, config)
     sums = []  # stays on the device until all batches are queued
     for number in range(len(plan)):
+        check()
         # Each process fills the rows on its own devices.
         layout = local_layout(steps.mesh, plan[number])
         batch = pairs.batch(layout, seed=0, epoch=0)  # noise is always the same

@@ -2,15 +2,19 @@
 
 import shutil
 import signal
+import sys
+import threading
+import time
 
 import pytest
 
 from t2t_jax import train
 from t2t_jax.evaluation import dev_answers
+from t2t_jax.io import interruption
+from t2t_jax.io.interruption import REPEAT, SIGNALS, Interrupted, watched
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.metrics_log import read_log
-from t2t_jax.training.stopping import SIGNALS, Interrupted
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same_run, config_for, flags_for
 
@@ -24,10 +28,7 @@ def seal(*_, **__):
     time.sleep(999)
 sealed.seal = seal
 """
-# What a signal raises inside a callback of the garbage collector, Python only prints.
 TELLS_OF_EVALUATION = """
-import gc
-gc.disable()
 from t2t_jax.decoding.translator import Translator
 translate = Translator.translate
 def told(*arguments, **options):
@@ -67,6 +68,8 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(text, tmp_path, start):
 
     saving = begin(patch=SLOW_TO_SAVE).until("sealing").send(INT)
     saving.until("SIGINT: finishing this step and saving; again stops at once")
+    saving.send(INT)  # as a shell repeats it, which is no second one
+    time.sleep(2 * REPEAT)
     saving.send(INT).ends(-INT)  # killed, not merely ended
     assert states(workdir) == []
 
@@ -109,7 +112,8 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
 
     def raised_in_evaluation(self, parameters, step):
         signal.raise_signal(TERM)
-        raise AssertionError("a signal ends an evaluation at once")
+        interruption.check()
+        raise AssertionError("a signal ends an evaluation at its next batch")
 
     def raised_in_a_step(self):
         if self.step == 9:
@@ -132,3 +136,86 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
     assert scores["test"]["checkpoints"] == [8, 12]  # not 10, which a signal saved
     # Of states also the one before is kept, which is that of the interruption.
     assert_same_run(trained[0], workdir, "state", "names")
+
+
+# ------------------------------------------------------------------- the mechanism
+
+
+class Signals:
+    """Gets a signal where Python drops every exception."""
+
+    def __init__(self, signum=TERM):
+        self.signum = signum
+
+    def __del__(self):
+        signal.raise_signal(self.signum)
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_no_signal_is_lost_and_none_raises_where_it_comes(signum, monkeypatch):
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    before = [signal.getsignal(s) for s in SIGNALS]
+    with watched() as watch, watched() as inner:
+        interruption.check()
+        Signals(signum)
+        assert not dropped
+        assert watch is inner
+        thread = threading.Thread(target=interruption.check)  # raises nothing there
+        thread.start()
+        thread.join()
+        with watch.held("", lambda: False):
+            interruption.check()
+            with pytest.raises(Interrupted), watch.at_once():
+                raise AssertionError("it came before")
+            interruption.check()
+        with pytest.raises(Interrupted, match="stopped; everything") as e:
+            interruption.check()
+        assert e.value.signum == signum
+    assert [signal.getsignal(s) for s in SIGNALS] == before
+    interruption.check()  # the next run of this process begins anew
+    assert not dropped
+
+
+WATCHED = """
+import os, sys, threading, time
+from t2t_jax.io import interruption
+interruption.GRACE, interruption.REPEAT = 0.5, 1.0
+def lost():
+    return {lost}
+with interruption.watched(ends=True) as watch:
+    with watch.held("saving", lambda: not lost()):
+        print("ready", file=sys.stderr, flush=True)
+        {work}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "work", "sent", "status", "told"),
+    [
+        # In a library that does not come back, such as a compiler.
+        ("False", "threading.Lock().acquire(); time.sleep(99)", [TERM], 143, "stopped"),
+        ("False", "time.sleep(99)", [INT], 130, "SIGINT: stopped; everything written"),
+        ("True", "time.sleep(3); os._exit(0)", [TERM], 0, "SIGTERM: saving"),
+        ("True", "time.sleep(3); os._exit(0)", [TERM, TERM, INT], 0, "SIGTERM: saving"),
+        ("True", "time.sleep(99)", [TERM, 2.0, TERM], -TERM, "SIGTERM: saving"),
+        # A worker's end is not its parent's.
+        (
+            "True",
+            "child = os.fork() or time.sleep(99); time.sleep(1); os.kill(child, 15);"
+            "os._exit(os.waitpid(child, 0)[1])",
+            [],
+            15,
+            "ready",
+        ),
+    ],
+)
+def test_what_a_process_does_with_signals(lost, work, sent, status, told, start):
+    script = WATCHED.format(lost=lost, work=work)
+    process = start(0).run([sys.executable, "-c", script]).until("ready")
+    for each in sent:
+        if isinstance(each, float):
+            time.sleep(each)
+        else:
+            process.send(each)
+    assert told in process.ends(status).err()

@@ -69,12 +69,18 @@ def test_weights_that_are_divided_among_processes_train_as_whole_ones(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 0])
-def test_sigterm_to_one_stops_all_after_the_same_step(text, start, tmp_path, number):
+@pytest.mark.parametrize(
+    ("signum", "numbers"),
+    # Ctrl-C in a terminal goes to all of its processes.
+    [(signal.SIGTERM, [1]), (signal.SIGTERM, [0]), (signal.SIGINT, [0, 1])],
+)
+def test_a_signal_stops_all_after_the_same_step(text, start, tmp_path, signum, numbers):
     workdir = tmp_path / "work"
     command = flags_for(text, workdir, **PLAIN)
     two = start(2, *command, patch=SLOWLY, devices=2).until("step 3/10")
-    two.send(signal.SIGTERM, number).ends(143, 143, seconds=30)
+    for number in numbers:
+        two.send(signum, number)
+    two.ends(143, 143, seconds=30)
     step = states(workdir)[-1]
     assert 3 <= step < 10
     assert two.err().endswith(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from t2t_jax.io import interruption
 from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -130,6 +131,7 @@ class Queue:
                 owned = [f"{r.folder} ({self._leases.owner(r.hash)})" for r in runs]
                 say(f"waiting for {', '.join(owned)}")
                 waiting = True
+            interruption.check()
             time.sleep(POLL)
 
     def _recorded(self, task: Task) -> str:

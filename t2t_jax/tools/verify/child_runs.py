@@ -19,6 +19,7 @@ import jax
 
 import t2t_jax
 from t2t_jax.grammar import corpus
+from t2t_jax.io import interruption
 from t2t_jax.parallel.machine import GPU_FLAGS
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.training.metrics_log import METRICS, read_log
@@ -123,6 +124,7 @@ class Processes:
         """Waits for something to come true; False if a process ends before it does."""
         end = time.monotonic() + LONG
         while not reached():
+            interruption.check()
             if self._popen[number].poll() is not None or time.monotonic() > end:
                 return bool(reached())
             time.sleep(0.001)
@@ -138,11 +140,11 @@ class Processes:
         """Waits for all, kills who takes longer, and returns the exit statuses."""
         end = time.monotonic() + seconds
         for process in self._popen:
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            while process.poll() is None and time.monotonic() < end:
+                interruption.check()
+                time.sleep(0.001)
+            process.kill()
+            process.wait()
         return [process.returncode for process in self._popen]
 
     def _file(self, number: int, stream: str) -> Path:
