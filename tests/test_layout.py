@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,23 @@ def test_a_tool_imports_the_core_and_no_other_tool(tool):
             name.split(".")[1] for name in imports_of(path) if name.startswith("tools.")
         }
         assert used <= allowed, path
+
+
+# What other packages do not promise to keep -> the only module that names it.
+PRIVATE = {
+    r"^\s*(import|from) orbax\b": "training/orbax_files.py",
+    r"\bjax\._src\b|\b_jax\b": "parallel/jax_internals.py",
+}
+
+
+@pytest.mark.parametrize("pattern", PRIVATE)
+def test_one_module_knows_the_inner_names_of_another_package(pattern):
+    named = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert named == {PRIVATE[pattern]}
 
 
 def test_every_folder_is_listed():

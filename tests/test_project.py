@@ -136,3 +136,20 @@ def test_the_workflow_may_only_read():
         for step in job["steps"]:
             action, _, version = step.get("uses", "").partition("@")
             assert not action or re.fullmatch(r"v\d+", version), action
+
+
+@pytest.mark.parametrize("category", [DeprecationWarning, PendingDeprecationWarning])
+def test_what_our_code_uses_and_will_be_removed_is_an_error(category):
+    """Warnings name the module that calls; those within a library stay warnings."""
+
+    def warn_in(module):
+        exec(
+            "import warnings; warnings.warn('old', category)",
+            {"__name__": module, "category": category},
+        )
+
+    for module in ("t2t_jax.io.lock", "t2t_jax", "tests.data.test_words", __name__):
+        with pytest.raises(category, match="old"):
+            warn_in(module)
+    with pytest.warns(category, match="old"):
+        warn_in("a_library")

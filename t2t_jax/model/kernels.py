@@ -49,7 +49,7 @@ def kernel_for(q_bthk: Array, kv, mask, position, drop) -> Callable | None:
     if q_bthk.shape[1] < MIN_QUERIES or kv.v_bshk.shape[-1] != q_bthk.shape[-1]:
         return None
     device = meshes.target_device()
-    if device.platform in ("gpu", "cuda") and _cudnn_supports(device, q_bthk, kv):
+    if meshes.cuda_capability(device) >= 8 and _cudnn_supports(q_bthk, kv):
         # With a batch, cuDNN returns zeros for the gradient of what is added.
         fixed = position.constant_scores or not position.overrides("scores")
         return cudnn if fixed else None
@@ -58,12 +58,8 @@ def kernel_for(q_bthk: Array, kv, mask, position, drop) -> Callable | None:
     return None
 
 
-def _cudnn_supports(device: jax.Device, q_bthk: Array, kv) -> bool:
-    """Checks the library's own limits; False on non-NVIDIA GPUs."""
-    try:
-        capable = float(device.compute_capability) >= 8  # Ampere or newer
-    except (AttributeError, ValueError):
-        return False
+def _cudnn_supports(q_bthk: Array, kv) -> bool:
+    """Checks the library's own limits, besides a GPU of Ampere or newer."""
     t, _, k = q_bthk.shape[1:]
     even = t % 2 == 0 and kv.k_bshk.shape[1] % 2 == 0
     # cuDNN 9's gradients are NaN where the second half of the last block of 128 keys is
@@ -71,7 +67,7 @@ def _cudnn_supports(device: jax.Device, q_bthk: Array, kv) -> bool:
     # are (pytorch/pytorch#196678; seen on an H200).
     filled = kv.k_bshk.shape[1] % 128 != 64
     half_precision = q_bthk.dtype in (jnp.bfloat16, jnp.float16)
-    return capable and half_precision and even and filled and k % 8 == 0 and k <= 128
+    return half_precision and even and filled and k % 8 == 0 and k <= 128
 
 
 def cudnn(q_bthk: Array, kv, mask, scores=None, implementation: str = "cudnn") -> Array:

@@ -14,7 +14,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.products import Weight, product
-from t2t_jax.parallel.mesh import constrain
+from t2t_jax.parallel.mesh import constrain, has_bfloat16
 
 Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
@@ -212,11 +212,7 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
     """Returns the dtype of activations; `auto` is bfloat16 if the device has it."""
     if config.dtype != "auto":
         return jnp.dtype(config.dtype)
-    device = jax.devices()[0]
-    native = device.platform == "tpu" or (
-        device.platform == "gpu"
-        and float(getattr(device, "compute_capability", 0)) >= 8  # Ampere or newer
-    )
+    native = has_bfloat16(jax.devices()[0])
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -152,6 +153,23 @@ def target_device() -> jax.Device:
     It need not be attached to this machine: forecasts compile for other devices.
     """
     return _target.get() or jax.devices()[0]
+
+
+def cuda_capability(device: jax.Device) -> float:
+    """NVIDIA's compute capability of a GPU, such as 9.0; 0 for any other device."""
+    try:
+        return float(getattr(device, "compute_capability", 0))
+    except ValueError:  # an AMD GPU's is a name
+        return 0.0
+
+
+def has_bfloat16(device: jax.Device) -> bool:
+    """True if a device multiplies matrices of bfloat16 natively."""
+    # Ampere or newer; of AMD, Instinct from MI200 on and Radeon from RDNA 3 on.
+    amd = re.match(
+        r"gfx(90a|9[45]|1[12])", str(getattr(device, "compute_capability", ""))
+    )
+    return device.platform == "tpu" or cuda_capability(device) >= 8 or bool(amd)
 
 
 @contextlib.contextmanager

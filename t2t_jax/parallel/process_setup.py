@@ -13,9 +13,11 @@ from importlib import metadata
 from pathlib import Path
 
 import jax
+from jax.extend.backend import register_backend_factory
 
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.messages import say
+from t2t_jax.parallel.jax_internals import has_tpu
 from t2t_jax.parallel.machine import processor_name
 
 # Parameters of mallopt, from glibc's malloc.h.
@@ -74,24 +76,14 @@ def skip_absent_tpu() -> None:
     """
     if os.environ.get("JAX_PLATFORMS") or jax.config.jax_platforms:
         return
-    if importlib.util.find_spec("libtpu") is None or _has_tpu():
+    if importlib.util.find_spec("libtpu") is None or has_tpu():
         return
-    if not Path("/dev/nvidia0").exists():
-        if not Path("/dev/kfd").exists():  # an AMD GPU: let JAX find it
-            jax.config.update("jax_platforms", "cpu")
-    elif any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)):
-        jax.config.update("jax_platforms", "cuda,cpu")
 
+    def absent():
+        raise RuntimeError("no TPU is attached")
 
-def _has_tpu() -> bool:
-    """True if a TPU is attached, or if that is unknown."""
-    try:
-        # JAX has no public name for its own check of the PCI devices.
-        from jax._src.hardware_utils import num_available_tpu_chips_and_device_id
-
-        return num_available_tpu_chips_and_device_id()[0] > 0
-    except Exception:
-        return True
+    # JAX passes over it, and chooses among all other platforms.
+    register_backend_factory("tpu", absent, fail_quietly=True)
 
 
 # -------------------------------------------------------------------- compiled programs

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.parallel.jax_internals import coordination_client
 
 TIMEOUT = 600.0  # seconds that a process waits for the others
 LONG_TIMEOUT = 24 * 3600.0  # the same, if the others may be preparing a large text
@@ -76,7 +77,9 @@ def exchange(name: str, value: Json, timeout: float = TIMEOUT) -> list[Json]:
     # Every process has reached this round, so all have read the values of the previous
     # one: delete ours, or the store would grow without bound.
     if _rounds[name] > 1:
-        _client().key_value_delete(f"t2t_jax/{name}/{_rounds[name] - 1}/{index()}/")
+        coordination_client().key_value_delete(
+            f"t2t_jax/{name}/{_rounds[name] - 1}/{index()}/"
+        )
     return values
 
 
@@ -84,16 +87,16 @@ def _send(key: str, text: str) -> None:
     content = text.encode()
     parts = [content[i : i + PART] for i in range(0, len(content), PART)] or [b""]
     for i, part in enumerate(parts):
-        _client().key_value_set_bytes(f"{key}/{i}", part)
+        coordination_client().key_value_set_bytes(f"{key}/{i}", part)
     # Last: a receiver waits for this key, and then finds all parts.
-    _client().key_value_set(f"{key}/parts", str(len(parts)))
+    coordination_client().key_value_set(f"{key}/parts", str(len(parts)))
 
 
 def _receive(prefix: str, other: int, name: str, end: float) -> str:
     left = max(1, int(1000 * (end - time.monotonic())))  # ms
     key = f"{prefix}/{other}"
     try:
-        parts = int(_client().blocking_key_value_get(f"{key}/parts", left))
+        parts = int(coordination_client().blocking_key_value_get(f"{key}/parts", left))
     except Exception as e:
         if "DEADLINE_EXCEEDED" not in str(e):
             raise
@@ -101,15 +104,8 @@ def _receive(prefix: str, other: int, name: str, end: float) -> str:
             f"process {index()} timed out waiting for process {other} at {name!r}; the "
             f"log of process {other} may say why"
         ) from None
-    fetch = _client().blocking_key_value_get_bytes
+    fetch = coordination_client().blocking_key_value_get_bytes
     return b"".join(fetch(f"{key}/{i}", 60_000) for i in range(parts)).decode()
-
-
-def _client():
-    # JAX has no public access to this client; Orbax, which needs it too, has.
-    import orbax.checkpoint as ocp
-
-    return ocp.multihost.get_jax_distributed_client()
 
 
 @contextlib.contextmanager

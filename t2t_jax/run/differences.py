@@ -1,6 +1,5 @@
 """Are two runs equal? Compares their arrays, metrics and workdirs, byte by byte."""
 
-import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.training.averaging import read_parameters
 from t2t_jax.training.checkpoint import read_state
 from t2t_jax.training.metrics_log import METRICS, Metrics, read_log
+from t2t_jax.training.orbax_files import read_arrays
 from t2t_jax.training.step import TrainState
 
 # Logged values that a clock decides: no two runs have them in common.
@@ -167,25 +166,13 @@ def _checkpoints(folder: Path) -> dict[str, object]:
         if not item.parent.name.isdigit():
             continue  # still being written
         if (item / "_METADATA").exists():
-            tree = _read_arrays(item)
+            tree = read_arrays(epath.Path(item))
         else:
             tree = without_clocks(json.loads((item / "metadata").read_text()))
         for path, leaf in jax.tree.leaves_with_path(tree):
             where = item.relative_to(folder)
             values[f"{where}{jax.tree_util.keystr(path)}"] = leaf
     return values
-
-
-def _read_arrays(item: Path) -> dict:
-    """A tree that Orbax wrote, as NumPy arrays, whatever devices it was on."""
-    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as reader:
-        place = epath.Path(item)
-        restore = jax.tree.map(
-            lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
-            reader.metadata(place).tree,
-        )
-        args = ocp.args.PyTreeRestore(restore_args=restore)
-        return reader.restore(place, args=args)
 
 
 def _metrics(workdir: Path) -> dict[str, object]:

@@ -2,12 +2,10 @@
 
 import hashlib
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.config import Config
@@ -19,10 +17,9 @@ from t2t_jax.training.checkpoint_folders import (
     best_steps,
     check_names,
     damage,
-    orbax_processes,
     sealed_steps,
-    steps_in,
 )
+from t2t_jax.training.orbax_files import read_arrays, steps_in
 from t2t_jax.workdir import Workdir
 
 
@@ -195,22 +192,8 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
     """
     if trouble := damage(folder):
         raise DamagedError(f"{folder} is damaged ({trouble})")
-    # By default Orbax restores arrays to the devices that they were saved from.
-    restore = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), shapes)
     try:
-        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=orbax_processes())
-        # In a thread: in the main one, asyncio sets a handler of Ctrl-C, and makes text
-        # of all these arrays while it does (0.3 s for those of tiny).
-        with (
-            ocp.Checkpointer(
-                handler, multiprocessing_options=orbax_processes()
-            ) as reader,
-            ThreadPoolExecutor(1) as thread,
-        ):
-            arguments = ocp.args.PyTreeRestore(item=shapes, restore_args=restore)
-            tree = thread.submit(
-                reader.restore, folder / "parameters", arguments
-            ).result()
+        tree = read_arrays(folder / "parameters", shapes)
     except Exception:
         # A run that is still training may have removed the checkpoint meanwhile.
         if trouble := damage(folder):

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.data.feeding import Position
@@ -30,18 +29,13 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.training import checkpoint_folders as folders
-from t2t_jax.training.checkpoint_folders import KINDS, orbax_processes
+from t2t_jax.training.checkpoint_folders import KINDS
+from t2t_jax.training.orbax_files import Writer, read_items
 from t2t_jax.training.step import TrainState
 from t2t_jax.workdir import Workdir
 
 T = TypeVar("T")
 LONG = processes.LONG_TIMEOUT  # writing and hashing may take long
-
-
-def handler(options: Any) -> ocp.CompositeCheckpointHandler:
-    """Creates an Orbax handler with the options that `orbax_processes` returns."""
-    composite = ocp.CompositeOptions(multiprocessing_options=options)
-    return ocp.CompositeCheckpointHandler(composite_options=composite)
 
 
 class RunProgress(NamedTuple):
@@ -77,17 +71,12 @@ def read_state(
     arrays = shapes
     if not placed:
         arrays = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
-    alone = orbax_processes()
-    args = ocp.args.Composite(
-        state=ocp.args.StandardRestore(arrays._asdict()), reached=ocp.args.JsonRestore()
-    )
-    with ocp.Checkpointer(handler(alone), multiprocessing_options=alone) as reader:
-        try:
-            restored = reader.restore(path, args=args)
-        except ValueError:
-            folders.check_names(path / "state", shapes.parameters, "parameters")
-            raise
-    return TrainState(**restored.state), RunProgress.from_json(restored.reached)
+    try:
+        state, reached = read_items(path, "state", arrays._asdict(), "reached")
+    except ValueError:
+        folders.check_names(path / "state", shapes.parameters, "parameters")
+        raise
+    return TrainState(**state), RunProgress.from_json(reached)
 
 
 def by_first(method: Callable[..., T]) -> Callable[..., T]:
@@ -140,9 +129,9 @@ class Checkpoints:
         self._keep = {"parameters": keep_parameters, "state": 2, "best": keep_best}
         self._finishing: threading.Thread | None = None  # seals the last save
         self._failure: Exception | None = None  # of that thread
-        names = folders.temporary_names(self._folder) if shared else None
+        run = folders.run_name(self._folder) if shared else ""
         # One writer for each kind, so that a save can write two at the same time.
-        self._writers = {kind: self._writer(kind, names) for kind in KINDS}
+        self._writers = {kind: self._writer(kind, run) for kind in KINDS}
         self._clear_away()
 
     def save(
@@ -351,35 +340,22 @@ class Checkpoints:
     def _path(self, kind: str, step: int) -> epath.Path:
         return self._folder / kind / str(step)
 
-    def _writer(self, kind: str, names: type | None) -> ocp.AsyncCheckpointer:
-        """Creates Orbax's writer of a kind of checkpoints."""
-
-        def barrier(key: str, timeout_ms: int) -> None:
+    def _writer(self, kind: str, run: str) -> Writer:
+        def barrier(timeout: float) -> None:
             # Orbax's own would let the others wait in vain for one that failed.
             if self._shared:
-                with processes.fail_together(f"writing {kind}", timeout_ms / 1000):
+                with processes.fail_together(f"writing {kind}", timeout):
                     pass
 
-        options = orbax_processes(kind, self._shared)
-        return ocp.AsyncCheckpointer(
-            handler(options),
-            multiprocessing_options=options,
-            async_options=ocp.options.AsyncOptions(barrier_sync_fn=barrier),
-            temporary_path_class=names,
-        )
+        return Writer(kind, self._shared, barrier, run)
 
     def _start_writing(self, step: int, items: dict[str, dict[str, Any]]) -> None:
         self._make_way(step, items)
         for kind, item in items.items():
-            args = {
-                name: ocp.args.JsonSave(value)
-                if name == "reached"
-                else ocp.args.StandardSave(value)
-                for name, value in item.items()
-            }
-            # `force`: other processes do not look if it exists; they may see old names.
-            path, args = self._path(kind, step), ocp.args.Composite(**args)
-            self._writers[kind].save(path, args=args, force=self._shared)
+            trees, json = {**item}, {}
+            if "reached" in item:
+                json["reached"] = trees.pop("reached")
+            self._writers[kind].save(self._path(kind, step), trees, **json)
 
     @by_first
     def _make_way(self, step: int, items: dict[str, Any]) -> None:
@@ -394,7 +370,7 @@ class Checkpoints:
     def _written(self, kind: str) -> None:
         """Waits until Orbax has written a checkpoint, or has failed in any process."""
         try:
-            self._writers[kind].wait_until_finished()
+            self._writers[kind].wait()
         except UserError:  # of another process, from `barrier`
             raise
         except Exception:

@@ -12,7 +12,6 @@ import shutil
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
 from etils import epath
 
 from t2t_jax.io import locations, sealed
@@ -20,28 +19,9 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
+from t2t_jax.training.orbax_files import UNFINISHED, steps_in, stored_tree
 
 KINDS = ("parameters", "state", "best")
-
-
-def orbax_processes(
-    barriers: str = "first", shared: bool = False
-) -> ocp.options.MultiprocessingOptions:
-    """Orbax's options with which this process alone, or every process, uses a folder.
-
-    Without them Orbax waits in one process at barriers that the others never reach.
-    A single process passes barriers, too. Their names begin with `barriers`. JAX
-    refuses one whose name another thread is waiting at ("is already ongoing"), which
-    Orbax reports as a timeout: writers that work at the same time need different names.
-    """
-    me = processes.index()
-    return ocp.options.MultiprocessingOptions(
-        primary_host=0 if shared else me,
-        # All of them by their numbers: for None Orbax would wait through the devices,
-        # where its collectives could meet those of a training step.
-        active_processes={*range(jax.process_count())} if shared else {me},
-        barrier_sync_key_prefix=barriers,
-    )
 
 
 def seen_by_all(folder: epath.Path) -> bool:
@@ -71,32 +51,15 @@ def seen_by_all(folder: epath.Path) -> bool:
     return seen
 
 
-def temporary_names(folder: epath.Path) -> type | None:
-    """Names for what Orbax has not finished that only this run uses; collective.
+def run_name(folder: epath.Path) -> str:
+    """A part of the names of what is not finished that only this run has; collective.
 
     When process 0 is killed, another one may still write its part until JAX ends it.
     Perhaps the run is started again by then, and must not find these files among its
-    own. None for a bucket, where Orbax has no such names.
+    own. Empty for a bucket, where Orbax has no such names.
     """
     run = processes.from_first("a name", lambda: secrets.token_hex(4))
-
-    class Names(ocp.path.atomicity.AtomicRenameTemporaryPath):
-        @classmethod
-        def from_final(cls, final_path: epath.Path, **options: Any):
-            name = f"{final_path.name}{ocp.path.atomicity.TMP_DIR_SUFFIX}.{run}"
-            return cls(final_path.with_name(name), final_path, **options)
-
-    return Names if locations.is_local(folder) else None
-
-
-def steps_in(folder: epath.Path) -> list[int]:
-    """All steps with a checkpoint that Orbax finished, ascending.
-
-    Orbax's own lookup skips unfinished ones: on disk they have a temporary name, in a
-    bucket they lack a file that is written last.
-    """
-    names = ocp.path.step.standard_name_format()
-    return sorted(entry.step for entry in names.find_all(folder))
+    return run if locations.is_local(folder) else ""
 
 
 def sealed_steps(folder: epath.Path) -> list[int]:
@@ -126,8 +89,7 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
       folder: written by Orbax, in a checkpoint.
       part: the name of the parameters in what is stored; empty: all of it.
     """
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=orbax_processes())
-    stored = handler.metadata(folder).tree
+    stored = stored_tree(folder)
     got, want = (
         {
             jax.tree_util.keystr(path, simple=True, separator=".")
@@ -181,7 +143,7 @@ def clear_away(folder: epath.Path) -> None:
     steps = {str(step) for step in steps_in(folder)}
     for entry in folder.iterdir():
         # Orbax's temporary names, and those of `sealed.remove`.
-        half = re.fullmatch(r"\d+\.(orbax-checkpoint-tmp.*|deleted)", entry.name)
+        half = re.fullmatch(rf"{UNFINISHED}|\d+\.deleted", entry.name)
         # A bucket has no temporary names: there a number that Orbax does not list is
         # unfinished.
         uploading = not locations.is_local(entry) and entry.name.isdecimal()

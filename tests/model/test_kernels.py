@@ -1,6 +1,7 @@
 """Kernels that libraries ship against the plain attention, as far as a CPU shows it."""
 
 import dataclasses
+import types
 from unittest import mock
 
 import jax
@@ -12,14 +13,16 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as library
 
 from t2t_jax.config import MeshConfig, ModelConfig, from_config_dict
+from t2t_jax.costs import chips
 from t2t_jax.model import attention, kernels
 from t2t_jax.model.attention import KV, NO_POSITION, dense, fused, scaled
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
-from t2t_jax.model.layers import Dropout, DropoutRng
+from t2t_jax.model.layers import Dropout, DropoutRng, compute_dtype
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.model import build
+from t2t_jax.model.model import build, describe_dtype
 from t2t_jax.model.positions import POSITIONS, Position
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.machine import device_memory
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
@@ -132,7 +135,7 @@ def chosen(monkeypatch):
     ):
         class Card:
             platform = backend
-            compute_capability = "9.0"
+            compute_capability = "9.0" if backend == "gpu" else ""
 
         monkeypatch.setattr(meshes, "target_device", Card)
         q, kv, mask = arrays
@@ -140,6 +143,44 @@ def chosen(monkeypatch):
         return kernel_for(q, kv, mask, position, drop)
 
     return choose
+
+
+# Kind, platform, compute capability as JAX says it; its dtype and its kernel.
+CARDS = [
+    ("NVIDIA H100 80GB HBM3", "gpu", "9.0", "bfloat16", cudnn),
+    ("NVIDIA A100-SXM4-80GB", "gpu", "8.0", "bfloat16", cudnn),
+    ("Tesla T4", "gpu", "7.5", "float32", None),
+    ("AMD Instinct MI250X", "gpu", "gfx90a", "bfloat16", None),
+    ("AMD Instinct MI300X", "gpu", "gfx942", "bfloat16", None),
+    ("AMD Radeon VII", "gpu", "gfx906", "float32", None),
+    ("TPU v5 lite", "tpu", None, "bfloat16", flash),
+    ("cpu", "cpu", None, "float32", None),
+    ("Metal", "METAL", None, "float32", None),
+    ("Größe 1", "xpu", "", "float32", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("device_kind", "platform", "capability", "dtype", "kernel"), CARDS
+)
+def test_every_device_has_a_dtype_and_a_kernel_or_none(
+    device_kind, platform, capability, dtype, kernel, monkeypatch
+):
+    card = types.SimpleNamespace(
+        device_kind=device_kind, platform=platform, memory_stats=lambda: None
+    )
+    if capability is not None:  # other devices lack the attribute
+        card.compute_capability = capability
+    monkeypatch.setattr(jax, "devices", lambda *_: [card])
+    config = ModelConfig()
+    assert compute_dtype(config) == dtype
+    assert describe_dtype(config).startswith(dtype)
+    q, kv, mask = drawn(128, 128, True)
+    half = jax.tree.map(lambda x: x.astype("bfloat16"), (q, kv))
+    assert kernel_for(*half, mask, NO_POSITION, NO_DROPOUT) is kernel
+    assert device_memory(card) > 0
+    peak = chips.peak(device_kind, dtype)
+    assert (peak is None) == (device_kind not in chips.DEVICES)
 
 
 @pytest.mark.parametrize(

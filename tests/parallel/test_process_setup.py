@@ -14,32 +14,47 @@ from jax._src.clusters import ClusterEnv
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import process_setup, rendezvous
+from tests.small_run import ROOT
+
+# A GPU's plugin, here with the client of a CPU, and a TPU that says when it is started.
+PLATFORMS = """
+import importlib.util, sys
+from jax._src import xla_bridge
+from jax.extend import backend
+from t2t_jax.parallel import process_setup
+
+def tpu():
+    print("a TPU is started")
+    raise RuntimeError
+
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name: name == "libtpu" or find_spec(name)
+process_setup.has_tpu = lambda: sys.argv[1] == "True"
+backend.register_backend_factory("tpu", tpu, priority=300)
+backend.register_backend_factory("rocm", xla_bridge.make_cpu_client, priority=200)
+process_setup.skip_absent_tpu()
+print(*sorted(backend.backends()))
+"""
 
 
 @pytest.mark.parametrize(
-    ("has_tpu", "chosen", "decided"),
+    ("attached", "chosen", "said"),
     [
-        (False, None, [("jax_platforms", "cpu")]),
-        (True, None, []),
-        (False, "tpu", []),  # what the user chose stays
+        (False, "", "cpu rocm"),
+        (True, "", "a TPU is started\ncpu rocm"),
+        (False, "cpu", "cpu"),  # what the user chose stays
     ],
+    ids=["absent", "attached", "chosen"],
 )
-def test_without_a_tpu_jax_is_not_sent_to_look_for_one(
-    has_tpu, chosen, decided, monkeypatch
-):
-    """JAX may choose its platforms, and libtpu is installed."""
-    updates = []
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    if chosen:
-        monkeypatch.setenv("JAX_PLATFORMS", chosen)
-    monkeypatch.setattr(jax.config, "update", lambda *a: updates.append(a))
-    undecided = property(lambda _: None)
-    monkeypatch.setattr(type(jax.config), "jax_platforms", undecided, raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", {"libtpu": True}.get)
-    monkeypatch.setattr(process_setup, "_has_tpu", lambda: has_tpu)
-    monkeypatch.setattr(process_setup.Path, "exists", lambda _: False)
-    process_setup.skip_absent_tpu()
-    assert updates == decided
+def test_jax_chooses_among_all_platforms_but_an_absent_tpu(attached, chosen, said):
+    """`libtpu` is installed; what is in /dev decides nothing."""
+    told = subprocess.check_output(
+        [sys.executable, "-c", PLATFORMS, str(attached)],
+        env=os.environ | {"JAX_PLATFORMS": chosen},
+        cwd=ROOT,
+        text=True,
+    )
+    assert told.strip() == said
 
 
 def test_a_jax_that_lacks_an_argument_is_named(monkeypatch):

@@ -254,11 +254,8 @@ class ChildRuns:
 
 def child_runs(context: Context) -> ChildRuns:
     """The runs that all checks share."""
-    if _has_tpu():
-        raise Unavailable(
-            "another process cannot use the TPU that this one has; run this check "
-            "alone, with --only"
-        )
+    if jax.default_backend() == "tpu":
+        raise Unavailable("another process cannot use the TPU that this one has")
     return context.shared(
         "child runs", lambda: ChildRuns(context.folder("runs"), context.full)
     )
@@ -285,7 +282,7 @@ def child_environment(cache: Path | None = None) -> dict[str, str]:
         environment["T2T_JAX_CACHE"] = str(cache)
     if folder := jax.config.jax_compilation_cache_dir:
         environment["JAX_COMPILATION_CACHE_DIR"] = folder
-    if Path("/dev/nvidia0").exists():  # bytes are promised with these flags only
+    if jax.default_backend() == "gpu":  # bytes are promised with these flags only
         flags = [os.environ.get("XLA_FLAGS", ""), GPU_FLAGS]
         environment["XLA_FLAGS"] = " ".join(filter(None, flags))
     return environment
@@ -341,10 +338,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def _has_tpu() -> bool:
-    """True if JAX has started in this process, on a TPU; does not start it."""
-    from jax._src import xla_bridge  # JAX has no public name for this
-
-    return xla_bridge.backends_are_initialized() and jax.default_backend() == "tpu"

@@ -14,7 +14,6 @@ determined, numeric, timed, of_workdir = (
 )
 # Name (of --only) -> check.
 CHECKS = {
-    # First those that start processes: they need a TPU that this one has not taken yet.
     "twice": determined("two runs write the same bytes", determinism.twice),
     "resume": determined(
         "after SIGKILL a run ends in the same bytes", determinism.resume
