@@ -136,10 +136,9 @@ def softplus(q_bthk, kv, mask, position, drop):
 ATTENTION["softplus"] = AttentionFunction(softplus, softplus_weights)
 
 # %% [markdown]
-# `config.model.attention="softplus"` now selects this function.
-#
-# JAX's compiled programs identify an entry only by its *name*. So after changing the
-# function, give it a new name, or use a new workdir and restart the notebook.
+# `config.model.attention="softplus"` now selects this function. If you change it, run
+# the cell again, and train in a new workdir. Models that are built afterwards use the
+# new function; what was compiled or scored with the old one is not used for them.
 #
 # ## The second idea: a window for positions
 #

@@ -277,3 +277,28 @@ def test_a_run_starts_from_one_with_the_same_vocabularies(separate, text, tmp_pa
     data = DATA | {"source_vocab_size": 0, "source_tokenizer": str(other)}
     with pytest.raises(UserError, match="data.source_tokenizer=.*other.model differs"):
         initialization.vocabulary(config(data))
+
+
+def test_dev_scores_are_of_the_averaged_parameters_that_are_saved(
+    text, tmp_path, monkeypatch
+):
+    """With a moving average, both its loss and its answers."""
+    answered = {}
+
+    def answer(self, parameters, step):
+        answered[step] = jax.device_get(parameters)
+        return {"bleu": 1.0}
+
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", answer)
+    fields = {"steps": 6, "save_every": 3, "eval_every": 3, "ema_decay": 0.9}
+    train(config_for(text, train=fields, data={"test": ""}), tmp_path / "work")
+    logged = [json.loads(line) for line in (tmp_path / "work/metrics.jsonl").open()]
+    losses = {e["step"]: e["loss"] for e in logged if e["kind"] == "dev"}
+    pairs = [*open_corpus("dev", "en", "de", str(text)).pairs()]
+    for step in (3, 6):
+        saved = Translator.load(tmp_path / "work", step)
+        assert_same(answered[step], jax.device_get(saved.parameters))
+        scores = saved.score(pairs)
+        tokens = sum(len(score.pieces) for score in scores)
+        nll = -sum(score.log_prob for score in scores) / tokens
+        assert losses[step] == pytest.approx(nll, rel=1e-4)

@@ -57,6 +57,8 @@ from t2t_jax.search.rules import Rules, concatenate_rules
 EMPTY = Hypothesis("", 0.0, 0.0, True)  # for a line without a visible character
 # For a line for which no output meets the constraints.
 NOTHING = Hypothesis("", -float("inf"), -float("inf"), False)
+# The same, for a model whose probabilities are NaN.
+UNDEFINED = Hypothesis("", float("nan"), float("nan"), False)
 
 
 def decode_batch(
@@ -88,7 +90,10 @@ def decode_batch(
             nbest_lists[line] = [dataclasses.astuple(each) for each in nbest]
     nbest_lists = gather_results("translations", nbest_lists)
     return [
-        tuple(Hypothesis(*fields, tuple(ids)) for *fields, ids in nbest_lists[line])
+        tuple(
+            Hypothesis(*fields, tuple(ids), of)
+            for *fields, ids, of in nbest_lists[line]
+        )
         if line in nbest_lists
         else (EMPTY,)
         for line in range(len(sources))
@@ -211,10 +216,11 @@ def to_text(
         texts = [" ".join(t.splitlines()) for t in vocabulary.decode(tokens)]
         yield tuple(
             Hypothesis(
-                text, float(score_n[n]), float(log_prob_n[n]), bool(ended_n[n]), ids
+                *(text, float(score_n[n]), float(log_prob_n[n]), bool(ended_n[n])),
+                *(ids, vocabulary.sha256[0]),
             )
             for n, text, ids in zip(kept, texts, tokens, strict=True)
-        ) or (NOTHING,)
+        ) or (UNDEFINED if np.isnan(log_prob_n).any() else NOTHING,)
 
 
 # ------------------------------------------------------------------ continuous batching

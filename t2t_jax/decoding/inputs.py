@@ -160,8 +160,9 @@ class InputReader:
         """Encodes (source, target) pairs into (source ids, target ids), with EOS.
 
         A target is a text, or a `Hypothesis` or `Translation`, whose own tokens are
-        used. A target longer than any translation is cut, with a warning; one that is
-        cut, or that did not end, has no EOS.
+        used, unless they are of another model's vocabulary: then its text is encoded. A
+        target longer than any translation is cut, with a warning; one that is cut, or
+        that did not end, has no EOS.
         """
         kinds = str, Hypothesis, Translation
         for pair in pairs:
@@ -186,7 +187,11 @@ class InputReader:
             # Encoding the text again could give other subwords, of another probability.
             best = target.best if isinstance(target, Translation) else target
             if isinstance(best, Hypothesis) and best.tokens:
-                encoded[row] = [*best.tokens]
+                if best.vocabulary in ("", self._vocabulary.sha256[0]):
+                    encoded[row] = [*best.tokens]
+                elif not best.ended:  # in these tokens, too
+                    del encoded[row][max(1, len(encoded[row]) - 1) :]
+        check_ids(encoded, self._vocabulary)
         most = longest_output(self._longest, self._decode)
         cut = [row for row, ids in enumerate(encoded) if len(ids) > most]
         pieces = len(encoded[cut[0]]) - 1 if cut else 0
@@ -229,6 +234,16 @@ def check_lines(lines) -> None:
         if not isinstance(line, str):
             raise UserError(f"{line!r} is not a line of text; want strings")
         check_text(line)
+
+
+def check_ids(rows: Sequence[Sequence[int]], vocabulary: Vocabulary) -> None:
+    """Raises UserError for token ids that a vocabulary does not have."""
+    for number, ids in enumerate(rows, 1):
+        if not all(0 <= i < len(vocabulary) for i in ids):
+            raise UserError(
+                f"line {number} has the token ids {str([*ids])[:60]}; want ids from 0 "
+                f"to {len(vocabulary) - 1}, those of this model's vocabulary"
+            )
 
 
 def check_text(text: str) -> None:

@@ -19,6 +19,7 @@ class Hypothesis:
       ended: False if it reached its length limit without EOS.
       tokens: the ids of its tokens, with EOS if it ended. The same text can be split
         into other subwords, with another probability.
+      vocabulary: the SHA-256 of the tokenizer that the tokens are of; empty if unknown.
     """
 
     text: str
@@ -26,6 +27,16 @@ class Hypothesis:
     log_prob: float
     ended: bool
     tokens: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+    vocabulary: str = dataclasses.field(default="", repr=False, compare=False)
+
+    @property
+    def failure(self) -> str:
+        """Why a search found nothing for a line; empty if it found this."""
+        if self.tokens or self.ended:
+            return ""
+        if math.isnan(self.log_prob):
+            return "the model's probabilities are not finite (NaN)"
+        return "no translation meets its constraints"
 
     def __str__(self) -> str:
         return self.text

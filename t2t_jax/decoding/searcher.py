@@ -20,7 +20,6 @@ from t2t_jax.config import WEIGHTS, Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import (
-    NOTHING,
     check_memory,
     check_room,
     decode_batch,
@@ -228,7 +227,8 @@ class Searcher:
 
     def __repr__(self) -> str:
         members = "; ".join(
-            f"{member.model.count():,} parameters of steps "
+            f"{member.model.count():,} parameters"
+            + (" of steps " * bool(member.steps))
             + ", ".join(f"{step:,}" for step in member.steps)
             + (f", {member.weights}" if member.weights != "float32" else "")
             for member in self.members
@@ -503,16 +503,10 @@ def _warn_if_unended(
 ) -> None:
     """Warns of lines without a translation, and of translations at their limit."""
     best = [hypotheses[0] for hypotheses in results]
-    without = [row for row, each in enumerate(best) if each == NOTHING]
-    reader.warn(
-        without,
-        len(best),
-        ": no translation meets its constraints",
-        "lines have no translation that meets their constraints",
-    )
-    unended = [
-        row for row, each in enumerate(best) if not each.ended and each != NOTHING
-    ]
+    for why in dict.fromkeys(filter(None, (each.failure for each in best))):
+        rows = [row for row, each in enumerate(best) if each.failure == why]
+        reader.warn(rows, len(best), f": {why}", f"lines have no translation: {why}")
+    unended = [row for row, each in enumerate(best) if not (each.ended or each.failure)]
     room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
     reader.warn(
         unended,

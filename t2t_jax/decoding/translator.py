@@ -7,6 +7,7 @@ chooses among what a search finds as `config.decode.choose` says
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from t2t_jax.decoding import alignment, predictions, preserving, scoring
 from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
 from t2t_jax.decoding.constraints import Constraints, phrases_for_each
-from t2t_jax.decoding.inputs import Source, check_lines
+from t2t_jax.decoding.inputs import Source, check_ids, check_lines
 from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.predictions import Filled
 from t2t_jax.decoding.results import (
@@ -218,10 +219,12 @@ class Translator(Searcher):
         """Translates encoded lines; returns the best hypothesis of each.
 
         Args:
-          sources: token ids with EOS; none may be empty.
+          sources: token ids with EOS; none may be empty. Raises UserError for ids that
+            the vocabulary does not have.
           beam: hypotheses kept at each step, in one group; the beam and the groups of
             `config.decode` if None.
         """
+        check_ids(sources, self.vocabulary.source)
         start = Constraints(tuple(self.vocabulary.encode([""])[0]))
         results = decode_batch(
             self.beam_search(beam=beam, groups=None if beam is None else 1),
@@ -279,7 +282,7 @@ class Translator(Searcher):
         scorer = scoring.Scorer(self.vocabulary, self.members, options)
         confidences = scoring.CONFIDENCES[measure](scorer, encoded)
         # Nothing to be unsure of, or nothing found.
-        values = {row: min(0.0, of.score) for row, of in empty.items()}
+        values = {row: 0.0 if of.ended else -math.inf for row, of in empty.items()}
         values |= zip(rows, confidences, strict=True)
         return [values[row] for row in range(len(pairs))]
 

@@ -176,6 +176,13 @@ def average_checkpoints(
         )
     # Without `exact`, the mean is over as many as are intact.
     mean = jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
+    for path, x in jax.tree.leaves_with_path(mean):
+        if not np.isfinite(x).all():
+            raise UserError(
+                f"the parameters of {', '.join(str(f) for f in choice.folders)} are "
+                f"not finite: {jax.tree_util.keystr(path)} has NaN or infinity; choose "
+                "other steps with --checkpoint, from before the run diverged"
+            )
     return sorted(steps), mean
 
 

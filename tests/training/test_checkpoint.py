@@ -160,6 +160,18 @@ def test_the_average_is_the_mean(tmp_path, steps):
     assert_same(average_checkpoints(choice(6, 1, 2), MODEL.shapes)[1], mean)
 
 
+def test_parameters_that_are_not_finite_are_refused_by_name(tmp_path, steps):
+    state = state_at(steps, 4)
+    tokens = state.parameters["embedding"]["tokens"].at[3, 1].set(np.nan)
+    broken = state.parameters | {"embedding": {"tokens": tokens}}
+    checkpoints = Checkpoints(Workdir(tmp_path), 5, 5)
+    checkpoints.save(state._replace(parameters=broken), progress_at(4), average=True)
+    checkpoints.close()
+    choice = choose_checkpoints(tmp_path, CONFIG, "last")
+    with pytest.raises(UserError, match="/4 are not finite: .*tokens'. has NaN"):
+        average_checkpoints(choice, MODEL.shapes)
+
+
 def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps):
     save(tmp_path, steps, [1])
     with pytest.raises(UserError, match=r"no checkpoint of step 7; it has steps \[1\]"):

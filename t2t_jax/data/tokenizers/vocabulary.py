@@ -6,6 +6,7 @@ white space. A tokenizer from elsewhere may lose some of that.
 """
 
 import copy
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -137,7 +138,7 @@ class Vocabulary:
         """The vocabulary itself; then, unless they share ids, that of the source."""
         return (self,) if self.joint else (self, self.source)
 
-    @property
+    @functools.cached_property
     def sha256(self) -> list[str]:
         """The SHA-256 of the files of `sides`, as `sha256sum` prints them."""
         return [hashlib.sha256(side.model).hexdigest() for side in self.sides]

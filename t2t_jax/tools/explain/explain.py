@@ -153,8 +153,8 @@ def _sentence(
     translation = next(to_text(batch_of_one, vocabulary))[0]
     if not translation.tokens:
         raise UserError(
-            f"line {number} has no translation that meets its constraints; change "
-            "prefix, must or must_not"
+            f"line {number}: {translation.failure}; change prefix, must or must_not, "
+            "or the checkpoint"
         )
     targets = {"translation": translation}
     if reference is not None:

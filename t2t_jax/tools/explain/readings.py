@@ -13,7 +13,7 @@ import numpy as np
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
-from t2t_jax.decoding.batch_decoding import NOTHING, decode_batch
+from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Member, Source
@@ -243,5 +243,5 @@ def continuations(
     return [
         Continuation(*alternative, best)
         for alternative, (best, *_) in zip(alternatives, translations, strict=True)
-        if best != NOTHING
+        if not best.failure
     ]
