@@ -267,7 +267,7 @@ class TrainConfig(Section):
     # The decay of an exponential moving average of the parameters; 0: none.
     ema_decay: float = field(0.0, low=0, below=1)
     # Seed of the initial parameters, of dropout and of the order of the data.
-    seed: int = field(0, low=0)
+    seed: int = field(0, low=0, below=1 << 32)
     # Microbatches of a batch, computed one after another to save memory.
     accumulate: int = field(1, low=1, safe=True)
     # Steps between two lines of metrics.

@@ -286,6 +286,9 @@ class Workdir:
             ) from None
         try:
             check = dict(content.pop(CHECK))
+            # Earlier versions took larger ones, of which JAX used the lower 32 bits.
+            if "seed" in (train := content.get("train", {})):
+                train["seed"] %= 1 << 32
             return fields.from_config_dict(content), check
         # Intact JSON, but with unknown fields or values: written by another version.
         except (ValueError, TypeError, LookupError) as e:

@@ -14,7 +14,7 @@ from jax import Array
 from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import dropout, dropout_rngs, weight
+from t2t_jax.model.layers import dropout, dropout_rngs, named, weight
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import MODELS
 from t2t_jax.parallel.mesh import constrain
@@ -52,12 +52,13 @@ class BagOfWords(Architecture):
     packs = True  # `mean` does not cross segments
 
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
-        embedding_rng, inner_rng, outer_rng = jax.random.split(rng, 3)
         self.rate = config.dropout
-        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
+        self.embedding = Embedding(
+            config, vocab_size, named(rng, "embedding"), source_vocab_size
+        )
         hidden, width = {"hidden": config.hidden}, {"width": config.width}
-        self.inner = weight(inner_rng, {"positions": 3} | width, hidden)
-        self.outer = weight(outer_rng, hidden, width)
+        self.inner = weight(named(rng, "inner"), {"positions": 3} | width, hidden)
+        self.outer = weight(named(rng, "outer"), hidden, width)
 
     def encode(self, source_bs, at, rng=None):
         return Source(self.embedding.source(source_bs, at, NO_POSITION, rng), at)

@@ -22,7 +22,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.kernels import kernel_for
-from t2t_jax.model.layers import Dropout, DropoutRng, constant, weight
+from t2t_jax.model.layers import Dropout, DropoutRng, constant, named, times, weight
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import product
@@ -48,7 +48,7 @@ def scaled(q_bthk: Array) -> Array:
     A product of k terms of variance 1 has variance k; the softmax of such large numbers
     would have very small gradients (section 3.2.1).
     """
-    return q_bthk * q_bthk.shape[-1] ** -0.5
+    return times(q_bthk, q_bthk.shape[-1] ** -0.5)
 
 
 def scores(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> Array:
@@ -164,12 +164,11 @@ class Attention(nnx.Module):
         # One matrix for all heads: W_1 ... W_h side by side. Without bias in the paper.
         keys = {"heads": config.heads, "head": config.width_of_head}
         values = {"heads": config.heads, "head": config.width_of_value}
-        q_rng, k_rng, v_rng, o_rng = jax.random.split(rng, 4)
         # These names are part of the checkpoint format.
-        self.query = weight(q_rng, width, keys)
-        self.key = weight(k_rng, width, keys)
-        self.value = weight(v_rng, width, values)
-        self.out = weight(o_rng, values, width)
+        self.query = weight(named(rng, "query"), width, keys)
+        self.key = weight(named(rng, "key"), width, keys)
+        self.value = weight(named(rng, "value"), width, values)
+        self.out = weight(named(rng, "out"), values, width)
         self.has_bias = config.attention_bias
         if config.attention_bias:
             self.query_bias = constant(0.0, keys)
@@ -264,7 +263,7 @@ def unscaled_weights(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> A
 
 def _multiplied(q_bthk: Array) -> Array:
     """Multiplies queries by the root of the head width, so `scaled` undoes it."""
-    return q_bthk * q_bthk.shape[-1] ** 0.5
+    return times(q_bthk, q_bthk.shape[-1] ** 0.5)
 
 
 # ------------------------------------------------- restricted to a neighbourhood (4)

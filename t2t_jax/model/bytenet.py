@@ -30,6 +30,7 @@ from t2t_jax.model.layers import (
     dropout,
     dropout_rngs,
     linear,
+    named,
     rematerialized,
     weight,
     windows,
@@ -47,18 +48,17 @@ class Block(nnx.Module):
         self.dilation, self.rate = dilation, config.dropout
         self.kernel = config.own_options(ByteNet).bytenet_kernel
         half = dataclasses.replace(config, width=config.width // 2)
-        inner_rng, conv_rng, outer_rng = jax.random.split(rng, 3)
         width, hidden = {"width": config.width}, {"hidden": half.width}
         taps = {"kernel": self.kernel, "width": half.width}
         norm = config.variant("norm_kind")
         self.norm1 = norm(config)
-        self.inner = weight(inner_rng, width, hidden)
+        self.inner = weight(named(rng, "inner"), width, hidden)
         self.inner_bias = constant(0.0, hidden)
         self.norm2 = norm(half)
-        self.conv = weight(conv_rng, taps, hidden)
+        self.conv = weight(named(rng, "conv"), taps, hidden)
         self.conv_bias = constant(0.0, hidden)
         self.norm3 = norm(half)
-        self.outer = weight(outer_rng, hidden, width)
+        self.outer = weight(named(rng, "outer"), hidden, width)
         self.outer_bias = constant(0.0, width)
 
     def __call__(
@@ -106,18 +106,18 @@ class ByteNet(Architecture):
 
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config, self.options = config, config.own_options(ByteNet)
-        embedding_rng, source_rng, target_rng, final_rng = jax.random.split(rng, 4)
-        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
-        self.encoder = self._blocks("encoder", source_rng)
-        self.decoder = self._blocks("decoder", target_rng)
-        self.final_norm = config.variant("norm_kind")(config)
-        self.final = weight(
-            final_rng, {"width": config.width}, {"hidden": config.width}
+        self.embedding = Embedding(
+            config, vocab_size, named(rng, "embedding"), source_vocab_size
         )
-        self.final_bias = constant(0.0, {"hidden": config.width})
+        self.encoder = self._blocks("encoder", rng)
+        self.decoder = self._blocks("decoder", rng)
+        self.final_norm = config.variant("norm_kind")(config)
+        width, hidden = {"width": config.width}, {"hidden": config.width}
+        self.final = weight(named(rng, "final"), width, hidden)
+        self.final_bias = constant(0.0, hidden)
 
     def _blocks(self, side: str, rng: Array) -> nnx.List:
-        rngs = jax.random.split(rng, self.config.side(side).layers)
+        rngs = [named(rng, side, i) for i in range(self.config.side(side).layers)]
         dilations = [2 ** (i % self.options.bytenet_set) for i in range(len(rngs))]
         return nnx.List(map(partial(Block, self.config), dilations, rngs))
 

@@ -27,7 +27,9 @@ from t2t_jax.model.layers import (
     constant,
     dropout,
     dropout_rngs,
+    named,
     rematerialized,
+    times,
     windows,
 )
 from t2t_jax.model.mask import Mask, Tokens
@@ -38,7 +40,7 @@ from t2t_jax.sections import field
 
 def _scaled_sum(x_btd: Array, y_btd: Array) -> Array:
     """The sum times sqrt(0.5): of two terms of variance 1, variance 1 (section 3.4)."""
-    return (x_btd + y_btd) * 0.5**0.5
+    return times(x_btd + y_btd, 0.5**0.5)
 
 
 class Linear(nnx.Module):
@@ -117,10 +119,9 @@ class DecoderLayer(nnx.Module):
     """A causal convolution and attention to the source (section 3.3)."""
 
     def __init__(self, config: ModelConfig, rng: Array):
-        conv_rng, query_rng, context_rng = jax.random.split(rng, 3)
-        self.conv = Convolution(config, conv_rng)
-        self.query = _square(config, query_rng)
-        self.context = _square(config, context_rng)
+        self.conv = Convolution(config, named(rng, "conv"))
+        self.query = _square(config, named(rng, "query"))
+        self.context = _square(config, named(rng, "context"))
 
     def __call__(
         self,
@@ -178,21 +179,22 @@ class ConvS2S(Architecture):
         # Scaled embeddings would saturate the softmax of its unscaled scores.
         self.config = config = dataclasses.replace(config, embedding_scale=False)
         encoder, decoder = (config.side(side).layers for side in ("encoder", "decoder"))
-        embedding_rng, encoder_rng, decoder_rng, *rngs = jax.random.split(rng, 9)
-        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
-        self.encoder_positions = Learned(config, False, rngs[0])
-        self.decoder_positions = Learned(config, True, rngs[1])
+        self.embedding = Embedding(
+            config, vocab_size, named(rng, "embedding"), source_vocab_size
+        )
+        self.encoder_positions = Learned(config, False, named(rng, "encoder_positions"))
+        self.decoder_positions = Learned(config, True, named(rng, "decoder_positions"))
         kept = 1 - config.dropout  # of the embeddings
-        self.encoder_in = _square(config, rngs[2], kept)
+        self.encoder_in = _square(config, named(rng, "encoder_in"), kept)
         self.encoder = nnx.List(
-            [Convolution(config, r) for r in jax.random.split(encoder_rng, encoder)]
+            [Convolution(config, named(rng, "encoder", i)) for i in range(encoder)]
         )
-        self.encoder_out = _square(config, rngs[3])
-        self.decoder_in = _square(config, rngs[4], kept)
+        self.encoder_out = _square(config, named(rng, "encoder_out"))
+        self.decoder_in = _square(config, named(rng, "decoder_in"), kept)
         self.decoder = nnx.List(
-            [DecoderLayer(config, r) for r in jax.random.split(decoder_rng, decoder)]
+            [DecoderLayer(config, named(rng, "decoder", i)) for i in range(decoder)]
         )
-        self.decoder_out = _square(config, rngs[5])
+        self.decoder_out = _square(config, named(rng, "decoder_out"))
 
     @property
     def longest(self) -> int:

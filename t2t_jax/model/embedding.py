@@ -10,7 +10,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout
+from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout, named
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import Collected, Weight, factor
@@ -38,16 +38,14 @@ class Embedding(nnx.Module):
                 "config.model.tied='target' or 'none'"
             )
         self.config = config
-        token_rng, _ = jax.random.split(rng)  # the same draw, tied or not
-        source_rng, output_rng = (jax.random.fold_in(rng, i) for i in (1, 2))
         # These names are part of the checkpoint format.
-        self.tokens = self._matrix(vocab_size, token_rng)
+        self.tokens = self._matrix(vocab_size, named(rng, "tokens"))
         if config.tied != "all":
             self.source_tokens = self._matrix(
-                source_vocab_size or vocab_size, source_rng
+                source_vocab_size or vocab_size, named(rng, "source_tokens")
             )
         if config.tied == "none":
-            self.output = self._matrix(vocab_size, output_rng)
+            self.output = self._matrix(vocab_size, named(rng, "output"))
         if config.output_bias:
             self.output_bias = constant(0.0, {"vocab": vocab_size})
 

@@ -11,7 +11,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.model.layers import DropoutRng, constant, dropout, linear, weight
+from t2t_jax.model.layers import DropoutRng, constant, dropout, linear, named, weight
 
 
 class FeedForward(nnx.Module):
@@ -19,11 +19,10 @@ class FeedForward(nnx.Module):
 
     def __init__(self, activation: Callable, config: ModelConfig, rng: Array):
         width, hidden = {"width": config.width}, {"hidden": config.hidden}
-        inner_rng, outer_rng = jax.random.split(rng)
         self.activation, self.rate = activation, config.activation_dropout
-        self.inner = weight(inner_rng, width, hidden)
+        self.inner = weight(named(rng, "inner"), width, hidden)
         self.inner_bias = constant(0.0, hidden)
-        self.outer = weight(outer_rng, hidden, width)
+        self.outer = weight(named(rng, "outer"), hidden, width)
         self.outer_bias = constant(0.0, width)
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
@@ -37,11 +36,10 @@ class GatedFeedForward(nnx.Module):
 
     def __init__(self, activation: Callable, config: ModelConfig, rng: Array):
         width, hidden = {"width": config.width}, {"hidden": config.hidden}
-        gate_rng, inner_rng, outer_rng = jax.random.split(rng, 3)
         self.activation, self.rate = activation, config.activation_dropout
-        self.gate = weight(gate_rng, width, hidden)
-        self.inner = weight(inner_rng, width, hidden)
-        self.outer = weight(outer_rng, hidden, width)
+        self.gate = weight(named(rng, "gate"), width, hidden)
+        self.inner = weight(named(rng, "inner"), width, hidden)
+        self.outer = weight(named(rng, "outer"), hidden, width)
 
     def __call__(self, x_btd: Array, rng: DropoutRng | None = None) -> Array:
         gate_btf = self.activation(linear(x_btd, self.gate, "hidden"))

@@ -31,7 +31,15 @@ from t2t_jax.model.architecture import (
 from t2t_jax.model.attention import NO_POSITION, single_head
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import constant, dropout, dropout_rngs, rematerialized, weight
+from t2t_jax.model.layers import (
+    constant,
+    dropout,
+    dropout_rngs,
+    gathered,
+    named,
+    rematerialized,
+    weight,
+)
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.products import product
 from t2t_jax.parallel.mesh import constrain
@@ -89,26 +97,26 @@ class LSTM(Architecture):
                 f"encoder layers to {decoder_count} decoder layers; want as many on "
                 "both sides: leave out config.model.encoder_layers and decoder_layers"
             )
-        embedding_rng, attention_rng, *rngs = jax.random.split(
-            rng, 3 + count + decoder_count
-        )
         d = config.width
         # Two directions of the first layer, one of the others.
         self.encoder = nnx.List([])
-        for i, layer_rng in enumerate(rngs[:count]):
+        for i in range(count):
+            layer_rng = named(rng, "encoder", i)
             inputs = 2 * d if i == 1 and not self.luong else d
-            layer = {"forward": LSTMLayer(inputs, d, layer_rng)}
+            layer = {"forward": LSTMLayer(inputs, d, named(layer_rng, "forward"))}
             if i == 0 and not self.luong:
-                layer["backward"] = LSTMLayer(inputs, d, rngs[-1])
+                layer["backward"] = LSTMLayer(inputs, d, named(layer_rng, "backward"))
             self.encoder.append(nnx.Dict(layer))
         e = 2 * d if count == 1 and not self.luong else d
         self.decoder = nnx.List(
-            LSTMLayer(d if self.luong else d + e, d, layer_rng)
-            for layer_rng in rngs[count:-1]
+            LSTMLayer(d if self.luong else d + e, d, named(rng, "decoder", i))
+            for i in range(decoder_count)
         )
         kind = GeneralAttention if self.luong else AdditiveAttention
-        self.attention = kind(e, d, attention_rng)
-        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
+        self.attention = kind(e, d, named(rng, "attention"))
+        self.embedding = Embedding(
+            config, vocab_size, named(rng, "embedding"), source_vocab_size
+        )
 
     # ------------------------------------------------------------------------- encoder
 
@@ -190,30 +198,27 @@ class LSTM(Architecture):
         Returns:
           Its outputs [b, t, d], the contexts [b, t, e] and the weights [b, t, s].
         """
+        attention, layer = gathered(self.attention), gathered(self.decoder[0])
 
         def step(state, now):
             gates_bgd, begins_b, bias_bs = now
             state = restarted(state, begins_b)
             context_bne, weights_bns = attend(
-                self.attention, state.hidden, source, bias_bs[:, None]
+                attention, state.hidden, source, bias_bs[:, None]
             )
-            state = self._first_step(state, gates_bgd[:, None], context_bne)
+            state = self._first_step(layer, state, gates_bgd[:, None], context_bne)
             return state, (state.hidden, context_bne, weights_bns)
 
         x_tbd, *others = by_time((x_btd, beginnings(segment_bt), bias_bts))
         last = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
-        inputs = self._project_tokens(x_tbd), *others
+        # The tokens' part in the gates, for all steps at once.
+        inputs = layer.project(x_tbd, slice(self.config.width)), *others
         _, outputs = jax.lax.scan(step, last, inputs)
         return jax.tree.map(lambda x: x[:, :, 0], by_time(outputs))
 
-    def _project_tokens(self, x_btd: Array) -> Array:
-        """The tokens' part in the gates of the first layer, for all steps at once."""
-        return self.decoder[0].project(x_btd, slice(self.config.width))
-
-    def _first_step(self, state: State, projected_bngd, context_bne) -> State:
+    def _first_step(self, layer, state: State, projected_bngd, context_bne) -> State:
         """One step of the first layer, of n hypotheses."""
-        layer, d = self.decoder[0], self.config.width
-        context_bngd = layer.project(context_bne, slice(d, None))
+        context_bngd = layer.project(context_bne, slice(self.config.width, None))
         return layer.step(state, projected_bngd + context_bngd)
 
     def initial_cache(self, memory, beams, room) -> States:
@@ -240,9 +245,8 @@ class LSTM(Architecture):
             if i == 0 and not self.luong:
                 context_bne, _ = attend(self.attention, state.hidden, memory, bias_bns)
                 context = [context_bne]
-                state = self._first_step(
-                    state, self._project_tokens(x_bnd), context_bne
-                )
+                projected_bngd = layer.project(x_bnd, slice(self.config.width))
+                state = self._first_step(layer, state, projected_bngd, context_bne)
             else:
                 inputs = jnp.concatenate([x_bnd, *context], axis=-1)
                 state = layer.step(state, layer.project(inputs))
@@ -276,11 +280,10 @@ class AdditiveAttention(nnx.Module):
     """score^T tanh(query + key) (Bahdanau et al. 2015, appendix A.1.2)."""
 
     def __init__(self, inputs: int, width: int, rng: Array):
-        query_rng, key_rng, score_rng = jax.random.split(rng, 3)
         hidden = {"hidden": width}
-        self.query = weight(query_rng, {"width": width}, hidden)
-        self.key = weight(key_rng, {"width": inputs}, hidden)
-        self.score = uniform(score_rng, width, hidden)
+        self.query = weight(named(rng, "query"), {"width": width}, hidden)
+        self.key = weight(named(rng, "key"), {"width": inputs}, hidden)
+        self.score = uniform(named(rng, "score"), width, hidden)
 
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
@@ -301,10 +304,9 @@ class GeneralAttention(nnx.Module):
     """h^T key^T z, called "general" in Luong et al. 2015 (section 3.1)."""
 
     def __init__(self, inputs: int, width: int, rng: Array):
-        key_rng, combine_rng = jax.random.split(rng)
-        self.key = weight(key_rng, {"width": inputs}, {"hidden": width})
+        self.key = weight(named(rng, "key"), {"width": inputs}, {"hidden": width})
         both = {"width": inputs + width}
-        self.combine = weight(combine_rng, both, {"hidden": width})
+        self.combine = weight(named(rng, "combine"), both, {"hidden": width})
 
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
@@ -322,11 +324,12 @@ class LSTMLayer(nnx.Module):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
 
     def __init__(self, inputs: int, width: int, rng: Array):
-        input_rng, recurrent_rng = jax.random.split(rng)
         gates = {"gates": 4, "hidden": width}  # input, forget, cell, output
         # These names are part of the checkpoint format.
-        self.input = uniform(input_rng, width, {"width": inputs, **gates})
-        self.recurrent = uniform(recurrent_rng, width, {"width": width, **gates})
+        self.input = uniform(named(rng, "input"), width, {"width": inputs, **gates})
+        self.recurrent = uniform(
+            named(rng, "recurrent"), width, {"width": width, **gates}
+        )
         self.bias = constant(0.0, gates)
         # The forget gate is open at first: the cell remembers (Jozefowicz et al. 2015).
         self.bias[...] = self.bias[...].at[1].set(1.0)
@@ -358,11 +361,12 @@ class LSTMLayer(nnx.Module):
           initial: [b, t, d], those before each token that begins a sentence; None: 0.
           reverse: reads each sentence from its end.
         """
-        matrix_dgh, bias_gh = self._recurrent_and_bias(x_btd.dtype)
+        layer = gathered(self)
+        matrix_dgh, bias_gh = layer._recurrent_and_bias(x_btd.dtype)
         begins_bt = beginnings(segment_bt, reverse)
         # Transposed before the projection, which makes them four times as large.
         x_tbd, begins_tb, initial = by_time((x_btd, begins_bt, initial))
-        projected_tbgh = self.project(x_tbd) + bias_gh
+        projected_tbgh = layer.project(x_tbd) + bias_gh
         states = recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial)
         return jax.tree.map(
             lambda x: constrain(x, "batch", "length", "features"), by_time(states)

@@ -29,7 +29,14 @@ from t2t_jax.model.architecture import (
 from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
-from t2t_jax.model.layers import constant, dropout, dropout_rngs, rematerialized
+from t2t_jax.model.layers import (
+    constant,
+    dropout,
+    dropout_rngs,
+    gathered,
+    named,
+    rematerialized,
+)
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
@@ -99,24 +106,23 @@ class Unit(nnx.Module):
     """A convolutional gated recurrent unit, with or without a tape."""
 
     def __init__(self, config: ModelConfig, rng: Array, *, tape: bool):
-        gates_rng, candidate_rng, tape_rng = jax.random.split(rng, 3)
-        self.gates = new_kernel(gates_rng, config.width, 2)
+        self.gates = new_kernel(named(rng, "gates"), config.width, 2)
         # At first the gates are open, so that the memory is kept.
         self.gates_bias = constant(1.0, {"gates": 2, "hidden": config.width})
-        self.candidate = new_kernel(candidate_rng, config.width)
+        self.candidate = new_kernel(named(rng, "candidate"), config.width)
         self.candidate_bias = constant(0.0, {"hidden": config.width})
         if tape:
-            self.tape = new_kernel(tape_rng, config.width, 3)
+            self.tape = new_kernel(named(rng, "tape"), config.width, 3)
 
     def weights(self, rows: int, dtype: jnp.dtype) -> Weights:
-        tape = None
-        if hasattr(self, "tape"):  # which is in row 0
-            tape = column_kernel(self.tape[...].astype(dtype), rows)[:, 0]
+        unit, tape = gathered(self), None
+        if hasattr(unit, "tape"):  # which is in row 0
+            tape = column_kernel(unit.tape[...].astype(dtype), rows)[:, 0]
         return Weights(
-            column_kernel(self.gates[...].astype(dtype), rows),
-            self.gates_bias[...].astype(dtype),
-            column_kernel(self.candidate[...].astype(dtype), rows),
-            self.candidate_bias[...].astype(dtype),
+            column_kernel(unit.gates[...].astype(dtype), rows),
+            unit.gates_bias[...].astype(dtype),
+            column_kernel(unit.candidate[...].astype(dtype), rows),
+            unit.candidate_bias[...].astype(dtype),
             tape,
         )
 
@@ -178,12 +184,16 @@ class NeuralGPU(Architecture):
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         self.rows = config.own_options(NeuralGPU).neural_gpu_rows
-        embedding_rng, source_rng, target_rng = jax.random.split(rng, 3)
-        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
-        source_rngs = jax.random.split(source_rng, config.side("encoder").layers)
-        target_rngs = jax.random.split(target_rng, config.side("decoder").layers)
-        self.encoder = nnx.List([Unit(config, k, tape=False) for k in source_rngs])
-        self.decoder = nnx.List([Unit(config, k, tape=True) for k in target_rngs])
+        self.embedding = Embedding(
+            config, vocab_size, named(rng, "embedding"), source_vocab_size
+        )
+
+        def units(side: str, tape: bool) -> nnx.List:
+            rngs = [named(rng, side, i) for i in range(config.side(side).layers)]
+            return nnx.List([Unit(config, rng, tape=tape) for rng in rngs])
+
+        self.encoder = units("encoder", tape=False)
+        self.decoder = units("decoder", tape=True)
 
     def encode(self, source_bs, at, rng=None) -> Source:
         """Applies the encoder's units as often as each source has tokens."""

@@ -22,6 +22,7 @@ from t2t_jax.model.layers import (
     dropout,
     dropout_rngs,
     linear,
+    named,
     weight,
 )
 from t2t_jax.model.mask import Mask, Tokens
@@ -46,11 +47,10 @@ class EncoderOnly(Transformer):
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         encoder = checked_side(config, "encoder")
-        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + encoder.layers)
         self.embedding = OneSidedEmbedding(
-            config, source_vocab_size or vocab_size, vocab_size, embedding_rng
+            config, source_vocab_size or vocab_size, vocab_size, named(rng, "embedding")
         )
-        self.create_encoder(encoder, layer_rngs, jax.random.fold_in(rng, 1))
+        self.create_encoder(encoder, rng)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the encoder's output, [b, s, d]; arguments as for `Architecture`."""
@@ -72,12 +72,10 @@ class DecoderOnly(Transformer):
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         decoder = checked_side(config, "decoder")
-        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + decoder.layers)
         self.embedding = OneSidedEmbedding(
-            config, vocab_size, vocab_size, embedding_rng
+            config, vocab_size, vocab_size, named(rng, "embedding")
         )
-        position_rng = jax.random.fold_in(rng, 1)
-        self.create_decoder(decoder, layer_rngs, position_rng, cross=False)
+        self.create_decoder(decoder, rng, cross=False)
 
     def encode(self, source_bs, at, rng=None, trace=None) -> Memory:
         """Returns a memory without keys, which keeps the rows of the batch."""
@@ -109,11 +107,12 @@ class Classifier(EncoderOnly):
         self.config = config
         self.pooling = config.own_options(Classifier).pooling
         encoder = checked_side(config, "encoder")
-        embedding_rng, head_rng, *layer_rngs = jax.random.split(rng, 2 + encoder.layers)
         tokens = source_vocab_size or vocab_size
-        self.embedding = OneSidedEmbedding(config, tokens, None, embedding_rng)
-        self.create_encoder(encoder, layer_rngs, jax.random.fold_in(rng, 1))
-        self.head = Head(config, vocab_size, head_rng)
+        self.embedding = OneSidedEmbedding(
+            config, tokens, None, named(rng, "embedding")
+        )
+        self.create_encoder(encoder, rng)
+        self.head = Head(config, vocab_size, named(rng, "head"))
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the head's output for each label, [b, t, d], see `Architecture`."""
@@ -133,12 +132,11 @@ class Head(nnx.Module):
     """tanh(x W + b) and dropout (Devlin et al. 2019), then one logit for each label."""
 
     def __init__(self, config: ModelConfig, labels: int, rng: Array):
-        dense_rng, label_rng = jax.random.split(rng)
         width, hidden = {"width": config.width}, {"hidden": config.width}
         self.rate = config.dropout
-        self.dense = weight(dense_rng, width, hidden)
+        self.dense = weight(named(rng, "dense"), width, hidden)
         self.dense_bias = constant(0.0, hidden)
-        table_vd = jax.random.normal(label_rng, (labels, config.width))
+        table_vd = jax.random.normal(named(rng, "labels"), (labels, config.width))
         self.labels = nnx.Param(
             config.width**-0.5 * table_vd, axes=("vocab", "width"), summed=(1,)
         )
@@ -198,9 +196,8 @@ class OneSidedEmbedding(Embedding):
                 "config.model.tied='none', or config.data.joint_vocabulary=True"
             )
         self.config = config
-        token_rng, _ = jax.random.split(rng)  # the same draw as in `Embedding`
-        self.tokens = self._matrix(inputs, token_rng)
+        self.tokens = self._matrix(inputs, named(rng, "tokens"))
         if outputs is not None and config.tied == "none":
-            self.output = self._matrix(outputs, jax.random.fold_in(rng, 2))
+            self.output = self._matrix(outputs, named(rng, "output"))
         if outputs is not None and config.output_bias:
             self.output_bias = constant(0.0, {"vocab": outputs})

@@ -18,6 +18,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
+from t2t_jax.model.layers import named
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
@@ -261,10 +262,9 @@ class Relative(Position):
     def __init__(self, config: ModelConfig, causal: bool, rng: Array):
         own = config.own_options(Relative)
         self.clip, self.with_values = own.relative_clip, own.relative_values
-        key_rng, value_rng = jax.random.split(rng)
-        self.key = self._table(key_rng, config.width_of_head)
+        self.key = self._table(named(rng, "key"), config.width_of_head)
         if self.with_values:
-            self.value = self._table(value_rng, config.width_of_value)
+            self.value = self._table(named(rng, "value"), config.width_of_value)
 
     def _table(self, rng: Array, width: int) -> nnx.Param:
         table_pk = width**-0.5 * jax.random.normal(rng, (2 * self.clip + 1, width))
@@ -377,6 +377,4 @@ def stack_positions(config: ModelConfig, causal: bool, rng: Array) -> list[Posit
     """Creates the schemes of a stack: one for each layer, or one for all."""
     scheme = config.variant("positions")
     count = config.layers if scheme.per_layer else 1
-    return [
-        scheme(config, causal, layer_rng) for layer_rng in jax.random.split(rng, count)
-    ]
+    return [scheme(config, causal, named(rng, i)) for i in range(count)]

@@ -38,6 +38,7 @@ from t2t_jax.model.layers import (
     compute_dtype,
     dropout,
     dropout_rngs,
+    named,
     rematerialized,
 )
 from t2t_jax.model.mask import Mask, Tokens
@@ -70,37 +71,30 @@ class Transformer(Architecture):
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config
         encoder, decoder = (checked_side(config, s) for s in ("encoder", "decoder"))
-        # Alternating, so that the sides' weights do not depend on each other's depth.
-        deepest = max(encoder.layers, decoder.layers)
-        embedding_rng, *layer_rngs = jax.random.split(rng, 1 + 2 * deepest)
-        encoder_rngs = layer_rngs[::2][: encoder.layers]
-        decoder_rngs = layer_rngs[1::2][: decoder.layers]
         # One matrix embeds both sides and makes the logits (section 3.4).
-        self.embedding = Embedding(config, vocab_size, embedding_rng, source_vocab_size)
-        source_rng, target_rng = jax.random.split(jax.random.fold_in(rng, 1))
-        self.create_encoder(encoder, encoder_rngs, source_rng)
-        self.create_decoder(decoder, decoder_rngs, target_rng)
+        self.embedding = Embedding(
+            config, vocab_size, named(rng, "embedding"), source_vocab_size
+        )
+        self.create_encoder(encoder, rng)
+        self.create_decoder(decoder, rng)
 
     # These names are part of the checkpoint format, and the same in models of one
     # stack: so a model can start from another one's parts.
-    def create_encoder(
-        self, config: ModelConfig, layer_rngs: list[Array], position_rng: Array
-    ) -> None:
+    def create_encoder(self, config: ModelConfig, rng: Array) -> None:
         """Creates the encoder's layers; `config` has the sizes of this side."""
-        self.encoder = nnx.List([EncoderLayer(config, rng) for rng in layer_rngs])
+        rngs = [named(rng, "encoder", i) for i in range(config.layers)]
+        self.encoder = nnx.List([EncoderLayer(config, rng) for rng in rngs])
+        position_rng = named(rng, "encoder_positions")
         self.encoder_positions = nnx.List(stack_positions(config, False, position_rng))
         self.encoder_norm = final_norm(config)
 
     def create_decoder(
-        self,
-        config: ModelConfig,
-        layer_rngs: list[Array],
-        position_rng: Array,
-        cross: bool = True,
+        self, config: ModelConfig, rng: Array, cross: bool = True
     ) -> None:
         """Creates the decoder's layers; `config` has the sizes of this side."""
-        layers = [DecoderLayer(config, rng, cross) for rng in layer_rngs]
-        self.decoder = nnx.List(layers)
+        rngs = [named(rng, "decoder", i) for i in range(config.layers)]
+        self.decoder = nnx.List([DecoderLayer(config, rng, cross) for rng in rngs])
+        position_rng = named(rng, "decoder_positions")
         self.decoder_positions = nnx.List(stack_positions(config, True, position_rng))
         self.decoder_norm = final_norm(config)
 
@@ -120,11 +114,7 @@ class Transformer(Architecture):
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
-        source_rng, target_rng = None, None
-        if rng is not None:
-            source_rng, target_rng = (
-                rng._replace(key=half) for half in jax.random.split(rng.key)
-            )
+        source_rng, target_rng = dropout_rngs(rng, 2)
         source_at = Tokens.of(batch, "source")
         memory = self.encode(batch["source"], source_at, source_rng, trace)
         return self.decoder_outputs(batch, memory, target_rng, trace)
@@ -240,10 +230,9 @@ class EncoderLayer(nnx.Module):
     """Self-attention and feed-forward: the left block of figure 1 (section 3.1)."""
 
     def __init__(self, config: ModelConfig, rng: Array):
-        attention_rng, ff_rng = jax.random.split(rng)
-        self.attention = Attention(config, attention_rng)
+        self.attention = Attention(config, named(rng, "attention"))
         self.attention_sub = SubLayer(config)
-        self.ff = config.variant("feed_forward")(config, ff_rng)
+        self.ff = config.variant("feed_forward")(config, named(rng, "ff"))
         self.ff_sub = SubLayer(config)
 
     def __call__(
@@ -277,15 +266,13 @@ class DecoderLayer(nnx.Module):
     """
 
     def __init__(self, config: ModelConfig, rng: Array, cross: bool = True):
-        # The same draws with and without cross-attention.
-        self_rng, cross_rng, ff_rng = jax.random.split(rng, 3)
-        self.attention = Attention(config, self_rng)
+        self.attention = Attention(config, named(rng, "attention"))
         self.attention_sub = SubLayer(config)
         self.has_cross = cross
         if cross:
-            self.cross = Attention(config, cross_rng, cross=True)
+            self.cross = Attention(config, named(rng, "cross"), cross=True)
             self.cross_sub = SubLayer(config)
-        self.ff = config.variant("feed_forward")(config, ff_rng)
+        self.ff = config.variant("feed_forward")(config, named(rng, "ff"))
         self.ff_sub = SubLayer(config)
 
     def __call__(

@@ -194,6 +194,11 @@ def constrain(x: jax.Array, *axes: str) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, _spec(mesh.shape, axes, x.shape))
 
 
+def gather(x: jax.Array, axes: Sequence[str]) -> jax.Array:
+    """Gathers a weight with these logical axes along `fsdp`, inside `compiling_for`."""
+    return constrain(x, *("features" if RULES[a] == "fsdp" else a for a in axes))
+
+
 def batch_shards() -> int:
     """The number of devices that share the batch, inside `compiling_for`; else 1."""
     mesh = jax.sharding.get_abstract_mesh()

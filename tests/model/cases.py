@@ -13,6 +13,7 @@ from t2t_jax.sections import known_options, table_of
 # So small that rows of LENGTH tokens have several blocks, buckets and clipped ends.
 SMALL_OPTIONS = {
     "neighbourhood": 4,
+    "neural_gpu_rows": 4,  # with 2, XLA divides the memory over devices otherwise
     "chunk": 8,
     "relative_clip": 3,
     "rotary_base": 100.0,

@@ -5,13 +5,17 @@ to a table is put through all laws that apply to it. A law returns the worst
 figure that it saw, which has to be at most its bound; it raises `Excused` if a property
 of the model says that it does not apply.
 
-    python -m tests.model.laws    # prints the worst figure of each law and config
+    python -m tests.model.laws             # the worst figure of each law and config
+    python -m tests.model.laws --meshes    # that of `sharded_is_one_device`, by mesh
 """
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import sys
 import tempfile
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +23,16 @@ import numpy as np
 import optax
 from flax import nnx
 
-from t2t_jax.config import MeshConfig
+from t2t_jax.config import MeshConfig, ModelConfig
+from t2t_jax.model import layers
 from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import KV, weighted_values
 from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import stack_positions
+from t2t_jax.model.positions import Position, stack_positions
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
 from tests.compiler import quick_jit
 from tests.model import cases, older_twins
@@ -62,6 +68,46 @@ def worst_leaf(got, want) -> float:
 def largest(figures) -> float:
     """The largest; infinite if one is NaN, which is neither more nor less than any."""
     return float(np.max(np.nan_to_num(figures, nan=np.inf), initial=0.0))
+
+
+RATES = {"dropout", "attention_dropout", "activation_dropout"}
+
+
+def with_dropout(config: ModelConfig, rate: float = 0.2, rates=RATES) -> ModelConfig:
+    """The config with all dropout on that the model has, or that of some rates."""
+    used = rates - cases.unused(config.kind)
+    return dataclasses.replace(config, **dict.fromkeys(used, rate))
+
+
+def dropout_rng(batch) -> DropoutRng:
+    return DropoutRng(jax.random.key(5), jnp.arange(len(batch["target"])))
+
+
+@contextlib.contextmanager
+def recorded_bits():
+    """A list of the random bits of each dropout, in order, while a model is traced."""
+    bits, draw = [], layers.random_bits
+
+    def recorded(*arguments):
+        bits.append(draw(*arguments))
+        return bits[-1]
+
+    with mock.patch.object(layers, "random_bits", recorded):
+        yield bits
+
+
+def dependence(arrays) -> float:
+    """The correlation of the ranks of two arrays, in standard deviations: the largest.
+
+    Arrays are compared element by element in the order of storage, up to the end of the
+    shorter one: as long as two draws with one random key are alike, whatever is drawn.
+    """
+    figures = []
+    for pair in itertools.combinations(arrays, 2):
+        n = min(x.size for x in pair)
+        one, two = (np.ravel(x)[:n].argsort().argsort() for x in pair)
+        figures.append(np.arctanh(np.corrcoef(one, two)[0, 1]) * (n - 3) ** 0.5)
+    return largest(np.abs(figures))
 
 
 # -------------------------------------------------------------------------------- laws
@@ -248,12 +294,152 @@ def rematerialized_is_stored(subject: Subject) -> float:
     )
 
 
+def initial_weights_are_independent(subject: Subject) -> float:
+    """No two arrays of initial parameters are drawn with one random key."""
+    drawn = [np.ravel(x) for x in jax.tree.leaves(subject.drawn)]
+    # Of constants, as biases are, most elements are equal.
+    return dependence([x for x in drawn if len({*x}) > max(8, x.size / 2)])
+
+
+def dropouts_are_independent(subject: Subject) -> float:
+    """No two places where a model drops share their random bits.
+
+    Sub-layers, layers and sides; `weights_drop_out_apart` has the blocks of attention.
+    """
+    config = with_dropout(subject.config)
+    if config.reads("attention"):
+        config = dataclasses.replace(config, attention="dense", options={})
+    definition = build(config, *subject.sizes).definition
+
+    def bits(module, batch, rng):
+        with recorded_bits() as recorded:
+            logits(module, batch, rng)
+        return recorded
+
+    batch = subject.batch
+    found = subject.compiled(bits, definition)(
+        subject.parameters, batch, dropout_rng(batch)
+    )
+    return dependence([np.asarray(x) for x in found])
+
+
+def dropout_is_the_papers(subject: Subject) -> float:
+    """With dropout, logits and gradients are those of the twin with the same masks.
+
+    So it is where section 5.4 has it: on each sub-layer's output, before it is added to
+    the sub-layer's input, and on the embeddings plus positions of both sides; it is on
+    attention weights and hidden units if their own rates say so, and nowhere else.
+    """
+    kinds, known = {*twin.OUTPUTS, "classifier"}, twinned(subject)
+    if subject.config.kind not in kinds:
+        raise Excused(f"the twin has no dropout of kind={subject.config.kind}")
+    rates = {"dropout"} if known == "paper" else RATES
+    if subject.config.attention in ("chunked", "restricted"):
+        # In blocks its masks are not in the twin's order: see `weights_drop_out_apart`.
+        rates = rates - {"attention_dropout"}
+    config = with_dropout(subject.config, rates=rates)
+    definition = build(config, *subject.sizes).definition
+    whole = subject.alone(range(2)) if known == "paper" else subject.batch
+    batch = {name: x[:2] for name, x in whole.items()}  # the twin is slow
+    real_bt = batch["target_segment"] > 0
+    projected_btv = np.random.default_rng(4).normal(size=(*real_bt.shape, V))
+    projected_btv *= real_bt[..., None]
+
+    def of_model(parameters):
+        module = nnx.merge(definition, parameters)
+        with recorded_bits() as bits:
+            got_btv = logits(module, batch, dropout_rng(batch))
+        return jnp.sum(got_btv * projected_btv), (got_btv, bits)
+
+    def of_twin(parameters, bits):
+        left = iter(bits)
+
+        def drop(x, rate=config.dropout):
+            if not rate:
+                return x
+            kept = (next(left) >= round(rate * 2**32)).reshape(x.shape)
+            return jnp.where(kept, x / (1 - rate), 0)
+
+        if known == "paper":
+            sides = batch["source"], batch["target_input"]
+            want_btv = twin.in_jax.logits(parameters, *sides, drop)
+        else:
+            want_btv = twin.logits(config, parameters, batch, drop=drop)
+        assert not [*left], "the model drops more often than the twin"
+        return jnp.sum(want_btv * projected_btv), want_btv
+
+    (_, (got_btv, bits)), gradient = quick_jit(
+        jax.value_and_grad(of_model, has_aux=True)
+    )(subject.parameters)
+    bits = jax.device_get(bits)
+    with float64_types():
+        parameters = jax.tree.map(lambda x: np.asarray(x, "f8"), subject.parameters)
+        (_, want_btv), want = quick_jit(jax.value_and_grad(of_twin, has_aux=True))(
+            parameters, bits
+        )
+    assert worst(got_btv, subject.forced(whole)[:2], real_bt) > 1e-2
+    return max(worst(got_btv, want_btv, real_bt), worst_leaf(gradient, want))
+
+
+def weights_drop_out_apart(subject: Subject) -> float:
+    """Attention drops each of its weights by itself, and rescales the others.
+
+    So are its gradients. The mask is compared with itself, moved by any number of rows,
+    heads, queries and keys: blocks that share their random bits agree.
+    """
+    if not subject.config.reads("attention"):
+        raise Excused("the model has an attention of its own")
+    entry = subject.config.variant("attention")
+    if entry.weights is None:
+        raise Excused("no attention weights")
+    options = subject.config.own_options(entry)
+    options = {"options": options} if options else {}
+    b, h, t, rate = 8, 4, 2 * LENGTH, 0.3
+    at = Tokens(np.ones((b, t), int), np.tile(np.arange(t), (b, 1)))
+    mask = Mask(at, at, aligned=True)
+    position = Position(subject.config, False, None)
+    rng = DropoutRng(jax.random.key(5), jnp.arange(b))
+
+    # Each value is a unit vector: the sum of the weighted values is the weights.
+    unit_bshk = jnp.broadcast_to(jnp.eye(t)[:, None], (b, t, h, t))
+    random = np.random.default_rng(2)
+    sides = tuple(random.normal(size=(2, b, t, h, 4)).astype("f4"))
+    projected_bhts = random.normal(size=(b, h, t, t)).astype("f4")
+
+    def dropped(q_bthk, k_bshk):
+        arguments = q_bthk, KV(k_bshk, unit_bshk), mask, position
+        y_bthk = entry.attend(*arguments, Dropout(rate, rng), **options)
+        dropped_bhts = y_bthk.swapaxes(1, 2)
+        return jnp.sum(dropped_bhts * projected_bhts), dropped_bhts
+
+    def formula(q_bthk, k_bshk, kept):
+        arguments = q_bthk, KV(k_bshk, unit_bshk), mask, position
+        weights = entry.weights(*arguments, **options)
+        dropped_bhts = jnp.where(kept, weights / (1 - rate), 0)
+        return jnp.sum(dropped_bhts * projected_bhts), (dropped_bhts, weights > 0)
+
+    (_, got), gradients = quick_jit(jax.value_and_grad(dropped, (0, 1), True))(*sides)
+    kept = np.asarray(got) != 0
+    (_, (want, seen)), exact = quick_jit(jax.value_and_grad(formula, (0, 1), True))(
+        *sides, kept
+    )
+    assert worst(got, want) < 1e-5
+    assert worst_leaf(gradients, exact) < 1e-5
+    seen = np.asarray(seen)
+    shape = [2 * n for n in seen.shape]  # twice: what is moved out does not come back
+
+    def moved(x):  # the sum of the products of x and x moved, for every move
+        return np.fft.irfftn(np.abs(np.fft.rfftn(x, shape)) ** 2, shape)
+
+    number = np.round(moved(seen))
+    number.flat[0] = 0  # not moved
+    total = moved(np.where(seen, kept - (1 - rate), 0)) / (rate * (1 - rate))
+    return largest(np.abs(total[number > 200]) / np.sqrt(number[number > 200]))
+
+
 def rows_drop_out_alike(subject: Subject) -> float:
     """With every dropout on, a row is computed alike in any part of a batch."""
-    rates = {"dropout", "attention_dropout", "activation_dropout"}
-    used = rates - cases.unused(subject.config.kind)
-    config = dataclasses.replace(subject.config, **dict.fromkeys(used, 0.2))
-    definition = build(config, *subject.sizes).definition
+    definition = build(with_dropout(subject.config), *subject.sizes).definition
     compute = subject.compiled(logits, definition)
 
     def dropped(batch, rows):
@@ -282,21 +468,27 @@ def bfloat16_is_near(subject: Subject) -> float:
     return float(np.linalg.norm(error) / np.linalg.norm(exact[real]))
 
 
-def sharded_is_one_device(subject: Subject) -> float:
-    """A mesh of 2 x 2 x 2 (data, fsdp, tensor) gives the logits of one device."""
-    mesh = meshes.make_mesh(MeshConfig(data=2, fsdp=2, tensor=2), jax.devices()[:8])
-    model = subject.model
+def sharded_is_one_device(subject: Subject, sizes=(2, 2, 2)) -> float:
+    """A mesh (data, fsdp, tensor) gives the loss and the gradients of one device."""
+    config = MeshConfig(*sizes)
+    mesh = meshes.make_mesh(config, jax.devices()[: int(np.prod(sizes))])
+    model, rows = subject.model, meshes.padded_rows(mesh, 2 * ROWS)
+    batch = {name: np.resize(x, (rows, LENGTH)) for name, x in subject.batch.items()}
     parameters = jax.device_put(
         subject.parameters, meshes.shardings(mesh, model.axes, model.shapes)
     )
+    # With dropout: on each device, other rows.
+    definition = build(with_dropout(subject.config), *subject.sizes).definition
+    loss = subject.compiled(mean_nll, definition, jit=False)
 
-    def sharded(module, batch):
+    def sharded(*arguments):
         with meshes.compiling_for(mesh):
-            return logits(module, batch)
+            return loss(*arguments)
 
-    got = subject.compiled(sharded)(parameters, meshes.place_batch(mesh, subject.batch))
-    real = subject.batch["target_segment"] > 0
-    return worst(got, subject.forced(subject.batch), real)
+    rng, placed = dropout_rng(batch), meshes.place_batch(mesh, batch)
+    want = quick_jit(jax.value_and_grad(loss))(subject.parameters, batch, rng)
+    got = quick_jit(jax.value_and_grad(sharded))(parameters, placed, rng)
+    return worst_leaf(got, want)
 
 
 # The entries that have a formula in transformer.py, twin.py or older_twins.py.
@@ -323,15 +515,8 @@ def model_is_its_twin(subject: Subject) -> float:
     The difference is relative to the logits where they are large, as they are without
     normalization.
     """
-    for field in cases.TABLES:
-        entry = getattr(subject.config, field.name)
-        if field.name in cases.unused(subject.config.kind):
-            continue
-        if entry not in TWINS.get(field.name, {field.default}):
-            raise Excused(f"the twin does not know {field.name}={entry}")
+    papers_own = twinned(subject) == "paper"
     rows = slice(0, 2)  # it is slow
-    defaults = dataclasses.replace(cases.config_of(), dtype="float32", dropout=0.0)
-    papers_own = subject.config == defaults
     whole = subject.alone(range(2)) if papers_own else subject.batch
     batch = {name: x[rows] for name, x in whole.items()}
     parameters = twin.float64(subject.parameters)
@@ -343,6 +528,18 @@ def model_is_its_twin(subject: Subject) -> float:
     real = batch["target_segment"] > 0
     size = max(1.0, float(np.sqrt(np.mean(np.square(want[real])))))
     return worst(subject.forced(whole)[rows], want, real) / size
+
+
+def twinned(subject: Subject) -> str:
+    """The twin of a model: that of the "paper", or "variants"."""
+    for field in cases.TABLES:
+        entry = getattr(subject.config, field.name)
+        if field.name in cases.unused(subject.config.kind):
+            continue
+        if entry not in TWINS.get(field.name, {field.default}):
+            raise Excused(f"the twin does not know {field.name}={entry}")
+    defaults = dataclasses.replace(cases.config_of(), dtype="float32", dropout=0.0)
+    return "paper" if subject.config == defaults else "variants"
 
 
 def weights_add_up(subject: Subject) -> float:
@@ -359,7 +556,7 @@ def weights_add_up(subject: Subject) -> float:
     _, trace = subject.forced_and_trace(subject.parameters, batch)
     source, target = batch["source_segment"], batch["target_segment"]
     figure = 0.0
-    for layers, query, key, causal, normalized in (
+    for of_side, query, key, causal, normalized in (
         (trace.encoder, source, source, False, own),
         (trace.decoder, target, target, True, own),
         (trace.cross, target, source, False, cross),
@@ -368,7 +565,7 @@ def weights_add_up(subject: Subject) -> float:
         if causal:
             seen &= np.tri(LENGTH, dtype=bool)
         real = (query > 0)[:, None, :, None]
-        for weights in layers:
+        for weights in of_side:
             sums = np.where(real, np.asarray(weights), 0).sum(-1, keepdims=True)
             if normalized:
                 figure = max(figure, worst(sums, np.ones_like(sums) * real))
@@ -438,9 +635,13 @@ LAWS = {
     gradient_is_slope: 0.1,
     every_weight_is_used: 0.0,
     rematerialized_is_stored: 1e-4,
+    initial_weights_are_independent: 6.0,
+    dropouts_are_independent: 6.0,
+    dropout_is_the_papers: 1e-4,
+    weights_drop_out_apart: 8.0,
     rows_drop_out_alike: 1e-5,
     bfloat16_is_near: 0.08,
-    sharded_is_one_device: 1e-3,
+    sharded_is_one_device: 1e-4,
     model_is_its_twin: 2e-5,
     weights_add_up: 1e-5,
     weights_are_of_attention: 1e-5,
@@ -458,9 +659,13 @@ DEPENDS = {
     gradient_is_slope: {},  # JAX makes the gradients of the package's entries
     every_weight_is_used: {},
     rematerialized_is_stored: {},
+    initial_weights_are_independent: {"positions", "feed_forward"},
+    dropouts_are_independent: {},
+    dropout_is_the_papers: {},
+    weights_drop_out_apart: {"attention"},
     rows_drop_out_alike: {"attention"},
     bfloat16_is_near: {"positions", "attention", "norm_kind"},
-    sharded_is_one_device: {"positions", "attention"},
+    sharded_is_one_device: {"attention"},  # others: test_a_variant_is_sharded
     weights_add_up: {"positions", "attention"},
     weights_are_of_attention: {"positions", "attention"},
     restored_is_saved: {},
@@ -483,6 +688,20 @@ def laws_of(case: dict) -> list:
     return [law for law in others if law not in DEPENDS or changed & {*DEPENDS[law]}]
 
 
+def by_mesh(kinds, meshes_tried) -> None:
+    """Prints the worst figure of `sharded_is_one_device` of each kind and mesh."""
+    names = ["x".join(map(str, sizes)) for sizes in meshes_tried]
+    print("| | " + " | ".join(names) + " |" + "\n|---" * (len(names) + 1) + "|")
+    for name in kinds:
+        # Heads, hidden units and width divide into four.
+        config = cases.config_of(**{"heads": 4, **cases.alone()[name]})
+        one = Subject(config)
+        figures = [sharded_is_one_device(one, sizes) for sizes in meshes_tried]
+        print(
+            f"| {name} | " + " | ".join(f"{x:.1e}" for x in figures) + " |", flush=True
+        )
+
+
 def main() -> None:
     names = [law.__name__ for law in LAWS]
     print("| | " + " | ".join(names) + " |")
@@ -498,8 +717,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_num_cpu_devices", 16)
+    jax.config.update("jax_disable_most_optimizations", True)
     from t2t_jax.model import attention
 
     attention.SMALLEST_BLOCK = 4
+    if "--meshes" in sys.argv:
+        of_kinds = [name for name, case in cases.alone().items() if "kind" in case]
+        sixteen = (2, 4, 2), (4, 2, 2), (2, 2, 4), (1, 4, 4), (4, 4, 1)
+        sys.exit(by_mesh(["defaults", *of_kinds], ((2, 2, 2), *sixteen)))
     sys.exit(main())

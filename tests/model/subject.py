@@ -41,7 +41,7 @@ class Subject:
         self.sizes = (V, None if joint else source_size)
         self.model = build(self.config, *self.sizes)
         self.source_size = source_size
-        drawn = self.model.init(jax.random.key(0))
+        self.drawn = drawn = self.model.init(jax.random.key(0))
         # Biases and scales begin at 0 and 1, where mistakes do not show.
         leaves, tree = jax.tree.flatten(drawn)
         keys = jax.random.split(jax.random.key(1), len(leaves))

@@ -5,7 +5,13 @@ import pytest
 
 from t2t_jax.model import attention
 from tests.model.cases import alone, halves, pairs
-from tests.model.laws import COMPOSITION, LAWS, laws_of
+from tests.model.laws import (
+    COMPOSITION,
+    LAWS,
+    dropout_is_the_papers,
+    laws_of,
+    sharded_is_one_device,
+)
 from tests.model.subject import Excused, subject
 
 pytestmark = pytest.mark.usefixtures(
@@ -50,6 +56,24 @@ def obeys(case, law, group):
 )
 def test_a_variant_obeys(case, law):
     obeys(case, law, "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", alone())
+def test_a_variant_is_sharded_and_drops_out(case):
+    for law in (sharded_is_one_device, dropout_is_the_papers):
+        obeys(case, law, "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sizes", [(8, 1, 1), (1, 8, 1), (2, 4, 1), (4, 1, 2), (1, 4, 2)]
+)
+@pytest.mark.parametrize(
+    "case", [n for n, c in alone().items() if "kind" in c or not c]
+)
+def test_a_model_is_the_same_on_any_mesh(case, sizes):
+    assert sharded_is_one_device(subject(case), sizes) <= LAWS[sharded_is_one_device]
 
 
 @pytest.mark.parametrize("law", COMPOSITION, ids=lambda law: law.__name__)

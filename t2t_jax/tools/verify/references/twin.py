@@ -1,5 +1,8 @@
 """Variants of the paper's model a second time, in float64, from the papers' formulas.
 
+Where the model drops, the twin calls `drop(x, rate)` (section 5.4), which by default
+does nothing: whoever has the model's masks can give them to the twin, in its order.
+
 All that is the paper's own is in `transformer.py`, the student's file, a link to
 `examples/transformer.py`. Here is what variants and packed rows add, and the model that
 has room for them: head by head, with dense masks made of plain comparisons. It shares
@@ -42,6 +45,10 @@ IN_NUMPY = _in_numpy()
 def paper(array) -> ModuleType:
     """The paper's formulas for an array: in NumPy, or JAX's under `jax.grad`."""
     return in_jax if isinstance(array, jax.Array) else IN_NUMPY
+
+
+def no_dropout(x, rate):
+    return x
 
 
 # What the options are if a config does not say: the values of their papers.
@@ -98,44 +105,50 @@ def norm(config, weights, x_td):
     return weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
 
 
-def logits(config, parameters, batch, older=None):
+def logits(config, parameters, batch, older=None, drop=no_dropout):
     """float64 [b, t, v] of a batch that has `target_input`.
 
     Padding (segment 0) is seen by nothing; its logits mean nothing.
 
     Args:
       older: (config, parameters, batch) -> outputs, for kinds not in `OUTPUTS`.
+      drop: dropout; of older kinds there is none.
     """
     parameters = float64(parameters)
     if config.kind == "classifier":
         head = parameters["head"]
-        x_btd = classifier(config, parameters, batch)
+        x_btd = classifier(config, parameters, batch, drop)
         return x_btd @ head["labels"].T + head["labels_bias"]
     # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
     *_, of_output_vd = tables(config, parameters["embedding"])
-    outputs = OUTPUTS.get(config.kind, older)
+    outputs, options = older, ()
+    if config.kind in OUTPUTS:
+        outputs, options = OUTPUTS[config.kind], (drop,)
     bias_v = parameters["embedding"]["output_bias"] if config.output_bias else 0
-    return outputs(config, parameters, batch) @ of_output_vd.T + bias_v
+    return outputs(config, parameters, batch, *options) @ of_output_vd.T + bias_v
 
 
-def transformer(config, parameters, batch):
+def transformer(config, parameters, batch, drop):
     """Figure 1, [b, t, d]."""
-    return decoder(config, parameters, batch, encoder(config, parameters, batch))
+    x_bsd = encoder(config, parameters, batch, drop)
+    return decoder(config, parameters, batch, drop, x_bsd)
 
 
-def encoder(config, parameters, batch):
+def encoder(config, parameters, batch, drop):
     """The left half of figure 1, [b, s, d]."""
     of_source_vd, *_ = tables(config, parameters["embedding"])
     source = Side(batch, "source")
-    return stack(config, parameters, "encoder", of_source_vd, batch["source"], source)
+    tokens_bs = batch["source"]
+    return stack(config, parameters, "encoder", of_source_vd, tokens_bs, source, drop)
 
 
-def decoder(config, parameters, batch, x_bsd=None):
+def decoder(config, parameters, batch, drop, x_bsd=None):
     """The right half, [b, t, d]; without `x_bsd` it has no attention to a source."""
     _, of_target_vd, _ = tables(config, parameters["embedding"])
     tokens_bt, target = batch["target_input"], Side(batch, "target")
     across = None if x_bsd is None else (x_bsd, Side(batch, "source"))
-    return stack(config, parameters, "decoder", of_target_vd, tokens_bt, target, across)
+    sides = target, drop, across
+    return stack(config, parameters, "decoder", of_target_vd, tokens_bt, *sides)
 
 
 class Side:
@@ -151,49 +164,59 @@ class Side:
         return (query_bt1 == key_b1s) & (query_bt1 != 0)
 
 
-def stack(config, parameters, half: str, table_vd, tokens_bt, side: Side, across=None):
+def stack(
+    config, parameters, half: str, table_vd, tokens_bt, side: Side, drop, across=None
+):
     """The layers of one half; they also attend to outputs and side of `across`."""
     schemes = parameters.get(f"{half}_positions", {})
+    # Section 5.4: dropout of "the sums of the embeddings and the positional encodings
+    # in both the encoder and decoder stacks".
     x_btd = embed(config, table_vd, schemes, tokens_bt, side.position_bt)
+    x_btd = drop(x_btd, config.dropout)
     for i in range(len(parameters[half])):
         scheme = Scheme(config, schemes, i, side, causal=half == "decoder")
-        x_btd = layer(config, parameters[half][i], scheme, x_btd, across)
+        x_btd = layer(config, parameters[half][i], scheme, x_btd, across, drop)
     if config.norm in ("pre", "post_final"):
         x_btd = norm(config, parameters.get(f"{half}_norm"), x_btd)
     return x_btd
 
 
-def layer(config, weights, scheme: "Scheme", x_btd, across):
+def layer(config, weights, scheme: "Scheme", x_btd, across, drop):
     """Section 3.1: two sub-layers, or three."""
 
     def attend(x_btd):
-        return attention(
-            config, weights["attention"], x_btd, x_btd, scheme.mask(), scheme
-        )
+        of_layer = weights["attention"]
+        return attention(config, of_layer, x_btd, x_btd, scheme.mask(), drop, scheme)
 
     def attend_to_source(x_btd):
         x_bsd, source = across
         mask_bts = scheme.side.mask(source)
-        return attention(config, weights["cross"], x_btd, x_bsd, mask_bts)
+        return attention(config, weights["cross"], x_btd, x_bsd, mask_bts, drop)
 
     def forward(x_btd):
-        return feed_forward(config, weights["ff"], x_btd)
+        return feed_forward(config, weights["ff"], x_btd, drop)
 
-    x_btd = residual(config, weights.get("attention_sub", {}), x_btd, attend)
+    subs = [("attention_sub", attend), ("ff_sub", forward)]
     if across:
-        x_btd = residual(config, weights.get("cross_sub", {}), x_btd, attend_to_source)
-    return residual(config, weights.get("ff_sub", {}), x_btd, forward)
+        subs.insert(1, ("cross_sub", attend_to_source))
+    for name, sublayer in subs:
+        x_btd = residual(config, weights.get(name, {}), x_btd, sublayer, drop)
+    return x_btd
 
 
-def classifier(config, parameters, batch) -> np.ndarray:
+def classifier(config, parameters, batch, drop):
     """tanh(pooled W + b), [b, t, d]: pooled are the tokens of the label's sentence."""
-    x_bsd, head = encoder(config, parameters, batch), parameters["head"]
-    pool = {"first": lambda x_sd, axis: x_sd[0], "max": np.max, "mean": np.mean}
-    pooled_btd = np.zeros((*batch["target_segment"].shape, x_bsd.shape[2]))
-    for b, t in np.argwhere(batch["target_segment"]):
-        mine_sd = x_bsd[b, batch["source_segment"][b] == batch["target_segment"][b, t]]
-        pooled_btd[b, t] = pool[option(config, "pooling")](mine_sd, axis=0)
-    return np.tanh(pooled_btd @ head["dense"] + head["dense_bias"])
+    x_bsd, head = encoder(config, parameters, batch, drop), parameters["head"]
+    numpy, segment_bt = paper(x_bsd).jnp, batch["target_segment"]
+    pool = {"first": lambda x_sd, axis: x_sd[0], "max": numpy.max, "mean": numpy.mean}
+    pooled = [np.zeros(x_bsd.shape[2])] * segment_bt.size  # of padding
+    for b, t in np.argwhere(segment_bt):
+        mine_sd = x_bsd[b, batch["source_segment"][b] == segment_bt[b, t]]
+        place = b * segment_bt.shape[1] + t
+        pooled[place] = pool[option(config, "pooling")](mine_sd, axis=0)
+    pooled_btd = numpy.stack(pooled).reshape(*segment_bt.shape, -1)
+    hidden_btd = numpy.tanh(pooled_btd @ head["dense"] + head["dense_bias"])
+    return drop(hidden_btd, config.dropout)
 
 
 OUTPUTS = {
@@ -329,12 +352,17 @@ def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> i
     return min(half + j, buckets - 1)
 
 
-def residual(config, sub, x_btd, sublayer):
-    """Section 3.1: LayerNorm(x + Sublayer(x)); pre-norm: x + Sublayer(LayerNorm(x))."""
+def residual(config, sub, x_btd, sublayer, drop):
+    """Section 3.1: LayerNorm(x + Sublayer(x)); pre-norm: x + Sublayer(LayerNorm(x)).
+
+    Section 5.4: dropout of "the output of each sub-layer, before it is added to the
+    sub-layer input and normalized".
+    """
     added_btd, weights = x_btd if config.residual else 0, sub.get("norm")
     if config.norm == "pre":
-        return added_btd + sublayer(norm(config, weights, x_btd))
-    return norm(config, weights, added_btd + sublayer(x_btd))
+        y_btd = sublayer(norm(config, weights, x_btd))
+        return added_btd + drop(y_btd, config.dropout)
+    return norm(config, weights, added_btd + drop(sublayer(x_btd), config.dropout))
 
 
 def divisor(config, d_k: int) -> float:
@@ -342,7 +370,7 @@ def divisor(config, d_k: int) -> float:
     return 1.0 if config.attention == "unscaled" else math.sqrt(d_k)
 
 
-def attention(config, weights, queries_btd, keys_bsd, mask_bts, scheme=None):
+def attention(config, weights, queries_btd, keys_bsd, mask_bts, drop, scheme=None):
     """Section 3.2.2: Concat(head_1, ..., head_h) W^O.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), where (section 3.2.1)
@@ -354,11 +382,11 @@ def attention(config, weights, queries_btd, keys_bsd, mask_bts, scheme=None):
         bias_k = weights[f"{name}_bias"][h] if f"{name}_bias" in weights else 0
         return x_btd @ weights[name][:, h] + bias_k
 
-    formulas, outputs = paper(queries_btd), []
+    formulas, p, values = paper(queries_btd), [], []
     for h in range(heads):
         q_btk = projected(queries_btd, "query", h)
         k_bsk = projected(keys_bsd, "key", h)
-        v_bsk = projected(keys_bsd, "value", h)
+        values.append(projected(keys_bsd, "value", h))
         if scheme:
             q_btk, k_bsk = scheme.turn(q_btk), scheme.turn(k_bsk)
         score_bts = q_btk @ k_bsk.swapaxes(1, 2) / divisor(config, d_k)
@@ -366,25 +394,31 @@ def attention(config, weights, queries_btd, keys_bsd, mask_bts, scheme=None):
             score_bts = score_bts + scheme.score(q_btk, h, heads)
         # Not minus infinity: padding sees nothing, and a softmax of nothing is NaN.
         score_bts = formulas.jnp.where(mask_bts, score_bts, -1e30)
-        p_bts = formulas.softmax(score_bts)
-        outputs.append(p_bts @ v_bsk + (scheme.value(p_bts) if scheme else 0))
+        p.append(formulas.softmax(score_bts))
+    p_bhts = drop(formulas.jnp.stack(p, axis=1), config.attention_dropout)
+    outputs = [
+        p_bhts[:, h] @ v_bsk + (scheme.value(p_bhts[:, h]) if scheme else 0)
+        for h, v_bsk in enumerate(values)
+    ]
     concat = formulas.jnp.concatenate(outputs, axis=2)
     w_o = weights["out"].reshape(concat.shape[2], -1)
     return concat @ w_o + weights.get("out_bias", 0)
 
 
-def feed_forward(config, weights, x_btd):
+def feed_forward(config, weights, x_btd, drop):
     """Equation 2, also with another function than max(0, .).
 
     Gated (Shazeer 2020, equation 6): (f(x W) * x V) W2.
     """
-    if config.feed_forward == "relu":
+    if config.feed_forward == "relu" and not config.activation_dropout:
         return paper(x_btd).feed_forward(weights, x_btd)
     f = ACTIVATIONS[config.feed_forward]
     inner_btf = x_btd @ weights["inner"]
     if "glu" in config.feed_forward:
-        return (f(x_btd @ weights["gate"]) * inner_btf) @ weights["outer"]
+        inner_btf = f(x_btd @ weights["gate"]) * inner_btf
+        return drop(inner_btf, config.activation_dropout) @ weights["outer"]
     inner_btf = f(inner_btf + weights["inner_bias"])
+    inner_btf = drop(inner_btf, config.activation_dropout)
     return inner_btf @ weights["outer"] + weights["outer_bias"]
 
 
@@ -400,7 +434,11 @@ def silu(x: float) -> float:
     return x / (1 + math.exp(-x))
 
 
-ACTIVATIONS = {"gelu": gelu, "silu": silu, "swiglu": silu, "geglu": gelu}
+def relu(x):
+    return x * (x > 0)
+
+
+ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu, "swiglu": silu, "geglu": gelu}
 
 
 def teacher_forcing(batch, bos: int) -> dict:
