@@ -74,10 +74,12 @@ setup(
         "flax>=0.12.1; python_version < '3.12'",
         "importlib_resources>=6.0",  # TFDS downloads need it and do not say so
         JAX,
+        "langcodes>=3.5",
         "ml-collections>=1.0",
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.25",
+        "py3langid>=0.4",
         "regex>=2024.9.11",
         "sacrebleu>=2.5",
         "sacremoses>=0.1.1",

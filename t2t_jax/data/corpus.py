@@ -40,6 +40,7 @@ from t2t_jax.grammar import corpus as grammar
 from t2t_jax.io import ideas
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.languages import identify
 
 Pair = tuple[str, str]
 
@@ -127,7 +128,8 @@ def named_hash(kind: str, fingerprint: str) -> str:
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
     """A split of the built-in English-German corpus, in either direction."""
     spec = f"grammar:{split}"
-    if {source, target} != {"en", "de"}:
+    codes = identify(source).code, identify(target).code
+    if {*codes} != {"en", "de"}:
         raise UserError(
             f"{spec} is English-German; got config.data.source={source!r} and "
             f"config.data.target={target!r}; want 'en' and 'de', in either order"
@@ -136,9 +138,9 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
 
     def both() -> Iterator[Pair]:
         for english, german in grammar.pairs(split):
-            yield (english, german) if source == "en" else (german, english)
+            yield (english, german) if codes[0] == "en" else (german, english)
 
-    direction = f"{source}-{target}".encode()
+    direction = "-".join(codes).encode()
     return Corpus(
         spec,
         split,

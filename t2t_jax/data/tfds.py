@@ -30,6 +30,7 @@ from etils import epath
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.locations import expand_home
 from t2t_jax.io.messages import say
+from t2t_jax.text.languages import nearest
 
 NETWORK_SECONDS = 5.0  # a host of a data set has to answer within this time
 BATCH = 4_096  # records parsed together; one by one takes 20 times as long
@@ -97,7 +98,7 @@ class TfdsSplit:
         for batch in self._batches():
             sides = [
                 self._lines(batch[language], language, count)
-                for language in (self.source, self.target)
+                for language in self._features
             ]
             yield from zip(*sides, strict=True)
             count += len(sides[0])
@@ -106,7 +107,7 @@ class TfdsSplit:
 
     def fingerprint(self) -> str:
         """A hash of the split's record files; reads all of them."""
-        parts = [f"lines {LINES}", self.source, self.target]
+        parts = [f"lines {LINES}", *self._features]
         for shard in self._shards():
             with epath.Path(shard.filename).open("rb") as f:
                 digest = hashlib.file_digest(f, "sha256").hexdigest()
@@ -134,7 +135,7 @@ class TfdsSplit:
         """Yields batches of sentences as bytes, keyed by language."""
         tf, _ = import_tfds(self.spec)
         text = tf.io.FixedLenFeature((), tf.string)
-        features = {self.source: text, self.target: text}
+        features = dict.fromkeys(self._features, text)
         for shard in self._shards():
             records = tf.data.TFRecordDataset(shard.filename)
             records = records.skip(shard.skip).take(shard.take).batch(BATCH)
@@ -143,7 +144,7 @@ class TfdsSplit:
             try:
                 for batch in batches.prefetch(1).as_numpy_iterator():
                     yield batch
-                    count += len(batch[self.source])
+                    count += len(batch[self._features[0]])
             except tf.errors.OpError as e:
                 raise self._broken(f"{shard.filename}: {e.message}") from None
             # A file cut off between two records reads without an error.
@@ -160,7 +161,7 @@ class TfdsSplit:
         languages, the format, the split and the presence of the files.
         """
         info = self._builder.info
-        self._check_languages(info)
+        self._languages(info)
         if info.file_format.value != "tfrecord":
             raise UserError(
                 f"{self.spec} is stored as {info.file_format.value}; want tfrecord, "
@@ -181,18 +182,26 @@ class TfdsSplit:
                 raise self._broken(f"{shard.filename} is missing")
         return shards
 
-    def _check_languages(self, info) -> None:
+    @functools.cached_property
+    def _features(self) -> list[str]:
+        """The features of source and target, such as `de` for `deu_Latn`."""
+        return self._languages(self._builder.info)
+
+    def _languages(self, info) -> list[str]:
         _, tfds = import_tfds(self.spec)
         text = tfds.features.Text
         features = dict(info.features or {}).items()
         languages = sorted(name for name, kind in features if isinstance(kind, text))
+        found = []
         for language in (self.source, self.target):
-            if language not in languages:
+            if (feature := nearest(language, languages)) is None:
                 raise UserError(
                     f"{self.spec} has no {language!r} (config.data.source="
                     f"{self.source!r}, config.data.target={self.target!r}); its "
                     f"languages are: {', '.join(languages) or 'none'}"
                 )
+            found.append(feature)
+        return found
 
     def _broken(self, what: str) -> UserError:
         return UserError(
@@ -242,7 +251,7 @@ class TfdsSplit:
             builder = code(data_dir=data_folder(), **keywords)
         except (AssertionError, ValueError) as e:  # no such version
             raise UserError(f"{self.spec}: {e}") from None
-        self._check_languages(builder.info)
+        self._languages(builder.info)
         urls = [builder.info.homepage or ""]
         # url_infos imports importlib_resources, which TFDS 4.9.10 does not install.
         with contextlib.suppress(ImportError):

@@ -36,6 +36,7 @@ from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import field, parse_variant
+from t2t_jax.text.languages import same
 from t2t_jax.workdir import Workdir
 
 PLAIN = "probability"
@@ -433,7 +434,8 @@ def _check_reverse(place: str, config: Config, ours: Config) -> None:
             f"{translation!r}, which translates back"
         )
     opposite = ours.data.target, ours.data.source
-    if ours.task.kind == translation and (data.source, data.target) != opposite:
+    between = data.source, data.target
+    if ours.task.kind == translation and not all(map(same, between, opposite)):
         raise UserError(
             f"reverse={place} translates {data.source} -> {data.target}; want the "
             f"opposite direction of this model, {opposite[0]} -> {opposite[1]}"

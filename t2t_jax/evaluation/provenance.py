@@ -23,6 +23,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.languages import identify
 
 PACKAGES = (
     "jax",
@@ -290,7 +291,9 @@ def compare_with(text: ScoredText, averaged: int) -> str:
             "synthetic text of the built-in grammar, without published numbers; "
             "compare only with runs on the same split and version, same signature"
         )
-    languages = {text.source, text.target}
+    codes = {side: identify(getattr(text, side)).code for side in ("source", "target")}
+    text = dataclasses.replace(text, **codes)
+    languages = {*codes.values()}
     sets = [test_set for test_set in PUBLISHED if languages <= test_set.first.keys()]
     alike = [test_set for test_set in sets if test_set.starts_like(text)]
     for test_set in alike:

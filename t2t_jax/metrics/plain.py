@@ -27,6 +27,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
+from t2t_jax.text.languages import identify
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -92,8 +93,8 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
     """
     import sacrebleu
 
-    asian = _main_language(language) in _TOKENIZERS
-    tokenizer = _TOKENIZERS.get(_main_language(language), "13a")
+    asian = without_moses(language)
+    tokenizer = _TOKENIZERS.get(_script(language), "13a")
     metrics = {
         "bleu": sacrebleu.BLEU(tokenize=tokenizer, force=True),
         "bleu_lc": sacrebleu.BLEU(tokenize=tokenizer, lowercase=True, force=True),
@@ -104,7 +105,8 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
     return {name: with_plain_floats(metric) for name, metric in metrics.items()}
 
 
-_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # of `bleu`, unless 13a
+# Of `bleu` by script, unless 13a.
+_TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Jpan": "char", "Kore": "char"}
 # sacreBLEU's defaults for these languages; `sacrebleu[ja]` is what pip installs.
 BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
@@ -112,20 +114,21 @@ BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 MOSES = "bleu_paper", "bleu_lc_tok"  # scores that need Moses' rules
 
 
-def _main_language(language: str) -> str:
-    return re.split(r"[-_.]", language.lower())[0]  # zh-CN, zh_TW -> zh
+def _script(language: str) -> str:
+    known = identify(language)
+    return known.script or known.usual
 
 
 def without_moses(language: str) -> bool:
     """True for Chinese, Japanese and Korean, which Moses' rules do not tokenize."""
-    return _main_language(language) in _TOKENIZERS
+    return _script(language) in _TOKENIZERS
 
 
 def meaningless(language: str) -> tuple[str, ...]:
     """Names of the scores that mean nothing in a target language."""
     names = MOSES if without_moses(language) else ()
     # sacreBLEU's TER of Japanese splits kanji, but kana only at spaces.
-    return (*names, "ter") if _main_language(language) == "ja" else names
+    return (*names, "ter") if _script(language) == "Jpan" else names
 
 
 def by_words(language: str) -> "tuple[str, Metric | None] | None":
@@ -135,7 +138,7 @@ def by_words(language: str) -> "tuple[str, Metric | None] | None":
       What pip installs for it, and the metric, or None if that is not installed; None
       for other languages.
     """
-    language = _main_language(language)
+    language = identify(language).code
     if language not in BY_WORDS:
         return None
     import sacrebleu
@@ -236,6 +239,7 @@ def paper_scores(
     import sacrebleu
 
     check_lengths(hypotheses, references)
+    source, language = identify(source).code, identify(language).code
     # get_ende_bleu.sh splits compounds; the paper's en-fr scores are without splitting.
     split = (source, language) == ("en", "de")
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
@@ -268,7 +272,7 @@ def _by_moses(lines: Iterable[str], language: str) -> list[str]:
     """Tokenizes with Moses' rules and escapes such as `&quot;`."""
     import sacremoses
 
-    moses = sacremoses.MosesTokenizer(lang=language)
+    moses = sacremoses.MosesTokenizer(lang=identify(language).code)
     return [moses.tokenize(line, return_str=True, escape=True) for line in lines]
 
 
@@ -289,6 +293,7 @@ def tokenized_scores(
     import sacrebleu
 
     check_lengths(hypotheses, references)
+    language = identify(language).code
     sides = (lower_tokenized(side, language) for side in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", force=True)

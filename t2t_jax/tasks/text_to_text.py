@@ -30,6 +30,7 @@ from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure, percent, with_count
 from t2t_jax.sections import table_of
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.languages import distance, nearest
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -72,7 +73,7 @@ class TextToText(Task):
         """Returns the task that a subtask is without its tag."""
         if languages := _languages(name):
             source, target = languages
-            if source == target:
+            if distance(source, target) == 0:
                 raise UserError(
                     f"{name} translates {source} into itself; want two languages such "
                     "as en-de, or copy:FILE for text to be repeated"
@@ -92,7 +93,11 @@ class TextToText(Task):
     def tag(self, name: str) -> str:
         """Returns the tag of a subtask; raises UserError unless the model knows it."""
         self.subtask(name)
-        if (tag := _tag(name)) not in self.tags:
+        tag = _tag(name)
+        if languages := _languages(name):  # the model may spell the target otherwise
+            targets = (tag[2:-1] for tag in self.tags if tag.startswith("<2"))
+            tag = f"<2{nearest(languages[1], targets) or languages[1]}>"
+        if tag not in self.tags:
             raise UserError(
                 f"{name}: no corpus of config.data.train has its tag {tag}, only "
                 f"{', '.join(self.tags)}; train on such text, or leave {name} out "

@@ -18,6 +18,7 @@ from t2t_jax.metrics.plain import (
 )
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.languages import identify
 
 LOOKS_TOKENIZED = 100  # lines that end so, as sacreBLEU counts them
 
@@ -77,9 +78,13 @@ class Translation(Task):
         return text_measures(corpus.target)
 
     def score_options(self, corpus: Corpus) -> dict:
-        """Names the tokenizer of `bleu_mecab`, if it can be computed."""
+        """Names languages under other codes, and the tokenizer of `bleu_mecab`."""
         words = by_words(corpus.target)
-        return {"words": words[0]} if words and words[1] else {}
+        options = {"words": words[0]} if words and words[1] else {}
+        # Scores stored before languages were identified had the rules of English.
+        spelled = corpus.source, corpus.target
+        codes = [identify(code).code for code in spelled]
+        return options | ({"languages": codes} if codes != [*spelled] else {})
 
     def printed_of(self, corpus: Corpus) -> dict[str, str]:
         """Leaves out what means nothing for a language; adds sacreBLEU's default."""
@@ -107,7 +112,7 @@ class Translation(Task):
             if name not in meaningless(corpus.target):
                 row += f"{name} {scores[name]:5.1f}   "
         row += f"chrF {scores['chrf']:5.1f}   perplexity {scores['perplexity']:.3f}"
-        if not grammar or corpus.source != "en":
+        if not grammar or identify(corpus.source).code != "en":
             return row
         sources, references = zip(*corpus.pairs(), strict=True)
         words = [word_for_word(line) for line in sources]

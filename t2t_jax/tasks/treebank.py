@@ -33,6 +33,7 @@ from t2t_jax.grammar import corpus as grammar
 from t2t_jax.grammar.trees import ESCAPES, Tree, parse_bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.brackets import ROOTS
+from t2t_jax.text.languages import identify
 
 ROOT = "TOP"
 TRACE = "-NONE-"
@@ -94,10 +95,11 @@ def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
     """A split of the built-in corpus, in one of its languages."""
     spec = f"grammar:trees/{split}"
     grammar.check_split(split, spec)
+    given, language = language, identify(language).code
     if language not in ("en", "de"):
         raise UserError(
             f"{spec} has English and German trees; got config.data.target="
-            f"{language!r}; want 'en' or 'de'"
+            f"{given!r}; want 'en' or 'de'"
         )
 
     @functools.cache

@@ -12,6 +12,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.languages import same
 from t2t_jax.text.sentences import HAN, cut, library, packed
 from t2t_jax.text.units import Aligned, Span, splice
 
@@ -180,7 +181,7 @@ class Po(Lines):
         if wrong:
             raise UserError(f"not a PO file: line {wrong} is not part of an entry")
         language = read.metadata.get("Language", "")
-        if target_language and language and language[:2] != target_language[:2]:
+        if target_language and language and not same(language, target_language):
             message = f"a PO file of {language}, but the target is {target_language}"
             raise UserError(f"{message}: msginit makes one from the template")
         rule = read.metadata.get("Plural-Forms", "")

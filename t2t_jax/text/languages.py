@@ -1,220 +1,91 @@
-"""Languages of lines, from models that are learnt from the two sides of the text.
+"""The identity of a language, however its code is written.
 
-No list of languages is needed to tell the two sides apart: a model of character
-trigrams (Cavnar and Trenkle 1994) of each side, learnt from a sample, says which side a
-line looks like. A third language with the same script is found by function words,
-of which `FUNCTION_WORDS` has a few for each of some languages; a word that is common
-on a side of this text is no evidence against it.
+`de`, `DE`, `ger`, `deu`, `deu_Latn` and `de_DE` are German. Tables and comparisons use
+`identify`. What a vocabulary, the name of a file or a config says stays as written.
 """
 
-import collections
-import weakref
-from collections.abc import Iterable, Sequence
+import functools
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
 
-import numpy as np
-
-from t2t_jax.text.characters import FIRST_SCRIPT, SCRIPTS
-from t2t_jax.text.view import Side
-
-BUCKETS = 1 << 17  # of hashed trigrams
-# Frequent words that few other languages have. A name is a code of ISO 639-1.
-MARKERS = 400  # words of each side
-FUNCTION_WORDS = {
-    "en": "the and of to is that with for are this not have was from which you they",
-    "de": "der die das und ist nicht mit ein eine den von sich auch auf dem wird sie",
-    "fr": "le la les des est une dans que pour qui pas sur avec du au ce sont cette",
-    "es": "el los las una que en por con para del se su como más pero está esta",
-    "it": "il gli che di una per non con della sono nel anche dei questo più alla le",
-    "pt": "o os uma que não para com do da em dos por mais como ao na pelo são",
-    "nl": "het een van niet zijn dat op te voor met aan wordt ook naar deze bij uit",
-    "sv": "och att det som är inte på för av med den till har om ett kan jag",
-    "da": "og det er ikke til på som af med den har kan et fra der blev jeg",
-    "pl": "nie się jest na to że jak przez dla od są tym był także oraz jego",
-    "cs": "je se na že jako pro byl také jsou podle který při není ale však",
-    "ro": "și în de la este care cu nu din pe mai sunt pentru fost acest",
-    "hu": "az és hogy nem egy van ez volt meg is csak mint kell ha már",
-    "fi": "ja on ei että se oli mutta kun ovat myös tai hän joka mitä olla",
-    "tr": "ve bir bu için ile de daha olarak olan çok gibi değil ne kadar var",
-    "id": "yang dan di untuk dengan dari pada ini itu tidak dalam adalah akan",
-    "vi": "và của là có không được cho các một trong với này người đã",
-}
-_WORDS = {name: frozenset(words.split()) for name, words in FUNCTION_WORDS.items()}
-_EVERY = frozenset().union(*_WORDS.values())
+OTHER = 9  # the distance of another language
+# Usual names of a side that happen to be codes of small languages.
+PRIVATE = {"src"}
+# Norwegian as most of it is written; Korean letters alone are written Korean.
+_CODES, _SCRIPTS = {"nb": "no"}, {"Hang": "Kore"}
 
 
-def trigrams(side: Side) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes the character trigrams of the words of each line.
-
-    Returns:
-      (bucket of each trigram int64, line of each trigram int64).
-    """
-    # A space before, between and after words: each line has some trigrams.
-    texts = [f"  {key} " for key in side.keys]
-    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
-    codes = codes.astype(np.uint64)
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    line_c = np.repeat(np.arange(len(texts)), lengths)
-    if len(codes) < 3:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    mixed = (codes[:-2] * np.uint64(0x9E3779B1) + codes[1:-1]) * np.uint64(0x85EBCA77)
-    mixed = (mixed + codes[2:]) * np.uint64(0xC2B2AE3D27D4EB4F)
-    within = line_c[:-2] == line_c[2:]
-    bucket = (mixed >> np.uint64(47)).astype(np.int64)  # the upper 17 bits
-    return bucket[within], line_c[2:][within]
-
-
-class Languages:
-    """Models of the lines of both sides of a text: letters, frequent words, scripts.
-
-    Args:
-      pairs: the sides of a sample of the text.
+class Language(NamedTuple):
+    """What a code says of a language.
 
     Attributes:
-      differ: False if the two sides are too similar to be told apart.
-      scripts: for each side, the classes of its letters that make up a fiftieth of
-        them or more, as indices of `SCRIPTS`.
+      code: two letters of ISO 639-1, or three of ISO 639-3, of the macrolanguage, such
+        as `zh` of `cmn`; the first part of a code that is unknown.
+      script: that it states, or that its region implies (ISO 15924); empty if neither.
+      region: such as `BR`, with variants; empty if it states none.
+      usual: the language's usual script; empty if the code is unknown.
+      tag: its tag in BCP 47, such as `zh-Hant`; an unknown code as it is written.
     """
 
-    def __init__(self, sides: Sequence[Side]):
-        # Several rules ask for the same side.
-        self._means = weakref.WeakKeyDictionary()
-        side_trigrams = [trigrams(side) for side in sides]
-        keep = [np.ones(len(side), bool) for side in sides]
-        # Twice: lines of the first model's wrong side do not shape the second.
-        for _ in range(2):
-            counts = [
-                np.bincount(bucket[kept[line]], minlength=BUCKETS)
-                for (bucket, line), kept in zip(side_trigrams, keep, strict=True)
-            ]
-            self._log_p = np.stack([_log_probabilities(c) for c in counts])
-            means = [
-                self._side_means(*of, len(s))
-                for of, s in zip(side_trigrams, sides, strict=True)
-            ]
-            centers = [np.median(mean) if len(mean) else 0.0 for mean, _, _ in means]
-            self._middle = sum(centers) / 2
-            self._reach = (centers[0] - centers[1]) / 2
-            keep = [
-                ((mean - self._middle) / max(self._reach, 1e-6)) * sign > 0
-                for (mean, _, _), sign in zip(means, (1, -1), strict=True)
-            ]
-        self.differ = self._reach > 0.25
-        self._likely = []
-        for n, (_, own, count) in enumerate(means):
-            spread = (own[:, n] - np.median(own[:, n])) * np.sqrt(np.maximum(count, 1))
-            deviation = 1.4826 * np.median(np.abs(spread)) if len(spread) else 1.0
-            self._likely.append((np.median(own[:, n]), max(deviation, 1e-3)))
-        self.scripts = [_main_scripts(side) for side in sides]
-        self._common = [_common_words(side) for side in sides]
-        self._markers = _markers(sides)
-
-    def _side_means(self, bucket, line, lines: int):
-        """Mean log-odds of the source's language, mean log-likelihoods, trigrams."""
-        count = np.bincount(line, minlength=lines)
-        least = np.maximum(count, 1)
-        own = np.stack(
-            [np.bincount(line, p[bucket], lines) / least for p in self._log_p], axis=1
-        )
-        return own[:, 0] - own[:, 1], own, count
-
-    def _means_of(self, side: Side):
-        if side not in self._means:
-            self._means[side] = self._side_means(*trigrams(side), len(side))
-        return self._means[side]
-
-    def place_p(self, side: Side) -> tuple[np.ndarray, np.ndarray]:
-        """Places each line between the languages of the two sides.
-
-        Returns:
-          (place: 1 for a typical source line, -1 for a typical target line, 0 between;
-          the number of trigrams that it rests on).
-        """
-        mean, _, count = self._means_of(side)
-        if not self.differ:
-            return np.zeros(len(side)), count
-        return (mean - self._middle) / self._reach, count
-
-    def unlikeness_p(self, side: Side, number: int) -> np.ndarray:
-        """Standard deviations by which lines are less likely than those of a side.
-
-        Args:
-          side: the lines.
-          number: of the side whose model is asked: 0 the source, 1 the target.
-        """
-        _, own, count = self._means_of(side)
-        center, deviation = self._likely[number]
-        return (center - own[:, number]) * np.sqrt(np.maximum(count, 1)) / deviation
-
-    def foreign_script_p(self, side: Side, number: int) -> np.ndarray:
-        """The share of each line's letters in scripts that its side seldom has."""
-        counts = side.counts_pk[:, FIRST_SCRIPT:].copy()
-        counts[:, self.scripts[number]] = 0
-        return counts.sum(1) / np.maximum(side.letters_p, 1)
-
-    def markers(self, words: Iterable[str], number: int) -> int:
-        """Counts the different words of a line that mark the language of a side.
-
-        They are words that are frequent on that side and rare on the other one, in
-        this text. Names, numbers and commands are none.
-        """
-        return len(self._markers[number].intersection(words))
-
-    def suspects(self, words: Sequence[str], number: int) -> tuple[str, int] | None:
-        """Names the language whose function words a line has, if its side has not.
-
-        Returns:
-          (the language, the number of its words in the line), where these are two
-          different ones or more, and more than words that mark the side's own; None if
-          there is none.
-        """
-        rare = _EVERY.intersection(words) - self._common[number]
-        if len(rare) < 2:
-            return None
-        own = self.markers(words, number)
-        best = None
-        for name, function_words in _WORDS.items():
-            if len(rare & function_words) < 2:
-                continue
-            hits = sum(word in function_words and word in rare for word in words)
-            if hits > own and hits > (best[1] if best else 0):
-                best = name, hits
-        return best
+    code: str
+    script: str
+    region: str
+    usual: str
+    tag: str
 
 
-def _log_probabilities(counts: np.ndarray) -> np.ndarray:
-    smoothed = counts + 0.1
-    return np.log(smoothed / smoothed.sum())
+@functools.cache
+def identify(code: str) -> Language:
+    """Identifies a language by its code in ISO 639, FLORES, BCP 47 or POSIX.
+
+    A code that is unknown, such as `clean`, is a language of its own.
+    """
+    import langcodes  # takes a tenth of a second
+
+    # Without what POSIX adds: de_DE.UTF-8, sr_RS@latin.
+    plain = re.sub(r"([-_]\w+)?@.*|\..*", "", code.lower())
+    name, *rest = re.split("[-_]", plain)
+    unknown = Language(name, "", "-".join(rest), "", code)
+    if name in PRIVATE or len(name) not in (2, 3):
+        return unknown
+    try:
+        tag = langcodes.standardize_tag("-".join((name, *rest)), macro=True)
+        known = langcodes.Language.get(tag, normalize=False)
+    except ValueError:
+        return unknown
+    if not (known.language and known.is_valid()):
+        return unknown
+    usual = langcodes.Language.get(known.language).maximize().script
+    script = known.script or (known.territory and known.maximize().script) or ""
+    script = _SCRIPTS.get(script, script)
+    parts = [p for p in tag.split("-") if _SCRIPTS.get(p, p) != usual]
+    region = "-".join(p for p in parts[1:] if p != known.script)
+    code = _CODES.get(known.language, known.language)
+    return Language(code, script, region, usual, "-".join(parts))
 
 
-def _main_scripts(side: Side) -> np.ndarray:
-    total = side.counts_pk[:, FIRST_SCRIPT:].sum(0)
-    main = np.flatnonzero(total * 50 >= max(total.sum(), 1))
-    return main if len(main) else np.arange(len(SCRIPTS))
+def distance(one: str, other: str) -> int:
+    """Compares two codes.
+
+    Returns:
+      0: the same. 1: one states a region, as `pt` and `pt-BR`; 2: both do. 2 more if
+      the script of only one is stated, and unusual. `OTHER`: two languages or scripts.
+    """
+    a, b = identify(one), identify(other)
+    if a.code != b.code or (a.script and b.script and a.script != b.script):
+        return OTHER
+    regions = 0 if a.region == b.region else 1 + bool(a.region and b.region)
+    return regions + 2 * ((a.script or a.usual) != (b.script or b.usual))
 
 
-def _common_words(side: Side) -> frozenset[str]:
-    """Function words of any language that are common on a side: once in 2,000 words."""
-    counts, total = collections.Counter(), 0
-    for words in side.words:
-        total += len(words)
-        counts.update(w for w in words if w in _EVERY)
-    return frozenset(w for w, n in counts.items() if n * 2_000 >= total)
+def same(one: str, other: str) -> bool:
+    """True for codes of one language, of any regions, and not of two scripts."""
+    return distance(one, other) < OTHER
 
 
-def _markers(sides: Sequence[Side]) -> list[frozenset[str]]:
-    counts = [collections.Counter() for _ in sides]
-    for count, side in zip(counts, sides, strict=True):
-        for words in side.words:
-            count.update(words)
-    totals = [max(1, count.total()) for count in counts]
-    markers = []
-    for own, other in ((0, 1), (1, 0)):
-        scale = 10 * totals[own] / totals[other]
-        markers.append(
-            frozenset(
-                word
-                for word, n in counts[own].most_common(MARKERS)
-                if n > scale * counts[other][word] and word.isalpha() and n > 1
-            )
-        )
-    return markers
+def nearest(code: str, codes: Iterable[str]) -> str | None:
+    """Returns the code of the same language; of several, the nearest, itself first."""
+    ranked = [((distance(code, c), c != code), c) for c in codes]
+    best, found = min(ranked, default=((OTHER, True), None), key=lambda row: row[0])
+    return found if best[0] < OTHER else None

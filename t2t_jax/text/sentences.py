@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 import regex  # a dependency of sacrebleu and of sacremoses
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.languages import identify
 from t2t_jax.text.units import Span
 
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
@@ -31,7 +32,7 @@ _BREAKS = [
 
 def split(text: str, language: str) -> list[Span]:
     """Splits a line or paragraph into sentences; rules of unknown ones are English."""
-    language = regex.split("[-_]", language.lower())[0]  # de-AT
+    language = identify(language).code
     find = library("sentencex", "--split=sentences").get_sentence_boundaries
     spans: list[Span] = []
     for found in find(language, regex.sub("[\ud800-\udfff]", "\ufffd", text)):

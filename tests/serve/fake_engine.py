@@ -8,6 +8,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.decoding.preserving import ModelSupport
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.language_identification import Guess
 from t2t_jax.text.units import Aligned, units
 from t2t_jax.tools.serve.engine import Details, Direction, LateError, Limits
 
@@ -124,4 +125,5 @@ class FakeGuesser:
     """The language is the text's first word, as in `fr: bonjour`, or else English."""
 
     def guess(self, text):
-        return (text[:2], 0.925) if text[2:3] == ":" else ("en", 0.6)
+        known = text[2:3] == ":"
+        return Guess(*((text[:2], 0.925, 1.0) if known else ("en", 0.6, 0.6)))

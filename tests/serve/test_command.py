@@ -74,7 +74,7 @@ command.Workdir = lambda place: types.SimpleNamespace(
     config=lambda: types.SimpleNamespace(data=data)
 )
 engine.Engine, translator.Translator = Engine, Broken
-sys.modules["t2t_jax.tools.serve.languages"] = types.SimpleNamespace(
+sys.modules["t2t_jax.text.language_identification"] = types.SimpleNamespace(
     Guesser=lambda directions: FakeGuesser()
 )
 sys.argv[1:1] = ["serve"]

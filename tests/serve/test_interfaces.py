@@ -288,10 +288,11 @@ def test_the_package_deepl(running, terms):
     found = of.translate_text(["a", "b\nc"], source_lang="EN", target_lang="DE")
     assert [each.text for each in found] == ["<de> a", "<de> b\n<de> c"]
     assert found[1].billed_characters == 3
-    assert of.translate_text("a", target_lang="EN-US").detected_source_lang == "DE"
+    german = of.translate_text("de: a", target_lang="EN-US")
+    assert german.detected_source_lang == "DE"
     assert [each.code for each in of.get_target_languages()] == ["DE", "EN-US"[:2]]
     assert [each.code for each in of.get_source_languages()] == ["EN", "DE"]
-    assert of.get_usage().character.count == 4
+    assert of.get_usage().character.count == 8
     [glossary] = of.list_glossaries()
     pair = {"source_lang": "EN", "target_lang": "DE"}
     text = of.translate_text("a cat", **pair, glossary=glossary)

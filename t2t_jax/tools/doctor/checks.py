@@ -198,21 +198,15 @@ def foreign_script(view: View, knowledge: Knowledge, share=0.3) -> Accusations:
             yield place, float(share_p[place]), note
 
 
-def third_language(
-    view: View, knowledge: Knowledge, words=3, share=0.2, z=3.0
-) -> Accusations:
-    """Finds lines with the function words of a language that is not its side's."""
+def third_language(view: View, knowledge: Knowledge, z=1.0, share=0.99) -> Accusations:
+    """Finds lines in a language that its side hardly has."""
     for number, side in enumerate(view.sides):
+        # Only of lines with unusual letters the language is guessed, which is slow.
         unlike = knowledge.languages.unlikeness_p(side, number)
-        for place, line in enumerate(side.words):
-            if not (suspects := knowledge.languages.suspects(line, number)):
-                continue
-            name, hits = suspects
-            # Two words are enough if the letters are unusual, too.
-            least = words - (unlike[place] > z)
-            if hits >= least and hits >= share * len(line):
-                note = f"{NAMES[number]}: {hits} function words of {name!r}"
-                yield place, hits / len(line), note
+        for place in np.flatnonzero(unlike > z).tolist():
+            name, found = knowledge.languages.suspects(side.lines[place], number)
+            if found > share:
+                yield place, found, f"{NAMES[number]}: looks like {name!r}"
 
 
 def unlike_side(view: View, knowledge: Knowledge, z=7.0, letters=20) -> Accusations:

@@ -24,6 +24,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tasks.table import task_of
+from t2t_jax.text.languages import identify
 from t2t_jax.tools.doctor import rules
 from t2t_jax.tools.doctor.examination import EXAMPLES as KEPT
 from t2t_jax.tools.doctor.examination import Examination, Options
@@ -138,7 +139,7 @@ def run(args) -> None:
 
 def _of_languages(specs: str, data) -> str:
     """Leaves out built-in sets, which the preset names, for text of other languages."""
-    if {data.source, data.target} == {"en", "de"}:
+    if {identify(c).code for c in (data.source, data.target)} == {"en", "de"}:
         return specs
     named = split_specs(specs)
     kept = [place for place in named if scheme_of(place) != "grammar"]

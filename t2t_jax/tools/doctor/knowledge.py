@@ -15,8 +15,8 @@ from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.messages import Progress
-from t2t_jax.text.languages import Languages
 from t2t_jax.text.view import View
+from t2t_jax.tools.doctor.languages import Languages
 from t2t_jax.tools.doctor.overlap import Overlap, Reference
 from t2t_jax.tools.doctor.relatedness import LengthModel, Lexicon, Relatedness
 

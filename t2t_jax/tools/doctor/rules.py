@@ -55,7 +55,7 @@ RULES = {
     ),
     "third_language": Rule(
         "language",
-        "with function words of a third language",
+        "in a third language",
         True,
         checks.third_language,
     ),

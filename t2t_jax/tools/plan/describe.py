@@ -25,6 +25,7 @@ from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.tasks.table import task_of
+from t2t_jax.text.languages import identify
 from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import formula, schedule
 from t2t_jax.workdir import Workdir
@@ -200,7 +201,7 @@ def beside_paper(config: Config) -> dict[str, dict]:
       `same`, the list of those two models that have the config's value.
     """
     kind = config.task.kind
-    pair = frozenset({config.data.source, config.data.target})
+    pair = frozenset(identify(c).code for c in (config.data.source, config.data.target))
     of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
     defaults = {name: fields.default_of(name) for name in USUAL}
     usual = {name: (USUAL[name], value, value) for name, value in defaults.items()}

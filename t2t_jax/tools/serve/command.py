@@ -69,6 +69,11 @@ def define_flags():
         "PREFIX, or DIRECTION=PREFIX: text to measure precision on at the start, for "
         "min_precision; as --test of evaluate",
     )
+    served = (
+        "A text without a source language stays as it is if its language is less "
+        "probably a served one; 0: all are translated."
+    )
+    flags.DEFINE_float("min_served", Settings.min_served, served, 0, 1)
     good = "A translation of dev with this sentence chrF is good."
     flags.DEFINE_float("good_chrf", Settings.good_chrf, good, 0, 100)
     hosts = "Names that the server is called by; *: any."
@@ -107,6 +112,7 @@ def main(_):
         keys=() if args.api_keys is None else read_keys(args.api_keys),
         terms={each.name: each for each in terms},
         dev=dict(_dev(value, models) for value in args.dev),
+        min_served=args.min_served,
         good_chrf=args.good_chrf,
     )
     listener = listen(args.host, args.port)

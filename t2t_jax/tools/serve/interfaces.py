@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from starlette.responses import Response
 
+from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
-from t2t_jax.tools.serve.engine import Direction
 from t2t_jax.tools.serve.fields import Refusal, bad
 from t2t_jax.tools.serve.service import Answer, Call, Row
 
@@ -30,7 +30,7 @@ NAMES = dict(each.split(":") for each in _NAMES.split())
 
 
 def _name(code: str) -> str:
-    return NAMES.get(code.lower().replace("_", "-").partition("-")[0], code)
+    return NAMES.get(identify(code).code, code)
 
 
 def _markup(format: str | None) -> str:
@@ -39,8 +39,10 @@ def _markup(format: str | None) -> str:
     return "html" if format == "html" else ""
 
 
-def _served(call: Call) -> list[Direction]:
-    return [*call.service.engine.directions.values()]
+def _served(call: Call) -> list[tuple[str, str]]:
+    """Source and target of each direction, in BCP 47, as clients spell languages."""
+    served = call.service.engine.directions.values()
+    return [(identify(e.source).tag, identify(e.target).tag) for e in served]
 
 
 def _best(answers: Iterable[Answer], text: str, language: str) -> list[dict]:
@@ -75,14 +77,15 @@ def _detected(code: str, sureness: float) -> dict:
 
 
 async def detect(call: Call) -> list[dict]:
-    return [_detected(*call.service.guesser.guess("\n".join(call.fields["q"])))]
+    guess = call.service.guesser.guess("\n".join(call.fields["q"]))
+    return [_detected(identify(guess.code).tag, guess.confidence)]
 
 
 async def languages(call: Call) -> list[dict]:
     targets: dict[str, dict] = {}  # of each language, in order
-    for each in _served(call):
-        targets.setdefault(each.source, {})[each.target] = None
-        targets.setdefault(each.target, {})
+    for source, target in _served(call):
+        targets.setdefault(source, {})[target] = None
+        targets.setdefault(target, {})
     return [
         {"code": code, "name": _name(code), "targets": [*of]}
         for code, of in targets.items()
@@ -91,7 +94,7 @@ async def languages(call: Call) -> list[dict]:
 
 async def frontend_settings(call: Call) -> dict:
     settings, first = call.service.settings, _served(call)[0]
-    pair = {"source": first.source, "target": first.target}
+    pair = dict(zip(("source", "target"), first, strict=True))
     return {
         "apiKeys": bool(settings.keys),
         "keyRequired": bool(settings.keys),
@@ -133,7 +136,7 @@ async def deepl_languages(call: Call) -> list[dict]:
     kind = call.fields["type"]
     if kind not in ("source", "target"):
         raise bad(f"type={kind!r}; want source or target")
-    codes = dict.fromkeys(getattr(each, kind) for each in _served(call))
+    codes = dict.fromkeys(pair[kind == "target"] for pair in _served(call))
     more = {"supports_formality": False} if kind == "target" else {}
     return [{"language": c.upper(), "name": _name(c), **more} for c in codes]
 
@@ -155,8 +158,8 @@ async def glossaries(call: Call) -> dict:
             "glossary_id": each.name,
             "name": each.name,
             "ready": True,
-            "source_lang": directions[each.direction].source,
-            "target_lang": directions[each.direction].target,
+            "source_lang": identify(directions[each.direction].source).tag,
+            "target_lang": identify(directions[each.direction].target).tag,
             "creation_time": datetime.datetime.fromtimestamp(
                 each.modified, datetime.UTC
             ).isoformat(),
@@ -168,7 +171,7 @@ async def glossaries(call: Call) -> dict:
 
 
 async def glossary_pairs(call: Call) -> dict:
-    pairs = dict.fromkeys((each.source, each.target) for each in _served(call))
+    pairs = dict.fromkeys(_served(call))
     named = [{"source_lang": source, "target_lang": target} for source, target in pairs]
     return {"supported_languages": named}
 
@@ -228,7 +231,8 @@ async def chat(call: Call) -> dict | Response:
 
 async def models(call: Call) -> dict:
     owned = {"object": "model", "created": 0, "owned_by": "t2t_jax"}
-    return {"object": "list", "data": [{"id": e.name, **owned} for e in _served(call)]}
+    names = call.service.engine.directions
+    return {"object": "list", "data": [{"id": name, **owned} for name in names]}
 
 
 # ----------------------------------------------- extensions of browsers, Google, OmegaT

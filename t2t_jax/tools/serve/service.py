@@ -20,6 +20,7 @@ from t2t_jax.decoding.preserving import PreparedText, Report, preserving_options
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
+from t2t_jax.text.languages import OTHER, distance, identify
 from t2t_jax.tools.serve.engine import (
     Details,
     Direction,
@@ -32,7 +33,6 @@ from t2t_jax.tools.serve.metrics import Metrics
 from t2t_jax.tools.serve.precision import Precision
 from t2t_jax.tools.serve.settings import Glossary, Settings
 
-OTHER = 9  # the distance of another language
 MEASURED = 500  # lines of a dev set at a time
 COLUMNS = "text", "options"  # of a line, as the engine takes them
 
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
 
     Attributes:
       texts: distinct translations, best first.
-      language: that of the source.
+      language: that of the source, in BCP 47.
       sureness: of the guess of the language, 0 to 1; None if it was given.
       ended: every line's translation has ended within the length limit.
     """
@@ -83,7 +83,8 @@ class Line:
     """A line of a request, and what is known of it.
 
     Attributes:
-      direction: None if it is in the target's language, and stays as it is.
+      direction: None if it stays as it is: in the target's language, or in none that
+        is served.
       language, sureness: of the source, as in `Answer`.
       found: its translation, or why there is none.
     """
@@ -112,9 +113,9 @@ class Service:
 
     def __init__(self, engine: Engine, settings: Settings, guesser=None):
         if guesser is None:
-            from t2t_jax.tools.serve.languages import Guesser
+            from t2t_jax.text.language_identification import Guesser
 
-            guesser = Guesser(engine.directions)
+            guesser = Guesser(each.source for each in engine.directions.values())
         self.engine, self.settings, self.guesser = engine, settings, guesser
         self.metrics = Metrics()
         self.compiled: list[str] = []
@@ -197,7 +198,8 @@ class Service:
         """The directions between languages, the nearest codes; None: any language."""
         ranked: dict[int, list[Direction]] = {}
         for each in self.engine.directions.values():
-            rank = distance(source, each.source) + distance(target, each.target)
+            pairs = (source, each.source), (target, each.target)
+            rank = sum(distance(*pair) for pair in pairs if pair[0])
             ranked.setdefault(rank, []).append(each)
         if (nearest := min(ranked)) < OTHER:
             return ranked[nearest]
@@ -211,8 +213,8 @@ class Service:
     ) -> Line:
         """Chooses the direction of a text: that of a name, or between languages.
 
-        The language of the source is guessed if it is `auto`, or not given though
-        several are served.
+        The language of the source is guessed if it is `auto`, or not given though the
+        target is, or several are served. A text that is in no served language stays.
         """
         if name:
             if (direction := self.engine.directions.get(name)) is None:
@@ -221,9 +223,11 @@ class Service:
             return Line(text, direction, direction.source)
         given = None if (source or "auto").lower() == "auto" else source
         fits, sureness = self.fitting(given, target), None
-        if given is None and (source or len({each.source for each in fits}) > 1):
-            given, sureness = self.guesser.guess(text)
-            if target and distance(target, given) < OTHER:
+        several = len({each.source for each in fits}) > 1
+        if given is None and (source or target or several):
+            given, sureness, among = self.guesser.guess(text)
+            foreign = among < self.settings.min_served
+            if foreign or (target and distance(target, given) < OTHER):
                 return Line(text, None, given, sureness)
             fits = self.fitting(given, target)
         if len({(each.source, each.target) for each in fits}) > 1:
@@ -246,18 +250,6 @@ class Service:
             known = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
             raise bad(f"no terms {name!r} of {direction}; there are: {known}")
         return terms
-
-
-def distance(code: str | None, served: str) -> int:
-    """0: the same language, or any; 1: it and a variant, such as pt-BR; 2: variants."""
-    if not code:
-        return 0
-    (one, *variant), (other, *another) = (
-        each.lower().replace("_", "-").split("-") for each in (code, served)
-    )
-    if one != other:
-        return OTHER
-    return 0 if variant == another else 1 + bool(variant and another)
 
 
 def join(text: str, lines: Iterable[str]) -> str:
@@ -379,7 +371,7 @@ class Call:
         return [
             Answer(
                 [*dict.fromkeys(map(str, line.found.hypotheses))],
-                line.language,
+                identify(line.language).tag,
                 line.sureness,
                 line.found.ended,
             )

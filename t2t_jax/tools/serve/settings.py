@@ -26,6 +26,8 @@ class Settings:
       keys: digests of the API keys (`read_keys`); empty: no key is wanted.
       terms: by name.
       dev: pairs of a dev set, by direction, for `min_precision`.
+      min_served: a text whose language is guessed stays as it is if it is less probably
+        in a served one.
       good_chrf: a translation with at least this sentence chrF is good.
     """
 
@@ -39,6 +41,7 @@ class Settings:
     keys: tuple[bytes, ...] = ()
     terms: Mapping[str, "Glossary"] = dataclasses.field(default_factory=dict)
     dev: Mapping[str, Sequence[Pair]] = dataclasses.field(default_factory=dict)
+    min_served: float = 0.1
     good_chrf: float = 50.0
 
     def knows(self, digest: bytes) -> bool:

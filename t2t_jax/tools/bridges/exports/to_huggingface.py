@@ -19,6 +19,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.search.algorithm import never_generated
+from t2t_jax.text.languages import identify
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import (
     card,
@@ -230,7 +231,8 @@ def readme(
         heading, pipeline = f"{heading} translation", "translation"
         data = translator.config.data
         # JSON strings are YAML strings; without quotes, YAML reads `no` as false.
-        codes = "".join(f"- {json.dumps(s)}\n" for s in (data.source, data.target))
+        tags = (identify(code).tag for code in (data.source, data.target))
+        codes = "".join(f"- {json.dumps(tag)}\n" for tag in tags)
         languages = f"language:\n{codes}"
     front_matter = f"""\
 ---

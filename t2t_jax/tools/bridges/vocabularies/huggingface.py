@@ -13,6 +13,7 @@ from typing import Any
 from t2t_jax.data.tokenizers import table
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.languages import nearest
 from t2t_jax.tools.bridges.model_files import read_json, read_pieces, read_sentencepiece
 
 # Tables of embeddings are rounded up to a multiple of this at most.
@@ -170,17 +171,21 @@ def _added(folder: Path, first: int) -> list[str]:
 def language_tokens(
     tokens: Sequence[str], form: str, target: str, source: str
 ) -> list[list[str]]:
-    """The tokens that target and source lines begin with; `form` has a language."""
+    """The tokens that target and source lines begin with; `form` has a language.
+
+    A language need not be spelled as in the model: `de` is the `deu_Latn` of an NLLB.
+    """
     before, after = form.split("{}")
     languages = [t.removeprefix(before).removesuffix(after) for t in tokens]
-    requested = {"target": target, "source": source}
+    requested, found = {"target": target, "source": source}, []
     for flag, language in requested.items():
-        if language not in languages:
+        if (named := nearest(language, languages)) is None:
             raise UserError(
                 f"--{flag}={language} is not a language of this model"
                 f"{did_you_mean(language, languages)}"
             )
-    return [[form.format(language)] for language in requested.values()]
+        found.append([form.format(named)])
+    return found
 
 
 # Languages of multilingual models, in the order of the ids of their tokens.

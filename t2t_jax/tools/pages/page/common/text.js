@@ -44,10 +44,21 @@ export function visible(piece) {
 
 const languages = { source: "", target: "" };
 
-/** Names the languages of the page's text; zh_CN, as of a file, is zh-CN. */
+/** Returns the BCP 47 tag of a code such as zh_CN or deu_Latn; of another name, the name. */
+export function languageTag(code) {
+  const tag = code.split(/[.@]/)[0].replaceAll("_", "-");
+  try {
+    const { language, script, region } = new Intl.Locale(tag);
+    const usual = new Intl.Locale(language).maximize().script;
+    return [language, script !== usual && script, region].filter(Boolean).join("-");
+  } catch {
+    return tag;
+  }
+}
+
+/** Names the languages of the page's text. */
 export function setLanguages([source = "", target = ""] = []) {
-  const tag = (name) => name.split(".")[0].replaceAll("_", "-");
-  Object.assign(languages, { source: tag(source), target: tag(target) });
+  Object.assign(languages, { source: languageTag(source), target: languageTag(target) });
 }
 
 /**

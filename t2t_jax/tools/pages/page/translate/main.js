@@ -4,7 +4,7 @@
 import { announce, chooser, el, section } from "../common/dom.js";
 import { bandLegend } from "../common/notes.js";
 import { numberCell, row, table } from "../common/table.js";
-import { number, percent, setLanguages, written } from "../common/text.js";
+import { languageTag, number, percent, setLanguages, written } from "../common/text.js";
 import { helpButton, isShortcut, openHelp } from "../shell/keys.js";
 import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
@@ -123,7 +123,7 @@ async function connect() {
   const turn = (index) => {
     direction = served[index];
     setLanguages([direction.source, direction.target]);
-    source.textarea.lang = direction.source;
+    source.textarea.lang = languageTag(direction.source);
     label.querySelector("select").selectedIndex = index;
     swap.hidden = back() < 0;
   };
@@ -149,7 +149,7 @@ async function connect() {
 
 function languageOf(code) {
   try {
-    return new Intl.DisplayNames("en", { type: "language" }).of(code);
+    return new Intl.DisplayNames("en", { type: "language" }).of(languageTag(code));
   } catch {
     return code; // not a language's code
   }
