@@ -118,8 +118,8 @@ a_resumed_run_trains_other_bits t2t_jax/training/checkpoint.py
   + optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),
     faults/test_kills.py test_a_run_continued_is_one_run[saved_on_schedule]
 an_evaluation_ends_a_run_by_time t2t_jax/training/loop.py
-  - self._reason(0.0)
-  + self._reason(self._seconds())
+  - self._reason(0.0,
+  + self._reason(self._seconds(),
     faults/test_ends.py test_an_ended_run_has_nothing_left_to_do
 skipped_steps_count_in_the_moving_average t2t_jax/training/step.py
   - train.ema_decay, _updates_made(state))
@@ -259,7 +259,8 @@ a_short_run_ends_where_it_was_stopped t2t_jax/training/checkpoint.py 862b478
 a_stop_takes_the_place_of_a_save t2t_jax/training/checkpoint.py 862b478
   - kept = {*scheduled[-most:], *steps[-1:]}
   + kept = {*steps[-most:]}
-    faults/test_ends.py test_a_stop_changes_nothing_of_the_end[all_steps-5]
+    training/test_checkpoint.py
+      test_off_schedule_only_the_newest_is_kept_and_only_the_end_is_averaged
 the_end_is_in_no_average t2t_jax/training/loop.py 862b478
   - self.checkpoints.mark_end(self.step)
   + pass

@@ -46,6 +46,7 @@ def whole(tmp_path_factory, compiled_once):
 )
 def test_a_stop_changes_nothing_of_the_end(name, save_every, whole, tmp_path):
     stops = [Stop("stopped", 3), Stop("killed", 9), Stop("stopped", 11)]
+    stops.append(Stop("sealing", 2))  # the parameters of the end, or an average
     ended(tmp_path / "work", ENDS[name], save_every, stops)
     assert_undisturbed(
         whole(name, save_every), tmp_path / "work", ENDS[name], save_every
