@@ -186,9 +186,12 @@ class Workdir:
                 + _reason(config, name)
                 for name, (old, new) in unsafe.items()
             )
+            same_model = not any(name.startswith("model.") for name in unsafe)
+            start = f", with --config.train.init_from={self}" * same_model
             raise UserError(
                 f"{self} was made with another config:{listed}\n"
-                "Change these back, or give another --workdir"
+                "Change these back, or give another --workdir for a new run"
+                + (start and f"{start} to start from these parameters")
             )
         return changed
 

@@ -117,6 +117,14 @@ a_resumed_run_trains_other_bits t2t_jax/training/checkpoint.py
   + TrainState(**restored.state)._replace(
   + optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),
     faults/test_kills.py test_a_run_continued_is_one_run[saved_on_schedule]
+an_evaluation_ends_a_run_by_time t2t_jax/training/loop.py
+  - self._reason(0.0,
+  + self._reason(self._seconds(),
+    faults/test_ends.py test_an_ended_run_has_nothing_left_to_do
+skipped_steps_count_in_the_moving_average t2t_jax/training/step.py
+  - train.ema_decay, _updates_made(state))
+  + train.ema_decay, state.step)
+    training/test_step.py test_a_skipped_batch_is_as_if_it_had_not_been
 an_empty_line_is_dropped t2t_jax/decoding/batch_decoding.py
   - for line in range(len(sources))
   + for line in sorted(nbest_lists)
@@ -241,9 +249,30 @@ invisible_lines_are_text t2t_jax/data/cleaning.py 0b9447a
   + \ufe00-\ufe0f
     data/test_cleaning.py test_what_cannot_be_seen_is_empty
 a_stop_changes_the_average t2t_jax/training/averaging.py ea28582
-  - s % config.train.save_every == 0
-  + s
+  - if step % config.train.save_every == 0
+  + if step
     decoding/test_translator.py test_which_checkpoints_a_choice_means
+a_short_run_ends_where_it_was_stopped t2t_jax/training/checkpoint.py 862b478
+  - if parameters:
+  + if not folders.sealed_steps(self._folder / "parameters"):
+    faults/test_ends.py test_a_stop_changes_nothing_of_the_end[all_steps-1500]
+a_stop_takes_the_place_of_a_save t2t_jax/training/checkpoint.py 862b478
+  - kept = {*scheduled[-most:], *steps[-1:]}
+  + kept = {*steps[-most:]}
+    training/test_checkpoint.py
+      test_off_schedule_only_the_newest_is_kept_and_only_the_end_is_averaged
+the_end_is_in_no_average t2t_jax/training/loop.py 862b478
+  - self.checkpoints.mark_end(self.step)
+  + pass
+    faults/test_ends.py test_a_stop_changes_nothing_of_the_end[all_steps-5]
+a_signal_raises_where_it_comes t2t_jax/io/interruption.py c119c3c
+  - self.signum, self._since = signum, time.monotonic()
+  + raise Interrupted(signum)
+    faults/test_signals.py test_no_signal_is_lost_and_none_raises_where_it_comes[2]
+a_repeated_signal_is_a_second_one t2t_jax/io/interruption.py c119c3c
+  - time.monotonic() - first > REPEAT
+  + True
+    faults/test_signals.py test_what_a_process_does_with_signals[repeated]
 ties_of_the_second_stage t2t_jax/search/algorithm.py a2788fc
   - best_bk = jnp.sort(best_bk, axis=1)
   + pass

@@ -101,7 +101,7 @@ def prepared_pairs(
             encode(chunks, cleaner, vocabulary, examples, len(corpora), Path(part))
             join([epath.Path(part)], [corpus.spec for corpus in corpora], config, to)
 
-    build_once(folder, write or from_text)
+    build_once(folder, write or from_text, "prepared text")
     pairs = dataclasses.replace(_read_pairs(folder), key=key)
     pairs = cut(pairs, block) if block else pairs
     weights = [float(corpus.weight) for corpus in corpora]

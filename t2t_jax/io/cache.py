@@ -34,12 +34,15 @@ def cache_key(**parts) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def build_once(folder: Path, write: Callable[[Path], None]) -> None:
+def build_once(folder: Path, write: Callable[[Path], None], what: str = "") -> None:
     """Creates `folder` unless it is intact; of several processes, only one writes.
 
     The others wait for it. Raises UserError if the cache folder cannot be written.
+    `what` is its content, for a message that it was found.
     """
     if is_intact(folder):
+        if what:
+            say(f"{what} found in {folder}")
         return
     try:
         with lock.exclusive(cache_folder() / "turns" / folder.name):

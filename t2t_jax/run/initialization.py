@@ -85,7 +85,6 @@ def new_vocabulary(
     taken = config.train.init_from and takes_embedding(config)
     if taken and not config.train.remap_vocabulary:
         return task.vocabulary(training, vocabulary(config))
-    say("training the tokenizer")
     return task.vocabulary(training)
 
 

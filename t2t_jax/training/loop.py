@@ -220,7 +220,7 @@ class TrainingRun:
         # evaluate first. Does nothing if the step was evaluated.
         if first and (on_grid or self._reason(self.seconds)):
             self._evaluate(interruption)
-        why = self._reason(self.seconds)
+        why = self._reason(self.seconds, evaluated=True)
         if not why:
             if processes.is_first():
                 provenance_log.record_start(self.workdir, first, describe_machine())
@@ -259,19 +259,19 @@ class TrainingRun:
                 # Patience may end the run here; the time limit may not. Its clock was
                 # saved before the evaluation, and a restart from that save has to
                 # take the same decision, so pass 0 seconds.
-                why = why or self._reason(0.0)
+                why = why or self._reason(0.0, evaluated=True)
                 if why and self.saved != self.step:
                     self._save()
         self.checkpoints.mark_end(self.step)
         return self.step, why
 
-    def _reason(self, seconds: float) -> str:
+    def _reason(self, seconds: float, evaluated: bool = False) -> str:
         if self.step >= self.last < self.config.train.steps:
             return f"step {self.last:,} is the last one asked for"
         # Only evaluations up to this step: a killed run may have evaluated later steps,
-        # which it now repeats.
+        # or this one, which it now repeats.
         name, goodness = self.hooks.chosen_by.name, self.hooks.chosen_by.goodness
-        scores = self.reporter.column("dev", name, before=self.step + 1)
+        scores = self.reporter.column("dev", name, before=self.step + evaluated)
         goodnesses = {step: goodness(score) for step, score in scores.items()}
         return reason_to_stop(self.config, self.step, seconds, goodnesses, name)
 

@@ -43,10 +43,10 @@ class End(NamedTuple):
 
 
 ENDS = {
-    "all steps": End(24, ({"steps": 24},)),
-    "raised steps": End(24, ({"steps": 7}, {"steps": 13}, {"steps": 24})),
+    "all_steps": End(24, ({"steps": 24},)),
+    "raised_steps": End(24, ({"steps": 7}, {"steps": 13}, {"steps": 24})),
     "minutes": End(20, ({"steps": 99, "minutes": 20 / 60},)),
-    "raised minutes": End(
+    "raised_minutes": End(
         23, tuple({"steps": 99, "minutes": m / 60} for m in (4, 15, 23))
     ),
     "patience": End(24, ({"steps": 99, "patience": 2},)),

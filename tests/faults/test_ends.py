@@ -42,10 +42,11 @@ def whole(tmp_path_factory, compiled_once):
 
 @pytest.mark.parametrize(
     ("name", "save_every"),
-    [*((name, 1_500) for name in ENDS), ("all steps", 5), ("raised minutes", 8)],
+    [*((name, 1_500) for name in ENDS), ("all_steps", 5), ("raised_minutes", 8)],
 )
 def test_a_stop_changes_nothing_of_the_end(name, save_every, whole, tmp_path):
     stops = [Stop("stopped", 3), Stop("killed", 9), Stop("stopped", 11)]
+    stops.append(Stop("sealing", 2))  # the parameters of the end, or an average
     ended(tmp_path / "work", ENDS[name], save_every, stops)
     assert_undisturbed(
         whole(name, save_every), tmp_path / "work", ENDS[name], save_every

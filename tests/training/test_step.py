@@ -65,6 +65,23 @@ def test_a_gradient_that_is_not_finite_changes_only_the_counters(steps):
     assert metrics["learning_rate"] == pytest.approx(0.1 * 2 / 5)
 
 
+def test_a_skipped_batch_is_as_if_it_had_not_been():
+    """Of parameters, moving average and optimizer; without dropout, which counts it."""
+    steps = steps_of(config_of(**PAPER, ema_decay=0.9))
+    ends = []
+    for skipped in (0, 2):
+        state, _ = steps.train(steps.init(), batch_of(seed=1))
+        good = host(state.parameters)
+        for _ in range(skipped):
+            poisoned = jax.tree.map(lambda x: x * jnp.inf, good)
+            state, _ = steps.train(state._replace(parameters=poisoned), batch_of())
+        state = state._replace(parameters=jax.tree.map(jnp.asarray, good))
+        state, _ = steps.train(state, batch_of(seed=2))
+        assert (int(state.step), int(state.skipped)) == (2 + skipped, skipped)
+        ends.append(host(state)[:3])
+    assert_same(*ends)
+
+
 def test_the_moving_average_follows_the_parameters():
     steps = steps_of(config_of(**PAPER, ema_decay=0.4))
     state = steps.init()

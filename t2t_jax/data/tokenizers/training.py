@@ -116,6 +116,7 @@ def _tokenizer_for(
     folder = cache_folder() / "tokenizers" / key
 
     def write(temporary: Path):
+        say("training the tokenizer")
         most = max(1, config.tokenizer_lines // len(part.sides))
         samples = sample(clean_lines(), most)
         # SentencePiece copies the lines, so this list is emptied as they are read.
@@ -132,7 +133,7 @@ def _tokenizer_for(
                 yield tuple(pair[side] for side in part.sides)
         remember_size(text, cleaner.read)
 
-    build_once(folder, write)
+    build_once(folder, write, "tokenizer")
     return Vocabulary.load(folder / "tokenizer.model")
 
 

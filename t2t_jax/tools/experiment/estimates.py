@@ -82,8 +82,11 @@ class RunCost(NamedTuple):
         """Bytes of the checkpoints that a run of this config keeps."""
         saves = -(-config.train.steps // config.train.save_every)
         copies = min(config.decode.average, saves) + config.train.keep_best
-        # Two states: the last one, and the one before until that is complete.
-        return copies * self.parameter_bytes + 2 * self.state_bytes
+        # Two states: the last one, and the one before until that is complete. Besides,
+        # the end of training, if it is not on schedule.
+        end = bool(config.train.steps % config.train.save_every)
+        copies += end and saves > config.decode.average
+        return copies * self.parameter_bytes + (2 + end) * self.state_bytes
 
 
 class _Costs:
