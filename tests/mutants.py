@@ -74,6 +74,25 @@ rematerialized_is_stored t2t_jax/model/layers.py
   + jax.checkpoint(lambda x, *a: 1.01 * layer(x, *a), policy
     model/test_laws_of_variants.py
       test_a_variant_obeys[kind=encoder_only-rematerialized_is_stored]
+initial_weights_are_independent t2t_jax/model/layers.py
+  - zlib.crc32(path.encode())
+  + len(path)
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[defaults-initial_weights_are_independent]
+dropouts_are_independent t2t_jax/model/transformer.py
+  - self.attention_sub.after(x_bsd, y_bsd, after_rng)
+  + self.attention_sub.after(x_bsd, y_bsd, ff_after_rng)
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[defaults-dropouts_are_independent]
+dropout_is_the_papers t2t_jax/model/transformer.py
+  - y_btd = dropout(y_btd, self.rate, rng)
+  + pass
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-dropout_is_the_papers]
+weights_drop_out_apart t2t_jax/model/attention.py
+  - drop.block(number * count + key_number)
+  + drop.block(key_number)
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[attention=chunked-weights_drop_out_apart]
 rows_drop_out_alike t2t_jax/model/layers.py
   - rng.row_b.astype(jnp.uint32)
   + jnp.arange(len(rng.row_b)).astype(jnp.uint32)
@@ -157,6 +176,29 @@ a_weight_has_no_sharding_rule t2t_jax/parallel/mesh.py
   - "positions": None,
   + "position": None,
     parallel/test_mesh.py test_every_weight_has_a_sharding_rule
+a_loop_over_divided_weights t2t_jax/model/layers.py
+  - if batch_shards() == 1:
+  + if True:
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[kind=lstm-sharded_is_one_device]
+both_sides_drop_out_alike t2t_jax/model/transformer.py
+  - source_rng, target_rng = dropout_rngs(rng, 2)
+  + source_rng = target_rng = rng
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[defaults-dropouts_are_independent]
+target_embeddings_do_not_drop_out t2t_jax/model/transformer.py
+  - batch["target_input"], at, positions[0], embedding_rng
+  + batch["target_input"], at, positions[0], None
+    model/test_laws_of_variants.py test_a_variant_obeys[defaults-dropout_is_the_papers]
+blocks_of_neighbours_drop_out_alike t2t_jax/model/attention.py
+  - row_b[:, None] * count + jnp.arange(count)
+  + row_b[:, None] + 0 * jnp.arange(count)
+    model/test_laws_of_variants.py
+      test_a_variant_obeys[attention=restricted-weights_drop_out_apart]
+dropout_rounds_its_scale t2t_jax/model/layers.py
+  - wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  + wide = x
+    model/test_laws.py test_dropout_keeps_the_mean_in_bfloat16
 padding_counts_in_the_loss t2t_jax/training/cross_entropy.py
   - jnp.sum(x_bt, where=real_bt)
   + jnp.sum(x_bt)

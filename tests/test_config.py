@@ -89,6 +89,7 @@ RELATIVE = {"positions": "relative"}
         ({"model": {"layers": 0}}, "too small; want at least 1"),
         ({"model": {"dropout": math.nan}}, "want a finite number"),
         ({"model": {"dropout": 1.0}}, "want at least 0 and below 1"),
+        ({"train": {"seed": 2**32}}, "want at least 0 and below 4,294,967,296"),
         ({"model": {"norm": "pst"}}, "did you mean 'post'?"),
         ({"model": {"attention": "mine"}}, "t2t_jax.model.attention): --ideas=MODULE"),
         ({"model": {"options": {"clip": 3}}}, "no such option"),

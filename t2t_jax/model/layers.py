@@ -99,7 +99,7 @@ def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
 
 
 def times(x: Array, factor: float) -> Array:
-    """Multiplies by a Python number that bfloat16 would round, by up to 0.4%."""
+    """Multiplies by a Python number that bfloat16 would round by up to 0.2%."""
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     return (wide * factor).astype(x.dtype)
 

@@ -196,7 +196,7 @@ def constrain(x: jax.Array, *axes: str) -> jax.Array:
 
 def gather(x: jax.Array, axes: Sequence[str]) -> jax.Array:
     """Gathers a weight with these logical axes along `fsdp`, inside `compiling_for`."""
-    return constrain(x, *("features" if RULES[a] == "fsdp" else a for a in axes))
+    return constrain(x, *("features" if RULES.get(a) == "fsdp" else a for a in axes))
 
 
 def batch_shards() -> int:

@@ -691,15 +691,14 @@ def laws_of(case: dict) -> list:
 def by_mesh(kinds, meshes_tried) -> None:
     """Prints the worst figure of `sharded_is_one_device` of each kind and mesh."""
     names = ["x".join(map(str, sizes)) for sizes in meshes_tried]
-    print("| | " + " | ".join(names) + " |" + "\n|---" * (len(names) + 1) + "|")
+    print("| | " + " | ".join(names) + " |")
+    print("|---" * (len(names) + 1) + "|", flush=True)
     for name in kinds:
         # Heads, hidden units and width divide into four.
         config = cases.config_of(**{"heads": 4, **cases.alone()[name]})
         one = Subject(config)
-        figures = [sharded_is_one_device(one, sizes) for sizes in meshes_tried]
-        print(
-            f"| {name} | " + " | ".join(f"{x:.1e}" for x in figures) + " |", flush=True
-        )
+        cells = [f"{sharded_is_one_device(one, sizes):.1e}" for sizes in meshes_tried]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:

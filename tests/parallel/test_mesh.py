@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
+from t2t_jax.data import links
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io.errors import UserError
@@ -88,6 +89,48 @@ def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch():
     parts = {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 3}}
     many, _ = losses(changed(config, **parts), 8)
     np.testing.assert_allclose(one, many, rtol=1e-5)
+
+
+def gradient(config, devices):
+    """That of the first step: Adam's first moment after it, divided by 1 - beta_1."""
+    sides, plan = text()
+    mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
+    steps = compile_steps(build(config.model, VOCAB), config, mesh, bos=1)
+    layout = meshes.local_layout(mesh, plan[0], config.train.accumulate)
+    batch = fill(layout, *sides)
+    random = np.random.default_rng(1)
+    linked = (*batch["target"].shape, links.MOST)
+    batch[links.SOURCE_WORD] = random.integers(1, 9, batch["source"].shape, np.int32)
+    batch[links.LINK] = random.integers(0, 9, linked, np.int32)
+    state, _ = steps.train(steps.init(), meshes.place_batch(mesh, batch))
+    return jax.tree.map(lambda x: x / 0.1, jax.device_get(state.optimizer[0].mu))
+
+
+@pytest.mark.parametrize(
+    ("model", "train"),
+    [
+        ({"kind": "lstm"}, {"accumulate": 2, "freeze": "embedding"}),
+        pytest.param({"kind": "lstm"}, {}, marks=pytest.mark.slow),
+        pytest.param(
+            {"kind": "neural_gpu", "options": {"neural_gpu_rows": 4}},
+            {"accumulate": 2},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {}, {"loss": "guided", "freeze": "encoder"}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda fields: "-".join(map(str, fields.values())),
+)
+def test_the_gradient_of_a_step_is_that_of_one_device(model, train):
+    config = changed(model={"dropout": 0.2, **model}, train=train)
+    want = gradient(config, 1)
+    got = gradient(changed(config, mesh={"data": 2, "fsdp": 2, "tensor": 2}), 8)
+
+    def near(got, want):
+        assert np.linalg.norm(got - want) <= 1e-4 * np.linalg.norm(want)
+
+    jax.tree.map(near, got, want)
 
 
 def test_the_state_is_made_in_parts_and_never_whole_on_a_device():
