@@ -131,22 +131,12 @@ class Section:
             raise UserError(f"config {name}={value!r}{_no_entry(config_field, value)}")
         return entries[value]
 
-    def entries(self, *names: str) -> list[Any]:
-        """The table entries that some fields choose, and options of these choose.
-
-        Args:
-          names: Of fields; none are all.
-        """
-        found = []
-        for chooser in self.choosers():
-            if not names or chooser.name in names:
-                found.append(entry := self.variant(chooser.name))
-                own = self.own_options(entry)
-                found += [
-                    table_of(option)[getattr(own, option.name)]
-                    for option in dataclasses.fields(own or Section)
-                    if option.metadata.get("table")
-                ]
+    def entries(self) -> list[Any]:
+        """The table entries that the fields choose, and options of these entries."""
+        found = [self.variant(chooser.name) for chooser in self.choosers()]
+        for own in filter(None, map(self.own_options, [*found])):
+            tables = [f for f in dataclasses.fields(own) if f.metadata.get("table")]
+            found += [table_of(f)[getattr(own, f.name)] for f in tables]
         return found
 
     def choosers(self) -> list[dataclasses.Field]:

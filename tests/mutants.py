@@ -168,6 +168,39 @@ a_damaged_checkpoint_passes t2t_jax/io/sealed.py
   - actual["sha256"] != sha256
   + False
     test_files.py test_every_change_of_a_sealed_folder_is_found_and_named
+scores_without_the_options_of_a_task t2t_jax/evaluation/scores.py
+  - **task.answer_options(),
+  + **{},
+    evaluation/test_reuse.py
+      test_scores_are_used_again_unless_a_task_or_a_text_has_changed
+results_without_the_code_of_entries t2t_jax/decoding/searcher.py
+  - sha256_of([fixed, ideas.code_of(*entries)])
+  + sha256_of([fixed])
+    evaluation/test_reuse.py
+      test_all_else_that_a_result_depends_on_is_part_of_its_provenance
+an_idea_without_its_helpers t2t_jax/io/ideas.py
+  - unread.append(other)
+  + pass
+    evaluation/test_reuse.py
+      test_scores_and_jobs_of_an_idea_end_with_its_code[my_helper.py]
+programs_are_kept_by_a_name t2t_jax/search/algorithm.py
+  - field(init=False, repr=False)
+  + field(init=False, repr=False, compare=False)
+    test_entries.py test_a_replaced_entry_is_a_new_one[search.algorithm.PENALTIES]
+tokens_of_any_vocabulary t2t_jax/decoding/inputs.py
+  - if best.vocabulary in ("", self._vocabulary.sha256[0]):
+  + if best.vocabulary is not None:
+    decoding/test_foreign_tokens.py
+      test_a_hypothesis_of_another_vocabulary_counts_as_text
+nan_is_an_unmet_constraint t2t_jax/decoding/batch_decoding.py
+  - UNDEFINED if np.isnan(log_prob_n).any() else NOTHING
+  + NOTHING
+    decoding/test_foreign_tokens.py
+      test_probabilities_that_are_nan_are_no_unmet_constraints
+dev_scores_of_the_raw_parameters t2t_jax/training/loop.py
+  - parameters = self.state.best_parameters()
+  + parameters = self.state.parameters
+    test_runs.py test_dev_scores_are_of_the_averaged_parameters_that_are_saved
 a_preset_drifts configs/big.py
   - steps=300_000
   + steps=100_000
@@ -250,7 +283,7 @@ checkpoints_change_places t2t_jax/training/checkpoint_folders.py eaa9fd6
   + if True else
     faults/test_damaged_use.py test_parameters_that_took_each_others_place_are_told
 json_is_not_checked t2t_jax/io/atomic.py eaa9fd6
-  - if checksum != _sha256_of(content):
+  - if checksum != sha256_of(content):
   + if False:
     test_files.py test_every_bit_of_what_was_noted_counts
 another_version_of_the_model t2t_jax/training/checkpoint_folders.py 8098dca

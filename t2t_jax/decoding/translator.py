@@ -68,9 +68,9 @@ class Translator(Searcher):
     def choice(self) -> Choice:
         """The choice of `config.decode`; made, with its models, at its first use."""
         decode = self.config.decode
-        made_from = decode.entries("choose"), decode.options
+        made_from = decode.variant("choose"), decode.options
         if self._made is None or self._made[0] != made_from:
-            self._made = made_from, made_from[0][0](self.config)
+            self._made = made_from, made_from[0](self.config)
         return self._made[1]
 
     def decode_options(self) -> dict:

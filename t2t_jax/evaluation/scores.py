@@ -31,7 +31,7 @@ from t2t_jax.workdir import Workdir
 SCORES, TRANSLATIONS = "scores", "translations"
 ENSEMBLES = "ensembles"
 # What the provenance of a translator has of each of its members.
-MEMBER_FIELDS = "checkpoints", "parameters_sha256", "dtype", "weights", "task_options"
+MEMBER_FIELDS = {"checkpoints", "parameters_sha256", "dtype", "weights", "task_options"}
 # One workdir, or those of an ensemble's members.
 Workdirs = Workdir | epath.PathLike | Sequence[epath.PathLike]
 # Raise this when a score is added, renamed or computed otherwise: stored scores of
@@ -177,7 +177,7 @@ def _inputs(
     """Everything that scores depend on; stored scores with the same are reused."""
     of_model = translator.provenance()
     if len(translator.members) == 1:
-        of_members = {*MEMBER_FIELDS} & of_model.keys()
+        of_members = of_model.keys() & MEMBER_FIELDS
         of_model |= {name: of_model[name][0] for name in of_members}
     text = "\n".join(sources) + "\x00" + "\n".join(references)
     return {

@@ -232,9 +232,10 @@ class TeacherText:
         now = json.loads(json.dumps(made_from))  # as it is stored: tuples are lists
         # Any version of t2t_jax may have made it, also one that recorded more, or less
         # of the teacher.
-        version = {"t2t_jax": now["t2t_jax"]}
-        then = {name: then.get(name) for name in now} | version
-        then["teacher"] = now["teacher"] | then["teacher"] | version
+        then = {name: then.get(name) for name in now} | {"t2t_jax": now["t2t_jax"]}
+        then["teacher"] = now["teacher"] | then["teacher"]
+        for teacher in (then["teacher"], now["teacher"]):
+            teacher.pop("t2t_jax", None)
         if changed := changes(then, now):
             raise UserError(
                 f"{made} is of another text of a teacher:{changed}\n"

@@ -188,5 +188,5 @@ def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
     choice.models = {"reverse": translator(1)}
     found = choice.provenance()
     expected = translator(1).members[0].parameters_sha256()
-    assert found["reverse"]["parameters_sha256"] == expected
+    assert found["reverse"]["parameters_sha256"] == [expected]
     assert (found["length"], found["nbest"]) == (0.5, 12)
