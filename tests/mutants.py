@@ -132,8 +132,8 @@ a_run_resumes_elsewhere_in_its_data t2t_jax/data/feeding.py
   + 0, _begun(
     data/test_feeding.py test_any_position_can_be_continued_from
 a_resumed_run_trains_other_bits t2t_jax/training/checkpoint.py
-  - TrainState(**restored.state),
-  + TrainState(**restored.state)._replace(
+  - TrainState(**state),
+  + TrainState(**state)._replace(
   + optimizer=jax.tree.map(np.zeros_like, arrays.optimizer)),
     faults/test_kills.py test_a_run_continued_is_one_run[saved_on_schedule]
 an_evaluation_ends_a_run_by_time t2t_jax/training/loop.py
@@ -360,6 +360,20 @@ damaged_added_tokens t2t_jax/tools/bridges/vocabularies/huggingface.py 44d292d
   - except (AttributeError, LookupError, TypeError, ValueError):
   + except ZeroDivisionError:
     bridges/test_published_tokenizers.py test_damaged_files_are_refused
+a_quantized_export_that_perhaps_lost_gets_its_name t2t_jax/tools/bridges/exporting.py
+  - difference["low" if rounded else "high"]
+  + difference["high"]
+    bridges/test_import_export.py
+      test_a_quantized_export_has_to_show_that_it_lost_no_bleu[int8--1.1-0.9-fails1]
+the_first_corpus_keeps_a_pair t2t_jax/data/corpus.py
+  - key=lambda corpus: -corpus.weight)
+  + key=lambda corpus: 0)
+    data/test_drawing.py test_the_order_of_corpora_changes_no_pairs_share[1.0]
+a_gpu_of_amd_has_no_number t2t_jax/parallel/mesh.py
+  - except ValueError:  # an AMD GPU's is a name
+  + except ZeroDivisionError:
+    model/test_kernels.py
+      test_every_device_has_a_dtype_and_a_kernel_or_none
 a_silenced_token_hides_differences t2t_jax/tools/bridges/checks/agreement.py c28896e
   - ~(silent[0] & silent[1])
   + ~(silent[0] | silent[1])

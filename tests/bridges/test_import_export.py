@@ -33,7 +33,7 @@ class Original:
             return {f"logits_{i}": x + self.error for i, x in enumerate(found)}
         beam = 1 if task == "greedy" else job["beam"]
         search = self.ours.with_options(
-            alpha=0.6, penalty="length", stop="first", extra_length=5
+            alpha=job.get("alpha", 0.6), penalty="length", stop="first", extra_length=5
         )
         found = search.translate_ids(sources, beam=beam)
         tokens = [[*h.tokens] for h in found]
@@ -204,15 +204,47 @@ def test_an_export_whose_tokenizer_differs_fails(original, pairs, tmp_path):
         exporting.export(original.ours, "some", tmp_path / "model", pairs)
 
 
-def test_a_quantized_export_that_lost_bleu_fails(
-    original, pairs, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("low", "high", "fails"),
+    [
+        (-6.0, -1.1, {"int8", "float32"}),  # certainly lost
+        (-1.1, 0.9, {"int8"}),  # perhaps lost
+        (-0.9, 0.1, set()),
+        (float("nan"), float("nan"), {"int8", "float32"}),
+    ],
+)
+@pytest.mark.parametrize("name", ["float32", "int8"])
+def test_a_quantized_export_has_to_show_that_it_lost_no_bleu(
+    original, pairs, tmp_path, monkeypatch, low, high, fails, name
 ):
-    lost = {"score": 20.0, "baseline_score": 25.0, "low": -6.0, "high": -1.1}
+    lost = {"score": 20.0, "baseline_score": 25.0, "low": low, "high": high}
     monkeypatch.setattr(exporting.measures, "compared", lambda *_: {"bleu": lost})
-    with pytest.raises(UserError, match=r"BLEU 20\.00 against our 25\.00"):
+    refused = pytest.raises(UserError, match=r"BLEU 20\.00 against our 25\.00")
+    with refused if name in fails else contextlib.nullcontext():
         exporting.export(
-            original.ours, "some", tmp_path / "model", pairs, quantization="int8"
+            original.ours, "some", tmp_path / "model", pairs, quantization=name
         )
+
+
+@pytest.mark.parametrize("penalty", ["gnmt", "length", "none"])
+def test_an_export_is_compared_in_the_models_own_search_and_says_so(
+    original, pairs, tmp_path, monkeypatch, capsys, penalty
+):
+    jobs, run = {}, original.run
+
+    def noted(script, task, **job):
+        jobs[task] = job
+        return run(script, task, **job)
+
+    monkeypatch.setattr(peer_process, "run", noted)
+    ours = original.ours.with_options(beam=3, alpha=0.9, penalty=penalty)
+    exporting.export(ours, "some", tmp_path / "model", pairs)
+    alpha = 0.0 if penalty == "none" else 0.9
+    assert (jobs["beam"]["beam"], jobs["beam"]["alpha"]) == (3, alpha)
+    assert (
+        f"compared on 2 lines of set, with beam 3 and the penalty 'length', "
+        f"alpha {alpha:g}"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
