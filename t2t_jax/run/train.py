@@ -19,9 +19,10 @@ from t2t_jax.data import prepare
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
-from t2t_jax.data.pairs import Pairs, shared, tokenize_in_memory
+from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.prepare import report_lines
 from t2t_jax.data.shapes import Shape
+from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source

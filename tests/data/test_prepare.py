@@ -22,9 +22,9 @@ from t2t_jax.data.pairs import (
     Pairs,
     cut,
     encode_pairs,
-    shared,
     tokenize_in_memory,
 )
+from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io import messages
