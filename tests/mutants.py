@@ -269,6 +269,27 @@ all_epochs_have_one_order t2t_jax/data/batching.py
   - Permutations(seed, epoch) if shuffle
   + Permutations(seed, 0) if shuffle
     data/test_batching.py test_every_seed_and_epoch_has_its_own_order
+a_no_break_space_separates_words t2t_jax/text/words.py
+  - SPACE = " \t\n\v\f\r"
+  + SPACE = " \t\n\v\f\r\u00a0"
+    text/test_words.py test_a_no_break_space_separates_no_words
+words_of_tokens_are_not_those_of_the_line t2t_jax/text/words.py
+  - bisect_right(begins, other[same][0]) - 1
+  + bisect_right(begins, other[unit][0]) - 1
+    text/test_words.py test_links_alignments_explanations_and_heads_agree
+spaces_around_a_text_are_searched t2t_jax/decoding/preserving.py
+  - [core(self._replaced)]
+  + [(0, len(self._replaced))]
+    decoding/test_preserving.py test_what_is_around_a_text_is_not_searched_and_stays
+a_comma_cannot_be_in_a_name t2t_jax/io/locations.py
+  - re.split(r"(?<!\\),", names)
+  + names.split(",")
+    data/test_corpus.py test_a_list_of_names_is_split_into_these_names
+nobody_is_told_of_unknown_tokens t2t_jax/decoding/inputs.py
+  - in enumerate(encoded) if side.unknown in ids
+  + in enumerate(encoded) if False
+    decoding/test_translator.py
+      test_what_the_model_never_learned_is_reported_with_an_example
 [mend]
 a_negative_checkpoint_is_a_traceback t2t_jax/training/averaging.py 5d729ad
   - str(config.decode.checkpoint if checkpoint is None else checkpoint)

@@ -14,6 +14,7 @@ from t2t_jax.commands.config_files import given_fields
 from t2t_jax.commands.flags import define_config_flag, define_search_flags, search_flags
 from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.parts import parse_part
 from t2t_jax.run.teacher_text import CHUNK, CRITERIA, Recipe
 
@@ -89,7 +90,7 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
-    teachers = [name for name in map(str.strip, args.teacher.split(",")) if name]
+    teachers = split_names(args.teacher)
     if not teachers:
         raise UserError(f"--teacher={args.teacher!r} names no workdir")
     if not args.workdir:

@@ -20,6 +20,7 @@ from t2t_jax.decoding.search_options import (
     option_names,
 )
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.parallel import processes
 from t2t_jax.sections import checked_options
 from t2t_jax.workdir import Workdir
@@ -234,7 +235,7 @@ def test_sets(args: flags.FlagValues, config: Config) -> list[Corpus]:
 
 def workdirs_of(args: flags.FlagValues) -> str | list[str]:
     """The workdir of --workdir, or the list of an ensemble's workdirs."""
-    names = [name for name in map(str.strip, args.workdir.split(",")) if name]
+    names = split_names(args.workdir)
     if not names:
         raise UserError(f"--workdir={args.workdir!r} names no workdir")
     return names[0] if len(names) == 1 else names

@@ -10,6 +10,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io import interruption
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.words import words
 
 HELP = """\
 Type a sentence to translate it. About the last sentence:
@@ -141,7 +142,8 @@ class Prompt:
                 f"the answers of {self._translator.what} are no such words"
             )
         pair = self._last.source, self._last
-        source, target = self._last.source.split(), self._last.text.split()
+        of_pair = self._last.source, self._last.text
+        source, target = ([x[b:e] for b, e in words(x)] for x in of_pair)
         links = self._translator.align([pair])[0].links
         return "\n".join(f"    {target[j]}  <-  {source[i]}" for i, j in links)
 

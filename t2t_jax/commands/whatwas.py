@@ -20,6 +20,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import parse_steps
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.messages import say
 from t2t_jax.workdir import Workdir
 
@@ -87,7 +88,7 @@ def main(_):
 
 def repeat_answer(folders: str, file: str) -> None:
     """Prints whether an answer comes to the same bits; exits with status 1 if not."""
-    workdirs = [Workdir(folder) for folder in folders.split(",")]
+    workdirs = [Workdir(folder) for folder in split_names(folders)]
     for workdir in workdirs:
         workdir.config()
     from t2t_jax.run import answers

@@ -13,9 +13,10 @@ A spec is a string that names a corpus. `config.data.train`, `dev` and `test`, a
 Other tasks have specs of their own, such as a file of one-sided text. What is opened
 is a `Corpus`: names, a function that yields the pairs, and one that hashes them.
 
-Commas separate several specs. A spec of training text may end in a weight: how many
-times an epoch reads it. `news@2,bt/synthetic@0.5` reads every pair of `news` twice, and
-half the pairs of `bt/synthetic`; the next epoch reads the other half.
+Commas separate several specs; a comma in a name is written `\\,`. A spec of training
+text may end in a weight: how many times an epoch reads it. `news@2,bt/synthetic@0.5`
+reads every pair of `news` twice, and half the pairs of `bt/synthetic`; the next epoch
+reads the other half.
 """
 
 import dataclasses
@@ -40,6 +41,7 @@ from t2t_jax.grammar import corpus as grammar
 from t2t_jax.io import ideas
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.text.languages import identify
 
 Pair = tuple[str, str]
@@ -413,7 +415,7 @@ def open_specs(
         spec that is given twice or cannot be opened.
     """
     corpora: dict[str, Corpus] = {}
-    for written in split_specs(specs):
+    for written in split_names(specs):
         # Files may have a name such as "news@2.en"; then "@2" need not be a weight.
         exists = "@" in written and _has_files(in_folder(written, folder))
         spec, weight = _split_weight(written, weights, exists)
@@ -465,11 +467,6 @@ def _has_files(prefix: Path) -> bool:
     """True if there is a file of this name, or of this name and an ending."""
     names = [file.name for file in prefix.parent.glob("*") if file.is_file()]
     return any(n == prefix.name or n.startswith(f"{prefix.name}.") for n in names)
-
-
-def split_specs(specs: str) -> list[str]:
-    """Splits a string into its specs; weights, if any, stay part of them."""
-    return [spec for spec in map(str.strip, specs.split(",")) if spec]
 
 
 def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float]:

@@ -22,12 +22,12 @@ import numpy as np
 
 from t2t_jax.config import Config, DataConfig
 from t2t_jax.data.batching import Layout, Plan, plan_epoch
-from t2t_jax.data.corpus import split_specs
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
 from t2t_jax.data.tfds import import_tensorflow
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.threads import in_order
 
 AHEAD = 8  # batches filled ahead of time
@@ -296,7 +296,7 @@ class BatchLookup:
           (the text that the tokens decode to, as the model saw them).
         """
         layout = self._epoch(position.epoch).plan[position.batch]
-        specs = split_specs(self._config.data.train)
+        specs = split_names(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         source, target = self._tokens(position)

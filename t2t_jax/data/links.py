@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from unicodedata import category
+from zlib import crc32
 
 import numpy as np
 
@@ -22,10 +22,10 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import build_once, cache_folder, cache_key
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import in_order
-from t2t_jax.text.counter_random import hashed
 from t2t_jax.text.word_alignment import Aligner
+from t2t_jax.text.words import token_words, words
 
-VERSION = 2  # of the links; increment it when others are learned
+VERSION = 3  # of the links; increment it when others are learned
 MOST = 4  # source words that a target word is linked to; further ones are dropped
 SOURCE_WORD, LINK = "source_word", "link"  # the arrays
 CELLS = 1 << 24  # a source and a target token of a pair each, to learn from: 3 GB
@@ -37,49 +37,35 @@ class Words:
     """Finds the words of sentences by their tokens.
 
     Args:
-      signs: Signs, such as a comma, are words. If not, only white space separates.
+      mode: The definition of a word (`text/words.py`).
       tags: Symbols that are not words.
     """
 
-    def __init__(self, vocabulary: Vocabulary, signs: bool, tags: Sequence[str] = ()):
-        texts = [vocabulary.spelling(i) for i in range(len(vocabulary))]
-        none_v = np.array([not text for text in texts])
-        none_v[[vocabulary.id_of(tag) for tag in tags if tag]] = True
-        if vocabulary.unknown >= 0:
-            none_v[vocabulary.unknown] = False
-        # A byte of a character continues a word.
-        texts = [text if isinstance(text, str) else "\0" for text in texts]
-
-        def separates(text: str) -> bool:
-            return text.isspace() or (signs and category(text or "a")[0] in "PS")
-
-        # Does a token begin a word, end one, consist of white space (which belongs to
-        # the next word), or belong to no word, such as the end of the sentence?
-        begins_v = [separates(text[:1]) for text in texts]
-        ends_v = [separates(text[-1:]) for text in texts]
-        blank_v = [text.isspace() for text in texts]
-        self._table_4v = np.array([begins_v, ends_v, blank_v, none_v])
-        types = [text.strip(" \0").lower() or f"\0{i}" for i, text in enumerate(texts)]
-        self._type_v = np.unique(types, return_inverse=True)[1]
+    def __init__(self, vocabulary: Vocabulary, mode: str, tags: Sequence[str] = ()):
+        self._mode, self._spelled = mode, vocabulary.spellings(range(len(vocabulary)))
+        for tag in filter(None, tags):
+            self._spelled[vocabulary.id_of(tag)] = b""
+        self._none_v = np.array([not spelled for spelled in self._spelled])
 
     def __call__(self, sentences: Ragged) -> tuple[np.ndarray, list[np.ndarray]]:
         """Returns the number of each token's word, and the words of each sentence.
 
         Numbers are from 1 in each sentence, 0 for none; words are hashes below `WORDS`.
         """
-        begins, ends, blank, none = self._table_4v[:, sentences.tokens]
-        begins[1:] = ((begins[1:] | ends[:-1]) & ~blank[:-1]) | none[:-1]
-        begins[sentences.offsets[:-1][sentences.lengths > 0]] = True
-        begins &= ~none
-        count = np.append(0, np.cumsum(begins))
-        before = count[sentences.offsets]
-        number = np.where(none, 0, count[1:] - of_sentence(sentences, before[:-1]))
-        token = np.arange(len(begins))
-        place = token - np.maximum.accumulate(np.where(begins, token, 0))
-        token_hash = hashed(self._type_v[sentences.tokens], place) >> np.uint64(33)
-        token_hash[none] = 0
-        hash_w = np.add.reduceat(token_hash, np.flatnonzero(begins)).astype(np.int64)
-        return number, np.split(hash_w % WORDS, before[1:-1])
+        spelled = [self._spelled[i] for i in sentences.tokens.tolist()]
+        begin = sentences.offsets[:-1][sentences.lengths > 0]
+        for token in begin.tolist():
+            spelled[token] = b"\n" + spelled[token]
+        found = token_words(spelled, self._mode)
+        begin_w = [begin for begin, _ in found.spans]
+        character = np.append(found.token_spans[:, 0], len(found.text))
+        before = np.searchsorted(begin_w, character[sentences.offsets])
+        number = found.of_token - of_sentence(sentences, before[:-1]) + 1
+        # White space at the end of a sentence belongs to its last word.
+        number = np.minimum(number, of_sentence(sentences, np.diff(before)))
+        number[self._none_v[sentences.tokens]] = 0
+        hashes = [crc32(word.lower().encode()) % WORDS for word in found.texts]
+        return number, np.split(np.array(hashes, np.int64), before[1:-1])
 
 
 def word_links(
@@ -89,8 +75,8 @@ def word_links(
 
     Args:
       paths: Files of links in Pharaoh format (`0-0 1-2`), one for each corpus; words
-        are what white space separates. Without files links are learned, of words and
-        signs.
+        are what ASCII white space separates. Without files links are learned, of
+        words, signs, and characters of scripts without spaces.
 
     Returns:
       `source_word` [source tokens]: the number of the word in its sentence, from 1, 0
@@ -118,8 +104,9 @@ def word_links(
 
 def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -> None:
     """Writes the two arrays, and a line that describes them."""
-    of_source = Words(vocabulary.source, not paths, [corpus.tag for corpus in corpora])
-    of_target = Words(vocabulary, not paths)
+    mode = "spaces" if paths else "units"
+    of_source = Words(vocabulary.source, mode, [corpus.tag for corpus in corpora])
+    of_target = Words(vocabulary, mode)
 
     def words_of(numbers: np.ndarray):
         """Pairs as words, the word of each source token, and of each target token."""
@@ -130,6 +117,7 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         return list(zip(sources, targets, strict=True)), source_word, place
 
     if paths:
+        _check_words(pairs, corpora, vocabulary)
         links_of = partial(_parsed, pairs, paths, _lines(pairs, paths))
     else:
         cells = int((pairs.source.lengths * pairs.target.lengths).sum())
@@ -153,13 +141,36 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         return source_word.astype(np.uint16), link_pw[place]
 
     linked = 0
-    with open(folder / SOURCE_WORD, "wb") as words, open(folder / LINK, "wb") as links:
+    with (
+        open(folder / SOURCE_WORD, "wb") as source,
+        open(folder / LINK, "wb") as links,
+    ):
         for source_word, link in in_order(made, range(0, len(pairs), PART)):
-            words.write(source_word.tobytes())
+            source.write(source_word.tobytes())
             links.write(link.tobytes())
             linked += np.count_nonzero(link[:, 0])
     report = f"{linked:,} of {len(pairs.target.tokens):,} target tokens are linked"
     (folder / "report.txt").write_text(report, encoding="utf-8")
+
+
+def _check_words(pairs: Pairs, corpora: Sequence[Corpus], vocabulary) -> None:
+    """Raises UserError if the tokenizer normalizes a line to other words."""
+    sides = vocabulary.source, vocabulary
+    of_corpora = np.split(pairs.line, np.cumsum(pairs.sizes)[:-1])
+    for corpus, kept in zip(corpora, of_corpora, strict=True):
+        lines = {*kept.tolist()}
+        for number, pair in enumerate(corpus.pairs(), 1):
+            for side, line in zip(sides, pair, strict=True):
+                counts = [len(words(text)) for text in (line, side.spelled(line))]
+                if number in lines and counts[0] != counts[1]:
+                    raise UserError(
+                        f"{corpus.spec}, line {number:,}: {line[:80]!r} has "
+                        f"{counts[0]} words, as spaces separate them, and {counts[1]} "
+                        "for the tokenizer, which normalizes text; write spaces "
+                        "instead of other white space (U+00A0) and align again, or "
+                        "leave out config.train.options.links, so that links are "
+                        "learned"
+                    )
 
 
 def _lines(pairs: Pairs, paths: Sequence[Path]) -> list[str]:
@@ -190,8 +201,8 @@ def _parsed(pairs: Pairs, paths, lines, numbers, as_words) -> np.ndarray:
                 raise UserError(
                     f"{paths[file]}, line {pairs.line[n]:,}: {link!r} is not a link of "
                     f"{len(sources)} source and {len(targets)} target words; want "
-                    "SOURCE-TARGET, numbers from 0 of words as white space separates "
-                    "them, such as 0-0 1-2"
+                    "SOURCE-TARGET, numbers from 0 of words as spaces and tabs "
+                    "separate them (a no-break space does not), such as 0-0 1-2"
                 )
             links.add((p, t, s))
     return np.array(sorted(links), np.int64).reshape(-1, 3)

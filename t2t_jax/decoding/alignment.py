@@ -3,7 +3,6 @@
 Shape suffixes: b batch rows, l layers, h heads, t queries or target, s keys or source.
 """
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,7 +19,7 @@ from t2t_jax.decoding.results import Alignment, AttentionMaps
 from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace, alignment_layer
-from t2t_jax.text.units import Aligned, Span, units
+from t2t_jax.text.units import Aligned, Span, matched, units
 
 
 def attention(
@@ -39,6 +38,10 @@ def attention(
             piece_names(vocabulary.source, source),
             piece_names(vocabulary, target),
             *(trace.encoder, trace.decoder, trace.cross),
+            (
+                vocabulary.source.words(source, "units"),
+                vocabulary.words(target, "units"),
+            ),
         )
     yield from maps
 
@@ -66,9 +69,12 @@ def align(
     vocabulary: Vocabulary,
     members: Sequence[Member],
     pairs: Pairs,
+    texts: Sequence[tuple[str, str]],
     layer: int | None = None,
 ) -> list[Alignment]:
     """Links each target word to the source word with the most attention.
+
+    Words are those of the texts, between spaces (`text/words.py`).
 
     The weight of a target word on a source word is averaged over heads, members and the
     positions that predict the target word's tokens, and summed over the source word's
@@ -76,9 +82,9 @@ def align(
     """
 
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
-        source, target = pairs[row]
-        target_words = words_of_target(vocabulary, target)
-        source_words = words_of_pieces(vocabulary.source, source[:-1])
+        (source, target), (source_text, target_text) = pairs[row], texts[row]
+        target_words = vocabulary.words(target, line=target_text).of_token
+        source_words = vocabulary.source.words(source, line=source_text).of_token
         weights_ji = word_weights(weights_ts, source_words, target_words)
         return links(weights_ji, target_words)
 
@@ -100,12 +106,11 @@ def align_units(
 
     def of_tokens(side: Vocabulary, ids: Sequence[int], text: str):
         """Is a token of a unit, [units, tokens]; and each unit's number in the text."""
-        spelled, spans = token_spans(side, ids)
-        found = units(spelled)
+        spelled, spans, found, _ = side.words(ids, "units")
         # A space belongs to the unit after it, at the end to the last.
         ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
         overlaps = _overlaps([*itertools.pairwise([0, *ends])], spans)
-        return overlaps, _matched(spelled, found, text, units(text))
+        return overlaps, matched(spelled, found, text, units(text))
 
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
         (source, target), (source_text, target_text) = pairs[row], texts[row]
@@ -153,41 +158,11 @@ def _links(
     return [tuple(map(tuple, by_row[row])) for row in range(len(pairs))]
 
 
-def token_spans(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, list[Span]]:
-    """Returns the text of tokens, and the characters that each adds to it.
-
-    A byte that does not end a character belongs to the character that follows.
-    """
-    added = spellings(vocabulary, ids)
-    begun = [*itertools.accumulate(added, initial=b"")]
-    ends = [len(part.decode(errors="ignore")) for part in begun]
-    spans = [
-        (begin, max(end, begin + bool(octets)))
-        for octets, (begin, end) in zip(added, itertools.pairwise(ends), strict=True)
-    ]
-    return begun[-1].decode(errors="ignore"), spans
-
-
 def _overlaps(spans: Sequence[Span], others: Sequence[Span]) -> np.ndarray:
     """Whether spans have characters in common, float64 [spans, others]."""
     begin, end = np.array(spans, int).reshape(-1, 2).T[..., None]
     other_begin, other_end = np.array(others, int).reshape(-1, 2).T
     return (np.maximum(begin, other_begin) < np.minimum(end, other_end)).astype(float)
-
-
-def _matched(
-    one: str, spans: Sequence[Span], other: str, others: Sequence[Span]
-) -> dict[int, int]:
-    """The number of each unit of one text -> of the same unit in the other text."""
-    a, b = ([text[s:e] for s, e in of] for text, of in ((one, spans), (other, others)))
-    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return {block.a + n: block.b + n for block in blocks for n in range(block.size)}
-
-
-def words_of_target(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """`words_of_pieces` of a target that may have ended, without its EOS."""
-    ended = [*ids[-1:]] == [vocabulary.eos]
-    return words_of_pieces(vocabulary, ids[:-1] if ended else ids)
 
 
 def word_weights(
@@ -225,46 +200,6 @@ def links(weights_ji: np.ndarray, target_words: Sequence[int]) -> list[tuple[int
         for j, weights_i in enumerate(weights_ji)
         if j in present and len(weights_i)
     ]
-
-
-def words_of_pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> list[int]:
-    """Returns the number of the word that each token belongs to; -1 without words.
-
-    A space belongs to the word after it, as in SentencePiece. Tokens that stand for no
-    text, such as that of a language, belong to no word. The words are those of
-    `word_texts`.
-    """
-    added = spellings(vocabulary, ids)
-    # Tokens alone do not show where words begin (a character may be split into bytes),
-    # so every beginning of the sentence is decoded.
-    octets = itertools.accumulate(added, initial=b"")
-    begun = [part.decode(errors="replace") for part in octets]
-    # A token that adds visible text belongs to the last word so far; one that adds only
-    # white space belongs to the next word.
-    words = [
-        len(text.split()) - (text.rstrip() != before.rstrip())
-        for before, text in itertools.pairwise(begun)
-    ]
-    # The first bytes of a multi-byte white space decode to a replacement character,
-    # which looks like a word. So a number must not exceed those after it: take the
-    # minimum from the right, and at the end the number of the last word.
-    last = len(begun[-1].split()) - 1
-    words = [*itertools.accumulate(words[::-1], min, initial=last)][:0:-1]
-    return [n if s else -1 for n, s in zip(words, added, strict=True)]
-
-
-def word_texts(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
-    """Returns the words of tokens, as they are separated by white space in the text."""
-    text = b"".join(spellings(vocabulary, ids)).decode(errors="replace")
-    return text.split()
-
-
-def spellings(vocabulary: Vocabulary, ids: Sequence[int]) -> list[bytes]:
-    """Returns what each token adds to the text, in UTF-8."""
-    # What the tokenizer cannot spell is a word of the line, even if no text shows it.
-    hidden = {vocabulary.unknown: "?"}
-    added = [vocabulary.spelling(i) or hidden.get(i, "") for i in ids]
-    return [s if isinstance(s, bytes) else s.encode() for s in added]
 
 
 def traces(

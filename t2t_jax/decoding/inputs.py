@@ -4,6 +4,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
+from unicodedata import is_normalized, normalize
 
 import jax
 import numpy as np
@@ -94,6 +95,10 @@ class InputReader:
             longest_source(member.config, member.model) for member in members
         )
         self._decode = members[0].config.decode
+        # No training sentence was longer; an imported model's config does not say.
+        config = members[0].config
+        known = config.data.train and not config.train.init_from
+        self._trained = config.data.max_length if known else self._longest
         self._first = first_line
         self._log = log.warning if warn else log.debug
 
@@ -133,7 +138,39 @@ class InputReader:
             f" has {pieces} tokens; {only}",
             f"lines have more than {most} tokens; {only}",
         )
+        trained = [n for n, s in enumerate(sources) if self._trained < len(s.ids)]
+        self._warn_alike(
+            [row for row in trained if not sources[row].cut],
+            lines,
+            f"more tokens than any training sentence (config.data.max_length="
+            f"{self._trained}); split=sentences translates each by itself",
+        )
+        self._warn_of_unknown(vocabulary, lines, encoded)
+        other = [n for n, line in enumerate(lines) if not is_normalized("NFC", line)]
+        nfc = [f"{self._before}{normalize('NFC', lines[n])}" for n in other]
+        shorter = zip(other, vocabulary.encode(nfc), strict=True)
+        self._warn_alike(
+            [n for n, ids in shorter if len(ids) < len(encoded[n])],
+            lines,
+            "decomposed letters; in Unicode's form NFC they have fewer tokens",
+        )
         return sources
+
+    def _warn_alike(self, rows: Sequence[int], lines: Sequence, what: str) -> None:
+        """Warns that some lines have something, the same of one as of several."""
+        self.warn(rows, len(lines), f" has {what}", f"lines have {what}")
+
+    def _warn_of_unknown(
+        self, side: Vocabulary, texts: Sequence[str], encoded: Sequence
+    ) -> None:
+        """Warns of what a tokenizer without bytes cannot spell."""
+        rows = [row for row, ids in enumerate(encoded) if side.unknown in ids]
+        words = [*dict.fromkeys(w for row in rows[:NAMED] for w in texts[row].split())]
+        of_words = zip(words, side.encode(words), strict=True)
+        shown = [repr(word) for word, ids in of_words if side.unknown in ids][:NAMED]
+        count = sum(ids.count(side.unknown) for ids in encoded)
+        what = f"unknown tokens ({count}): {side.name} cannot spell {', '.join(shown)}"
+        self._warn_alike(rows, texts, what)
 
     def fits(self, line: str, longest: int | None = None) -> bool:
         """True if a line is read to its end, or has at most so many tokens with EOS."""
@@ -154,6 +191,7 @@ class InputReader:
                     f"line {number}: the beginning of the text has {len(ids) - 1} "
                     f"tokens; want at most {self._longest - 1} ({self._why})"
                 )
+        self._warn_of_unknown(self._vocabulary, lines, encoded)
         return [Source(ids, 0, n) for n, ids in enumerate(encoded, self._first)]
 
     def pairs(self, pairs: Sequence[tuple]) -> list[tuple[list[int], list[int]]]:
@@ -182,7 +220,11 @@ class InputReader:
         self, targets: Sequence[str | Hypothesis | Translation]
     ) -> list[list[int]]:
         """Encodes targets, as for `pairs`."""
-        encoded = self._vocabulary.encode([str(t) for t in targets], end=True)
+        texts = [str(target) for target in targets]
+        encoded = self._vocabulary.encode(texts, end=True)
+        # Of a translation, its own tokens count.
+        given = [ids if texts[n] is targets[n] else [] for n, ids in enumerate(encoded)]
+        self._warn_of_unknown(self._vocabulary, texts, given)
         for row, target in enumerate(targets):
             # Encoding the text again could give other subwords, of another probability.
             best = target.best if isinstance(target, Translation) else target

@@ -6,7 +6,8 @@
 `PreparedText` is a text on this way, there and back; `PreservingOptions` say what to
 do. What searches the lines is left to its caller: `decoding/translator.py`, or
 `tools/serve` with an engine. A line without anything to preserve is searched as it is,
-so its translation has the same bits.
+so its translation has the same bits; only the white space around it is not searched,
+and stays.
 """
 
 import bisect
@@ -26,7 +27,7 @@ from t2t_jax.sections import checked_options
 from t2t_jax.text.formats import Lines, Po, SubRip
 from t2t_jax.text.markup import parse
 from t2t_jax.text.placeholders import Protected, Restored, protect, restore
-from t2t_jax.text.sentences import split, split_long
+from t2t_jax.text.sentences import core, split, split_long
 from t2t_jax.text.terms import Terms, annotate, check, report_lines
 from t2t_jax.text.units import (
     MARKS,
@@ -244,7 +245,7 @@ class Segment:
             soft = options.terms and mode == "soft"
             return annotate(text, options.terms.matches(text)) if soft else (text, ())
 
-        spans = [(0, len(self._replaced))]
+        spans = [core(self._replaced)]
         if options.split:
             spans = [
                 (begin + first, begin + last)

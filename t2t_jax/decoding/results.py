@@ -6,6 +6,8 @@ import math
 import numpy as np
 
 from t2t_jax.metrics.likelihoods import perplexity
+from t2t_jax.text.sentences import core
+from t2t_jax.text.words import TokenWords
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,16 @@ class Translation:
     @property
     def ended(self) -> bool:
         return self.best.ended
+
+    def surrounded(self, text: str) -> "Translation":
+        """Returns the translation of a text whose `core` was the source."""
+        begin, end = core(text)
+        before, after = text[:begin], text[end:]
+        hypotheses = (
+            dataclasses.replace(each, text=f"{before}{each.text}{after}")
+            for each in self.hypotheses
+        )
+        return dataclasses.replace(self, source=text, hypotheses=tuple(hypotheses))
 
     def __str__(self) -> str:
         return self.text
@@ -157,19 +169,14 @@ class Score:
 class Alignment:
     """A word alignment of a pair: (source word, target word) links.
 
-    Words are separated by white space and counted from 0. `str(alignment)` is in the
-    Pharaoh format: `0-0 1-2`, source-target.
+    Words are what ASCII white space separates, counted from 0. `str(alignment)` is in
+    the Pharaoh format: `0-0 1-2`, source-target.
     """
 
     links: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
         return " ".join(f"{source}-{target}" for source, target in self.links)
-
-    def without_first(self) -> "Alignment":
-        """Leaves out the first source word, a tag that is not part of the line."""
-        links = ((s - 1, t) for s, t in self.links if s > 0)
-        return Alignment(tuple(links))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,6 +190,7 @@ class AttentionMaps:
       decoder: float32 [layers, heads, target, target]. Row t predicts `target[t]` and
         attends to `read[: t + 1]`.
       cross: float32 [layers, heads, target, source].
+      units: words and signs of source and target, and the tokens of each.
 
     A model without attention within the source or the target has 0 layers of it.
     """
@@ -192,6 +200,7 @@ class AttentionMaps:
     encoder: np.ndarray
     decoder: np.ndarray
     cross: np.ndarray
+    units: tuple[TokenWords, ...] = ()
 
     @property
     def read(self) -> tuple[str, ...]:

@@ -355,9 +355,9 @@ class Translator(Searcher):
         """
         for member in self.members:  # before a text of another task is encoded
             alignment.checked_cross_layers(member)
-        pairs = self.reader(first_line, warn).pairs(pairs)
-        alignments = alignment.align(self.vocabulary, self.members, pairs, layer)
-        return [each.without_first() for each in alignments] if self.tag else alignments
+        encoded = self.reader(first_line, warn).pairs(pairs)
+        texts = [(str(source), str(target)) for source, target in pairs]
+        return alignment.align(self.vocabulary, self.members, encoded, texts, layer)
 
     def align_units(self, pairs: Sequence[tuple]) -> list[Aligned]:
         """Links words and signs, the units of `text/units.py`, as `align` links words.

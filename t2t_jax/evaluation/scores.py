@@ -14,12 +14,13 @@ from typing import Any
 from etils import epath
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, split_specs
+from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.io import atomic, lock
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics.measures import LONGEST
 from t2t_jax.model.layers import compute_dtype
@@ -237,7 +238,7 @@ def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
         exist, is not UTF-8 or differs in length from its set; a set is too long for a
         bootstrap.
     """
-    names = split_specs(files)
+    names = split_names(files)
     if len(names) != len(corpora):
         sets = ", ".join(corpus.name for corpus in corpora)
         raise UserError(

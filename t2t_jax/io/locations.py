@@ -3,6 +3,8 @@
 import functools
 import importlib.util
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from etils import epath
@@ -17,6 +19,22 @@ if importlib.util.find_spec("gcsfs"):
 def is_local(place: epath.PathLike) -> bool:
     """True on disk, False in a bucket."""
     return "://" not in os.fspath(place)
+
+
+def split_names(names: str) -> list[str]:
+    r"""Splits a list of files, folders or corpora at its commas.
+
+    A comma in a name is written `\,`; a file or folder `a,b` that exists is one name.
+    """
+    if "," in names and is_local(names) and Path(names).expanduser().exists():
+        return [names]
+    parts = (part.replace(r"\,", ",").strip() for part in re.split(r"(?<!\\),", names))
+    return [part for part in parts if part]
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Returns the list that `split_names` splits into these names."""
+    return ",".join(name.replace(",", r"\,") for name in names)
 
 
 def locate(place: epath.PathLike) -> epath.Path:

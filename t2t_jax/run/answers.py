@@ -13,6 +13,7 @@ from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.text.sentences import core
 from t2t_jax.workdir import Workdir
 
 # What a hypothesis of an answer has.
@@ -100,6 +101,7 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
         digests = f"{then} then, {now['parameters_sha256']} now"
         return Repeated(0, f"the parameters are others: SHA-256 {digests}")
     chosen = [n for n, r in enumerate(rows) if r["source"].strip() and "error" not in r]
+    sources = [rows[n]["source"] for n in chosen]
     if errors := sum("error" in row for row in rows):
         say(f"{errors:,} of {len(rows):,} lines had an error; not translated again")
 
@@ -124,14 +126,14 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
             "must": phrases("must"),
         }
     translations = search(
-        [rows[n]["source"] for n in chosen],
+        [source[slice(*core(source))] for source in sources],
         prefix=prefix,
         must_not=phrases("must_not"),
         **options,
     )
-    for n, translation in zip(chosen, translations, strict=True):
-        row, hypotheses = rows[n], translation.hypotheses[: samples or None]
-        if difference := _difference(row, hypotheses):
+    for n, source, found in zip(chosen, sources, translations, strict=True):
+        hypotheses = found.surrounded(source).hypotheses[: samples or None]
+        if difference := _difference(rows[n], hypotheses):
             return Repeated(len(chosen), f"line {n + 1}, {difference}")
     return Repeated(len(chosen), "")
 

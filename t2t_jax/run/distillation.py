@@ -9,12 +9,12 @@ from pathlib import Path
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, open_specs, split_specs
+from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.data.tokenizers.training import existing_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import is_local
+from t2t_jax.io.locations import is_local, join_names, split_names
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel import processes
@@ -89,7 +89,7 @@ def distill(
         theirs = teacher.config()
         _check_teacher(theirs, teachers, workdir)
         data = theirs.data
-        mixed = [spec.partition("@")[0] for spec in split_specs(mix)]
+        mixed = [spec.partition("@")[0] for spec in split_names(mix)]
         references = recipe.by != PROBABILITY or ORIGINAL in mixed
         corpora = open_input(specs, data.source, data.target, references)
         config = student_config(config, teachers, prefix, corpora, mix, word_level)
@@ -214,12 +214,10 @@ def student_config(
         )
     if word_level:
         _check_pieces(config, teacher)
-        options = {**config.train.options, "teacher": ",".join(map(str, teachers))}
+        options = {**config.train.options, "teacher": join_names(map(str, teachers))}
         config = fields.changed(config, "train", loss="distillation", options=options)
     specs = [str(prefix), *_mixed(mix, corpora)]
-    if unclear := [spec for spec in specs if "," in spec]:
-        raise UserError(f"{unclear[0]}: a comma separates corpora; want a name without")
-    return fields.changed(config, "data", train=",".join(specs))
+    return fields.changed(config, "data", train=join_names(specs))
 
 
 def _check_pieces(config: Config, teacher: Workdir) -> None:
@@ -241,7 +239,7 @@ def _check_pieces(config: Config, teacher: Workdir) -> None:
 def _mixed(mix: str, corpora: Sequence[Corpus]) -> list[str]:
     """The specs of `mix`, in which `original` is replaced by those of the corpora."""
     specs = []
-    for spec in split_specs(mix):
+    for spec in split_names(mix):
         name, at, weight = spec.partition("@")
         if name != ORIGINAL:
             specs.append(spec)

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from t2t_jax.data.feeding import BatchLookup, feeder_name, typical_plan
 from t2t_jax.data.pairs import Pairs, tokenize_in_memory
 from t2t_jax.data.prepare import report_lines
 from t2t_jax.data.shapes import Shape
+from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, show_sizes
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.inputs import longest_source
@@ -44,6 +46,8 @@ from t2t_jax.training.step import compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
+
+log = logging.getLogger("t2t_jax")
 
 _SAME_TEXT = (
     "all processes read and prepare the same text: put the same files on each machine, "
@@ -120,6 +124,7 @@ def train(
             workdir,
             training,
             dev,
+            tests,
             check_owner,
             clock,
             after_step,
@@ -139,6 +144,7 @@ def _train(
     workdir: Workdir,
     training: list[Corpus],
     dev: list[Corpus],
+    tests: list[Corpus],
     check_owner: Callable[[], None],
     clock: TimeLog,
     after_step: Callable[[int, Any], None] | None,
@@ -152,6 +158,7 @@ def _train(
         vocabulary = _vocabulary(workdir, task, training, config)
         pairs = prepare.training_pairs(training, vocabulary, task.data(), task)
         dev_lines, dev_pairs = _dev_examples(task, vocabulary, dev, pairs.block)
+        _, test_pairs = _dev_examples(task, vocabulary, tests, pairs.block)
         model = build(config.model, *vocabulary.sizes)
         plan = typical_plan(pairs, config.data, config.train.seed)
         _check_lengths(model, plan.shapes, "training rows")
@@ -171,6 +178,12 @@ def _train(
         if processes.is_first():
             workdir.store(config, vocabulary, text)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
+    for name, others in {"dev": dev_pairs, "test": test_pairs}.items():
+        if others and processes.is_first() and (count := shared(pairs, others)):
+            log.warning(
+                f"{count:,} of {len(others):,} {name} pairs are in the training text, "
+                "so their scores are too good; the doctor's --fix removes them"
+            )
     hooks = loop.Hooks(
         evaluate=DevAnswers(task, config, vocabulary, model, dev),
         chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),

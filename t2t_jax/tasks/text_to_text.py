@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, split_specs, tagged
+from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, tagged
 from t2t_jax.data.noise import SENTINELS, Noise, SpanCorruption
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.locations import split_names
 from t2t_jax.metrics import classification
 from t2t_jax.metrics.measures import Measure, percent, with_count
 from t2t_jax.sections import table_of
@@ -53,7 +54,7 @@ class TextToText(Task):
     @cached_property
     def trained(self) -> tuple[str, ...]:
         """The subtasks of the training text, in order."""
-        specs = split_specs(self.config.data.train)
+        specs = split_names(self.config.data.train)
         return tuple(dict.fromkeys(_split(spec)[0] for spec in specs))
 
     @cached_property

@@ -57,8 +57,8 @@ class Lines:
         inner: Callable[[str], Any] | None = None,
     ):
         if spans is None:
-            whole = int(text.startswith("\ufeff")), len(text)
             several = re.search(r"[\r\n]", text)
+            whole = 0, len(text)
             spans = cut(text, whole, r"[\r\n]+") if several else [whole]
             sources = [text[begin:end] for begin, end in spans]
         elif sources is None:
@@ -194,7 +194,7 @@ class Po(Lines):
         spans, sources = [], []
         for entry in _ENTRY.finditer(text):
             for form in _FORM.finditer(text, *entry.span(5)):
-                if self._value(entry[3]) and not self._value(form[2]):
+                if self._value(entry[3]).strip() and not self._value(form[2]):
                     single = not entry[4] or int(form[1] or 0) == one
                     spans.append(form.span())
                     sources.append(self._value(entry[3 if single else 4]))
@@ -208,7 +208,7 @@ class Po(Lines):
         """Returns an entry, marked fuzzy if one of its forms is to be filled in."""
         comments, keys, msgid, _, forms = entry.groups()[:5]
         values = [self._value(form[2]) for form in _FORM.finditer(forms)]
-        fills = self._value(msgid) and not all(values)
+        fills = self._value(msgid).strip() and not all(values)
         if fills and not re.search("(?m)^#,.*fuzzy", comments):
             flags = re.search("(?m)^#,", comments)
             was = re.search(r"(?m)^#\||\Z", comments)  # the message before

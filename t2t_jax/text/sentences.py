@@ -15,6 +15,7 @@ from t2t_jax.text.units import Span
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
+_CORE = regex.compile(r"(?s)[^\s\ufeff](?:.*[^\s\ufeff])?")
 _CLOSING = "[\"'”’»)\\]」』]*"
 # Places to split a text at, after a match: the best first; last, within words. A mark,
 # or what a joiner joins, belongs to the character before.
@@ -98,8 +99,16 @@ def library(name: str, use: str):
 
 
 def cut(text: str, span: Span, pattern: str = r"\Z") -> list[Span]:
-    """Cuts a span after each match, without the white space around the pieces."""
+    """Cuts a span after each match, without what is around the pieces.
+
+    That is white space and byte order marks; it is not translated, and stays.
+    """
     places = [span[0] + m.end() for m in regex.finditer(pattern, text[slice(*span)])]
     pieces = pairwise([span[0], *places, span[1]])
-    cores = (regex.search(r"(?s)\S(?:.*\S)?", text, pos=b, endpos=e) for b, e in pieces)
+    cores = (_CORE.search(text, *piece) for piece in pieces)
     return [core.span() for core in cores if core]
+
+
+def core(text: str) -> Span:
+    """The span of a text without what is around it; of a blank text, its end."""
+    return next(iter(cut(text, (0, len(text)))), (len(text), len(text)))

@@ -1,6 +1,7 @@
 """Words and signs of a text, links between those of two, and replaced parts."""
 
 import bisect
+import difflib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,15 @@ _UNIT = re.compile(
 def units(text: str) -> list[Span]:
     """Finds the words and the signs, such as a comma, of a text; a symbol is one."""
     return [match.span() for match in _UNIT.finditer(text)]
+
+
+def matched(
+    one: str, spans: Sequence[Span], other: str, others: Sequence[Span]
+) -> dict[int, int]:
+    """The number of each unit of one text -> of the same unit in the other text."""
+    a, b = ([text[s:e] for s, e in of] for text, of in ((one, spans), (other, others)))
+    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return {block.a + n: block.b + n for block in blocks for n in range(block.size)}
 
 
 class Aligned(NamedTuple):

@@ -16,6 +16,7 @@ from t2t_jax.config import Config
 from t2t_jax.data import links
 from t2t_jax.data.filling import TokenArrays
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.model.attention import LayerTrace, alignment_layer
 from t2t_jax.model.layers import dropout_rngs
 from t2t_jax.model.transformer import teacher_forcing
@@ -174,8 +175,8 @@ class Distillation:
 def teachers(config: Config) -> list[str]:
     """The workdirs of the teachers of `distillation`; raises UserError without one."""
     teacher = config.train.own_options(LOSSES["distillation"]).teacher
-    names = [name.strip() for name in teacher.split(",")]
-    if not all(names):
+    names = split_names(teacher)
+    if not names:
         raise UserError(
             f"config.train.loss='distillation' needs a teacher, but config.train."
             f"options.teacher={teacher!r}; name the workdir of a trained model, or "
@@ -264,8 +265,8 @@ def check_guided(config: Config, model: Any) -> None:
 
 def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
     """The links of a training text."""
-    names = filter(None, config.train.own_options(LOSSES["guided"]).links.split(","))
-    paths = [Path(config.data.dir, name.strip()) for name in names]
+    names = split_names(config.train.own_options(LOSSES["guided"]).links)
+    paths = [Path(config.data.dir, name) for name in names]
     return links.word_links(pairs, corpora, vocabulary, paths)
 
 

@@ -163,7 +163,9 @@ def test_planted_self_attention_is_recognized(kind, causal, columns):
 )
 def test_planted_cross_attention_is_recognized(kind, columns):
     sentence = patterns.cross_attention(
-        SOURCE, TARGET, one_hot(columns, 8), links=[(n, n) for n in range(6)]
+        *(SOURCE, TARGET, one_hot(columns, 8)),
+        words=([0, 1, 2, 3, 4, 4, 5, -1], [0, 1, 2, 3, 4, 5, -1]),
+        links=[(n, n) for n in range(6)],
     )
     found = described(sentence)
     assert found[f"share_if_any.{kind}"] == pytest.approx(1)

@@ -1,14 +1,18 @@
 """Pairs of lines, whole and in step, or a message that a person can act on."""
 
 import gzip
+import types
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.commands.flags import workdirs_of
 from t2t_jax.data.corpus import open_corpora, open_corpus
 from t2t_jax.data.text_files import pair_hasher
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import join_names, split_names
 
 
 def write(folder, name="x", en=b"a\nb\n", de=b"c\nd\n"):
@@ -155,3 +159,24 @@ def test_hashes_tell_pairs_apart_whatever_the_direction(one, other):
     assert (en_de(one) == en_de(other)) == (one == other)
     assert en_de(one) == de_en(one[::-1])
     assert len(en_de(one)) == 16
+
+
+@given(st.lists(st.text("a,b/ é", min_size=1).map(str.strip).filter(bool)))
+def test_a_list_of_names_is_split_into_these_names(names):
+    assert split_names(join_names(names)) == names
+    assert split_names(f" {join_names(names)} ,, ") == names
+
+
+def test_names_with_commas_are_corpora_and_workdirs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a,b", "runs/x,y"):
+        Path(folder).mkdir(parents=True)
+    for name in ("a,b/train.en", "a,b/train.de", "dev.en", "dev.de"):
+        Path(name).write_text("x\n")
+    corpora = open_corpora(r"a\,b/train@2, dev", "en", "de", weights=True)
+    assert [(c.spec, c.name) for c in corpora] == [("a,b/train", "train"), ("dev",) * 2]
+    assert [[*corpus.pairs()] for corpus in corpora] == [[("x", "x")]] * 2
+    one = types.SimpleNamespace(workdir="runs/x,y")  # the folder that was trained in
+    assert workdirs_of(one) == "runs/x,y"
+    several = types.SimpleNamespace(workdir=r"runs/x\,y,runs/z")
+    assert workdirs_of(several) == ["runs/x,y", "runs/z"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,9 +49,9 @@ def test_words_are_those_of_the_text(text):
     plain = ["", "a", "  der  Hund ", "zzz, q?", "x-y (ü)", "1.5 %", "<s>,, 日本"]
     split = {line: line.split() for line in [*plain, *(b for _, b in lines())]}
     signs = {"Hund(alte), der!": ["Hund", "(", "alte", ")", ",", "der", "!"]}
-    for wanted, with_signs in ((split, False), (signs, True)):
+    for wanted, mode in ((split, "spaces"), (signs, "units")):
         sentences = ragged(vocabulary.encode([*wanted], end=True))
-        number, hashes = Words(vocabulary, with_signs)(sentences)
+        number, hashes = Words(vocabulary, mode)(sentences)
         for i, words in enumerate(wanted.values()):
             of_line = number[sentences.offsets[i] : sentences.offsets[i + 1]]
             assert of_line[-1] == 0  # EOS
@@ -59,7 +60,7 @@ def test_words_are_those_of_the_text(text):
             assert [word for word in parts if word] == words
     # A word has one hash everywhere, and others have others.
     alike = ragged(vocabulary.encode(["der Hund! der Hund der"]))
-    der, hund, sign, *rest = Words(vocabulary, signs=True)(alike)[1][0]
+    der, hund, sign, *rest = Words(vocabulary, "units")(alike)[1][0]
     assert rest == [der, hund, der]
     assert len({der, hund, sign}) == 3
 
@@ -67,7 +68,7 @@ def test_words_are_those_of_the_text(text):
 def test_learned_links_are_those_of_the_words(text):
     pairs, corpora, vocabulary = text
     made = word_links(pairs, corpora, vocabulary, [])
-    source, target = map(Words(vocabulary, True), (pairs.source, pairs.target))
+    source, target = map(Words(vocabulary, "units"), (pairs.source, pairs.target))
     np.testing.assert_array_equal(made.source["source_word"], source[0])
     wanted = pairs.target.offsets[120]  # word for word, and the full stop
     linked, word = np.asarray(made.target["link"][:wanted]), target[0][:wanted]
@@ -96,7 +97,7 @@ def test_links_of_a_file_reach_the_batches_of_both_feeders(
     last = made.target["link"][pairs.target.offsets[-2] :]
     wanted = {(1, 0), (2, 0), (0, 0), (1, 2), (3, 0)}  # the third of one is left out
     assert {*map(tuple, last.tolist())} == wanted
-    of_target = Words(vocabulary, signs=False)(pairs.target)[0]  # word for word
+    of_target = Words(vocabulary, "spaces")(pairs.target)[0]  # word for word
     before = slice(pairs.target.offsets[-2])
     np.testing.assert_array_equal(made.target["link"][before, 0], of_target[before])
 
@@ -139,3 +140,12 @@ def test_a_wrong_link_is_refused(text, tmp_path, last):
     wrong = f"x.align, line 122: '{last[-3:]}' is not a link of 3 source and 5 target"
     with pytest.raises(UserError, match=wrong):
         word_links(*text, [pharaoh(tmp_path, last)])
+
+
+def test_a_tokenizer_that_changes_the_words_of_a_line_is_refused(text, tmp_path):
+    pairs, corpora, vocabulary = text
+    spelled = lambda line: line.replace("!", " !")  # noqa: E731
+    normalizing = mock.Mock(wraps=vocabulary, free_spaces=False, spelled=spelled)
+    normalizing.source = normalizing
+    with pytest.raises(UserError, match="x, line 122: 'the dog sleeps!' has 3 words"):
+        links._check_words(pairs, corpora, normalizing)

@@ -17,7 +17,14 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora, open_lines
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
+from t2t_jax.data.pairs import (
+    Examples,
+    Pairs,
+    cut,
+    encode_pairs,
+    tokenize_in_memory,
+)
+from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io import messages
@@ -308,3 +315,16 @@ def test_cut_text_is_kept_and_found_again(tmp_path):
     assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates
     again = prepare.find_prepared(prepare.text_summary(pairs, []))
     np.testing.assert_array_equal(again.target.offsets, pairs.target.offsets)
+
+
+rows = st.lists(st.integers(3, 4), max_size=3).map(lambda row: [*row, 2])
+some_pairs = st.lists(st.tuples(rows | st.just([]), rows), min_size=1, max_size=6)
+
+
+@given(some_pairs, some_pairs)
+def test_pairs_that_another_text_has_are_counted(text, dev):
+    one, other = (
+        Pairs(*(ragged([pair[side] for pair in of]) for side in (0, 1)), {})
+        for of in (text, dev)
+    )
+    assert shared(one, other) == sum(pair in text for pair in dev)

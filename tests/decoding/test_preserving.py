@@ -4,9 +4,13 @@ import dataclasses
 import html
 import re
 
+import polib
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from t2t_jax.decoding import preserving
+from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.text import placeholders
 from t2t_jax.text.formats import Lines
@@ -30,10 +34,46 @@ def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(options, tmp_path)
     if "term_mode" in options:
         options = options | {"terms": terms(tmp_path, "horse\tPferd")}
     # White space around a sentence is not searched, and stays.
-    lines = [each.strip() for each in PLAIN] if "split" in options else PLAIN
+    lines = [each.strip() for each in PLAIN]
     found = translator(1).translate(lines, nbest=3, beam=4, **options)
     wanted = translator(1).translate(lines, nbest=3, beam=4)
     assert found == wanted
+
+
+AROUND = st.text(" \t\u00a0\u3000\u2009\ufeff\r\n", max_size=3)
+FORMATS = {}, {"format": "po"}, {"format": "po", "markup": "html"}
+
+
+@pytest.mark.parametrize("options", [*EACH[:4], *FORMATS], ids=str)
+@settings(max_examples=40)
+@example("", "\u00a0", "")  # a text that is blank
+@given(AROUND, AROUND, st.sampled_from(["", "The dog", "1 < 2 é"]))
+def test_what_is_around_a_text_is_not_searched_and_stays(options, before, after, word):
+    if "markup" in options or "format" in options:  # a mark is for the begin of lines
+        before, after = before.replace("\ufeff", ""), after.replace("\ufeff", "")
+    text = f"{before}{word}{after}"
+    whole = text
+    if "format" in options:
+        whole = str(polib.POEntry(msgid=text or "x")) + "\n"
+    elif options.get("markup"):
+        whole = f"<p>{html.escape(before + word)}{after}</p>"
+    support = preserving.ModelSupport((), False, "en", "de", lambda line: True)
+    options = preserving.PreservingOptions(**options)
+    prepared = preserving.PreparedText(whole, 1, options, support)
+    assert all(part.line in ("", word, "x") for part in prepared.parts)
+    for part in prepared.parts:
+        hypothesis = Hypothesis("y & z" if part.line else "", 0.0, 0.0, ended=True)
+        part.translation = Translation(part.line, (hypothesis,))
+    found = prepared.finished(iter(()), preserving.Report()).text
+    expected = f"{before}y & z{after}" if word else text
+    if options.format == "po":
+        (entry,) = polib.pofile(found)
+        assert entry.msgstr == (expected if word else "y & z" * (not text))
+        assert ("fuzzy" in entry.flags) == bool(word or not text)
+    elif options.markup:
+        assert html.unescape(found) == f"<p>{expected}</p>"
+    else:
+        assert found == expected
 
 
 def tags(text):

@@ -1,15 +1,19 @@
 """A translator on any text: one line in, one line out, each by itself."""
 
+import dataclasses
 import logging
 
 import jax
 import pytest
 
 from t2t_jax.config import Config, DecodeConfig, TrainConfig
+from t2t_jax.decoding.inputs import InputReader
 from t2t_jax.io.errors import UserError
 from t2t_jax.search import beam
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.averaging import choose_checkpoints
+from tests.decoding.small_translator import translator
+from tests.text.test_words import vocabulary
 
 NASTY = [
     "the cat",
@@ -45,6 +49,33 @@ def test_a_line_too_long_is_cut_with_a_warning_that_names_it(one, caplog):
         "7 of 21 lines have more than 63 tokens; only the first 63 are read "
         "(config.decode.max_source=64): lines 12, 15, 18, 21, 24, ..."
     ]
+
+
+def test_what_the_model_never_learned_is_reported_with_an_example(caplog):
+    (member,) = translator(1).members
+    data = dataclasses.replace(member.config.data, train="mine", max_length=9)
+    config = dataclasses.replace(member.config, data=data)
+    trained = member._replace(config=config)
+    lines = [
+        "the cat",
+        "x" * 30,
+        "a \u263a \u263b\u263b dog",
+        "gru\u0308n " * 2,
+        "y" * 90,
+    ]
+    with caplog.at_level(logging.WARNING, logger="t2t_jax"):
+        InputReader(vocabulary("marian"), [member]).sources(["the cat", lines[2]])
+        InputReader(translator(1).vocabulary, [trained]).sources(lines)
+        InputReader(vocabulary("marian"), [member]).pairs([("the cat", "\u263a")])
+        InputReader(translator(1).vocabulary, [member]).sources(["\u263a"])
+    unknown, cut, longer, decomposed, of_target = caplog.messages
+    assert unknown.startswith("line 2 has unknown tokens (2): ")
+    assert unknown.endswith("cannot spell '\u263a', '\u263b\u263b'")
+    assert cut.startswith("line 5 has 91 tokens")
+    assert longer.startswith("3 of 5 lines have more tokens than any training sentence")
+    assert longer.endswith("lines 2, 3, 4")
+    assert decomposed.startswith("line 4 has decomposed letters")
+    assert "unknown tokens (1)" in of_target
 
 
 def test_an_end_that_never_comes_is_told_and_whole(one, caplog, monkeypatch):

@@ -10,16 +10,17 @@ from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.language_identification import Guess
 from t2t_jax.text.units import Aligned, units
+from t2t_jax.text.words import token_words
 from t2t_jax.tools.serve.engine import Details, Direction, LateError, Limits
 
 
 class Vocabulary:
     """Each token is the word of its number; 0 ends the sentence."""
 
-    eos, unknown, words = 0, -1, ["", "Die", "Katze", "sch", "läft"]
+    spelled = "", " Die", " Katze", " sch", "läft"
 
-    def spelling(self, token):
-        return " " * (token in (1, 2, 3)) + self.words[token]
+    def words(self, ids, line):
+        return token_words([self.spelled[i].encode() for i in ids])
 
 
 TRANSLATOR = types.SimpleNamespace(

@@ -77,6 +77,14 @@ def test_words_have_the_sums_of_their_tokens(client):
     assert "details" not in body["translations"][1]
 
 
+def test_white_space_around_a_line_is_not_searched_and_stays(client):
+    engine, line = FakeEngine(), "  a\u00a0"
+    body = post(client(engine), lines=[line, " "]).json()["translations"]
+    assert [each["source"] for each in body] == [line, " "]
+    texts = [each["hypotheses"][0]["text"] for each in body]
+    assert (texts, engine.calls[0][1]) == (["  <de> a\u00a0", " "], ["a"])
+
+
 def test_a_bad_line_fails_alone(client):
     body = post(client(), lines=["a", "bad", "b\nc", "d"]).json()["translations"]
     assert body[1] == {"source": "bad", "error": "'bad' is bad"}

@@ -16,9 +16,15 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.data.filling import Ragged, ragged
-from t2t_jax.data.tokenizers.sentencepieces import SPACE, SPACE_ESCAPED, SentencePieces
+from t2t_jax.data.tokenizers.sentencepieces import (
+    SPACE,
+    SPACE_ESCAPED,
+    SentencePieces,
+    escape,
+)
 from t2t_jax.data.tokenizers.table import Tokenizer, parse
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.words import UNKNOWN, TokenWords, token_words
 
 # Of a stored vocabulary: that of the target, and of the source if it is another.
 TOKENIZER_FILES = "tokenizer.model", "source_tokenizer.model"
@@ -192,6 +198,30 @@ class Vocabulary:
         if token in {self.pad, self.bos, self.eos}:
             return ""
         return self._tokenizer.spelling(token)
+
+    def spellings(self, ids: Iterable[int]) -> list[bytes]:
+        """What each token adds to the text, in UTF-8; an unknown one adds a sign."""
+        # Not with spaces around it, as SentencePiece writes it: it may be in a word.
+        unknown = self.spelling(self.unknown) if self.unknown >= 0 else ""
+        signs = {self.unknown: unknown.replace(f" {UNKNOWN} ", "") or UNKNOWN}
+        added = [signs.get(i) or self.spelling(i) for i in ids]
+        return [s if isinstance(s, bytes) else s.encode() for s in added]
+
+    def words(
+        self, ids: Sequence[int], mode: str = "spaces", line: str | None = None
+    ) -> TokenWords:
+        """Each token's word, by a definition of `text/words.py`.
+
+        Args:
+          line: the text that was encoded, if the words are to be its own, between
+            spaces: a tokenizer may normalize it.
+        """
+        found = token_words(self.spellings(ids), mode)
+        if line is None:
+            return found
+        # Characters that SentencePiece uses itself are spelled as others.
+        ours = isinstance(self._tokenizer, SentencePieces)
+        return found.of_line(escape(line) if ours else line)
 
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line, for a person to read."""

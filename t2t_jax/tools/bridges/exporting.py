@@ -21,6 +21,7 @@ from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import first_free
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import join_names, split_names
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
@@ -149,10 +150,10 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
     """Finds lines to compare translations on, at most `LINES`."""
     data = translator.config.data
     folder = "" if test else data.dir
-    own = [place for place in f"{data.dev},{data.test}".split(",") if place]
+    own = split_names(f"{data.dev},{data.test}")
     # Text of TensorFlow Datasets may have to be downloaded first, which is not asked.
-    own = [place for place in own if not place.strip().startswith("tfds:")]
-    specs = test or ",".join(own)
+    own = [place for place in own if not place.startswith("tfds:")]
+    specs = test or join_names(own)
     corpora: Sequence[Corpus] = ()
     try:
         corpora = open_specs(specs, task_of(translator.config).open, folder)

@@ -12,11 +12,10 @@ from t2t_jax.data.corpus import (
     distinct,
     open_corpora,
     open_specs,
-    split_specs,
 )
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import is_local
+from t2t_jax.io.locations import is_local, split_names
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.translation import Translation
@@ -78,7 +77,7 @@ def _parse(written: str) -> Place:
     name, equals, rest = written.partition("=")
     if not equals or _exists(written):
         name, rest = "", written
-    parts = split_specs(rest)
+    parts = split_names(rest)
     if not parts:
         raise UserError(f"{written!r} names no system; want NAME=FILE or a workdir")
     files = tuple(Path(part).expanduser() for part in parts)

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from unicodedata import normalize
 
 import numpy as np
 
@@ -217,6 +218,16 @@ def unlike_side(view: View, knowledge: Knowledge, z=7.0, letters=20) -> Accusati
         for place in np.flatnonzero(flags).tolist():
             note = f"{NAMES[number]}: {z_p[place]:.1f} deviations from what is usual"
             yield place, float(z_p[place]), note
+
+
+def decomposed(view: View, knowledge: Knowledge) -> Accusations:
+    """Finds lines with decomposed letters: a tokenizer takes ü and u + U+0308 apart."""
+    for number, side in enumerate(view.sides):
+        for place, line in enumerate(side.lines):
+            more = len(line) - len(normalize("NFC", line))
+            if more > 0:
+                note = f"{NAMES[number]}: {more} characters more than in NFC"
+                yield place, float(more), note
 
 
 def many_pieces(

@@ -13,14 +13,9 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.corpus import (
-    check_files,
-    heaviest_first,
-    open_specs,
-    scheme_of,
-    split_specs,
-)
+from t2t_jax.data.corpus import check_files, heaviest_first, open_specs, scheme_of
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import join_names, split_names
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tasks.table import task_of
@@ -141,14 +136,14 @@ def _of_languages(specs: str, data) -> str:
     """Leaves out built-in sets, which the preset names, for text of other languages."""
     if {identify(c).code for c in (data.source, data.target)} == {"en", "de"}:
         return specs
-    named = split_specs(specs)
+    named = split_names(specs)
     kept = [place for place in named if scheme_of(place) != "grammar"]
     if left_out := [place for place in named if place not in kept]:
         say(
             f"not compared with {', '.join(left_out)}, which are English-German; name "
             "your own sets by --config.data.dev=PREFIX and --config.data.test=PREFIX"
         )
-    return ",".join(kept)
+    return join_names(kept)
 
 
 def _check_outputs(args, languages) -> None:

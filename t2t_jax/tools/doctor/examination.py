@@ -54,7 +54,7 @@ class Examination:
     Attributes:
       corpora, references, options: what was examined, against which sets, and how.
       sizes: the pairs of each corpus.
-      mask_p: the rules that each pair breaks, bits of `rules.BIT`, uint32 [pairs].
+      mask_p: the rules that each pair breaks, bits of `rules.BIT`, uint64 [pairs].
       counts: pairs that break each rule.
       worst: for each rule, (severity, place, note) of its worst pairs, worst first.
       stretches: those of lines that do not belong together.
@@ -99,7 +99,7 @@ class Examination:
     def breaking(self, *names: str) -> np.ndarray:
         """Which pairs break one or more of these rules, bool [pairs]."""
         bits = sum(BIT[name] for name in names)
-        return self.mask_p & np.uint32(bits) > 0
+        return self.mask_p & np.uint64(bits) > 0
 
     def _read(self) -> None:
         """Reads all pairs and applies the rules that need no more than a chunk."""
@@ -125,7 +125,7 @@ class Examination:
             self._judge_scores(name, np.concatenate(parts))
 
     def _apply(self, view: View) -> np.ndarray:
-        mask_p = np.zeros(len(view), np.uint32)
+        mask_p = np.zeros(len(view), np.uint64)
         dropped = []
         for name, rule in RULES.items():
             if rule.check is None:

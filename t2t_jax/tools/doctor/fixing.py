@@ -1,6 +1,7 @@
 """Writes the pairs that are kept and, next to them, those that are not and why.
 
-    PREFIX.en, PREFIX.de   the kept pairs; the endings are the languages
+    PREFIX.en, PREFIX.de   the kept pairs, in Unicode's form NFC (ü is one character);
+                           the endings are the languages
     PREFIX.hashes          their hashes (`data/text_files.py`), which training checks
     PREFIX.removed.tsv     corpus, line, rules, reasons, source, target of all others
 
@@ -10,6 +11,7 @@ All four appear together when they are complete, and none replaces an earlier fi
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 from t2t_jax.data.cleaning import read_chunks
 from t2t_jax.data.text_files import HASHES_ENDING, encode_line, find_file, pair_hasher
@@ -82,7 +84,7 @@ def _write(
             removed.write("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n")
             continue
         # A line of TFDS may have line feeds, which would shift all lines behind it.
-        pair = tuple(line.replace("\n", " ") for line in pair)
+        pair = tuple(normalize("NFC", line.replace("\n", " ")) for line in pair)
         for file, line in zip((source_file, target_file), pair, strict=True):
             file.write(encode_line(line, counts[0]).decode())
         hashes_file.write(hash_pair(pair) + "\n")

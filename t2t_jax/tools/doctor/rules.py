@@ -111,6 +111,7 @@ RULES = {
         True,
         checks.odd_characters,
     ),
+    "decomposed": Rule("encoding", "with decomposed letters", False, checks.decomposed),
     "mixed_scripts": Rule(
         "encoding", "with words of two scripts", True, checks.mixed_scripts
     ),

@@ -10,6 +10,7 @@ import numpy as np
 
 from t2t_jax.decoding.alignment import entropies, offsets, peaks
 from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.text.units import units
 from t2t_jax.text.word_alignment import align_words
 
 # A head is named by its largest share if that is at least NAMED, about four times what
@@ -102,16 +103,17 @@ def cross_attention(
     source: Sequence[str],
     target: Sequence[str],
     weights: np.ndarray,
+    words: tuple[Sequence[int], Sequence[int]],
     links: Collection[tuple[int, int]],
 ) -> Sentence:
     """Attention from the positions that predict `target` to `source`.
 
     Args:
+      words: the number of each token's word, of the source and of the target.
       links: (source word, target word).
     """
     s, t = len(source), len(target)
-    source_words, target_words = word_numbers(source), word_numbers(target)
-    aligned = np.array([[(i, j) in links for i in source_words] for j in target_words])
+    aligned = np.array([[(i, j) in links for i in words[0]] for j in words[1]])
     # A position has read the token before its own.
     read = np.concatenate([np.zeros((1, s), bool), aligned[:-1]])
     at = {
@@ -124,52 +126,33 @@ def cross_attention(
 
 
 def sentences_of(
-    maps: Sequence[AttentionMaps], text: Iterable[tuple[Sequence[str], Sequence[str]]]
+    maps: Sequence[AttentionMaps], text: Iterable[tuple[str | Sequence[str], ...]]
 ) -> dict[str, list[Sentence]]:
     """The encoder's, the decoder's and the cross-attention of pairs.
 
+    Words are the units of `text/words.py`: a sign is one.
+
     Args:
-      text: tokens of further pairs; helps to align the words of `maps`.
+      text: further pairs of lines, or of SentencePiece's tokens; helps to align the
+        words of `maps`.
     """
-    pieces = [(each.source, each.target) for each in maps]
-    links = align_words(
-        [tuple(map(words, pair)) for pair in [*pieces, *text]], len(maps)
-    )
+
+    def words(line: str | Sequence[str]) -> list[str]:
+        line = line if isinstance(line, str) else "".join(line).replace("▁", " ")
+        return [line[begin:end].lower() for begin, end in units(line)]
+
+    pairs = [*([side.text for side in m.units] for m in maps), *text]
+    links = align_words([tuple(map(words, pair)) for pair in pairs], len(maps))
     return {
         "encoder": [self_attention(m.source, m.encoder, False) for m in maps],
         "decoder": [self_attention(m.read, m.decoder, True) for m in maps],
         "cross": [
-            cross_attention(m.source, m.target, m.cross, link)
+            cross_attention(
+                m.source, m.target, m.cross, [side.of_token for side in m.units], link
+            )
             for m, link in zip(maps, links, strict=True)
         ],
     }
-
-
-def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """The number of each token's word, from 0; -1 for the end of the sentence.
-
-    Unlike in text, a punctuation mark is a word of its own.
-    """
-    numbers, word, after_mark = [], -1, True
-    for piece in pieces:
-        if piece == "</s>":
-            numbers.append(-1)
-            continue
-        mark = is_punctuation(piece)
-        word += piece.startswith("▁") or mark or after_mark
-        after_mark = mark
-        numbers.append(word)
-    return numbers
-
-
-def words(pieces: Sequence[str]) -> list[str]:
-    """The words of tokens, in lower case."""
-    numbers = word_numbers(pieces)
-    spelled = [""] * (max(numbers, default=-1) + 1)
-    for piece, number in zip(pieces, numbers, strict=True):
-        if number >= 0:
-            spelled[number] += piece.strip("▁").lower()
-    return spelled
 
 
 def is_punctuation(piece: str) -> bool:

@@ -243,12 +243,9 @@ def _described(
     vocabulary, members = translator.vocabulary, translator.members
     ids = InputReader(vocabulary, members, warn=False).pairs(pairs)
     maps = list(alignment.attention(vocabulary, members[0], ids))
-    pieces = (
-        (vocabulary.source.pieces(source), vocabulary.pieces(target))
-        for source, target in itertools.islice(training, ALIGNER_LINES)
-    )
+    text = itertools.islice(training, ALIGNER_LINES)
     described = {}
-    for attention, sentences in sentences_of(maps, pieces).items():
+    for attention, sentences in sentences_of(maps, text).items():
         means = patterns(sentences)
         for layer, head in np.ndindex(means["entropy"].shape):
             values: dict[str, Any] = {}

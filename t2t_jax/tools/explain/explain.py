@@ -31,7 +31,7 @@ from t2t_jax.tools.explain.explanation import (
 )
 from t2t_jax.tools.explain.readings import Ids, read_of, read_targets
 from t2t_jax.tools.explain.trace import Explained, trace_search
-from t2t_jax.tools.explain.words import words_of_tokens
+from t2t_jax.tools.explain.words import explained_words
 
 
 @takes(SearchOptions)
@@ -170,7 +170,7 @@ def _sentence(
     return ExplainedSentence(
         source=line,
         pieces=tuple(map(own.piece, read)),
-        words=words_of_tokens(own, read),
+        words=explained_words(own, read),
         cut=source.cut,
         tree=tree,
         readings=readings,

@@ -16,10 +16,11 @@ from t2t_jax.decoding.alignment import HeadSummary, Rollout
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.words import TokenWords
 from t2t_jax.tools.explain.attribution import Attribution
 from t2t_jax.tools.explain.beam_tree import BeamTree, Tokens
 from t2t_jax.tools.explain.distribution import Distribution, Lens
-from t2t_jax.tools.explain.words import Coverage, Words
+from t2t_jax.tools.explain.words import Coverage
 from t2t_jax.tools.pages.page import Payload, page
 
 
@@ -88,7 +89,7 @@ class Reading:
     name: str
     hypothesis: Hypothesis
     pieces: tuple[str, ...]
-    words: Words
+    words: TokenWords
     distribution: Distribution
     continuations: tuple[Continuation, ...]
     difference: Difference | None
@@ -115,7 +116,7 @@ class ExplainedSentence:
 
     source: str
     pieces: tuple[str, ...]
-    words: Words
+    words: TokenWords
     cut: int
     tree: BeamTree
     readings: tuple[Reading, ...]
@@ -301,7 +302,7 @@ def _entry(
     """A sentence of one model."""
     return {
         "source": sentence.pieces,
-        "source_words": sentence.words.of_piece,
+        "source_words": sentence.words.of_token,
         "source_word_texts": sentence.words.texts,
         "cut": sentence.cut,
         "search": _search(sentence, model.piece_of),
@@ -373,7 +374,7 @@ def _reading(
         "name": reading.name,
         "text": hypothesis.text,
         "pieces": reading.pieces,
-        "words": reading.words.of_piece,
+        "words": reading.words.of_token,
         "word_texts": reading.words.texts,
         **_fields(hypothesis, "ended", "log_prob", "score"),
         **_fields(distribution, "log_probs", "entropy", "rank"),

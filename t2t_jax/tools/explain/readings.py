@@ -20,6 +20,7 @@ from t2t_jax.decoding.inputs import Member, Source
 from t2t_jax.decoding.results import Hypothesis
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.algorithm import never_generated
+from t2t_jax.text.words import TokenWords
 from t2t_jax.tools.explain import MOST
 from t2t_jax.tools.explain.attribution import (
     attribute,
@@ -36,7 +37,7 @@ from t2t_jax.tools.explain.explanation import (
     Reading,
 )
 from t2t_jax.tools.explain.trace import Explained
-from t2t_jax.tools.explain.words import Words, cover, words_of_tokens
+from t2t_jax.tools.explain.words import cover, explained_words
 
 Ids = Sequence[int]
 # An attribution reads a pair once more for each token. Of a long pair, only the least
@@ -60,7 +61,7 @@ def read_targets(
     """
     vocabulary, members = model.vocabulary, model.members
     read = read_of(model, source)
-    source_words = words_of_tokens(vocabulary.source, read)
+    source_words = explained_words(vocabulary.source, read)
     pairs = [(read, [*target.tokens]) for target in targets.values()]
     described = distributions(vocabulary, members, pairs)
     all_maps = _of_one(members, lambda m: _maps(vocabulary, m, pairs))
@@ -69,7 +70,7 @@ def read_targets(
     def reading(row: int, name: str) -> Reading:
         target, pair, distribution = targets[name], pairs[row], described[row]
         difference = _difference(target, targets.values())
-        words = words_of_tokens(vocabulary, pair[1])
+        words = explained_words(vocabulary, pair[1])
         maps = all_maps if isinstance(all_maps, Missing) else all_maps[row]
         # The constraints are those of the search, not of a target that was given.
         own = constraints if name == "translation" else Constraints()
@@ -124,7 +125,7 @@ def _maps(vocabulary: Vocabulary, member: Member, pairs) -> list:
     return list(alignment.attention(vocabulary, member, pairs))
 
 
-def _coverage(member: Member, source: Words, target: Words, maps) -> Any:
+def _coverage(member: Member, source: TokenWords, target: TokenWords, maps) -> Any:
     layers = alignment.checked_cross_layers(member)
     heads = alignment.alignment_heads(member.config, layers)
     return cover(source, target, maps, *heads)

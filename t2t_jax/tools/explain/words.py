@@ -10,63 +10,21 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.alignment import (
-    links,
-    spellings,
-    word_texts,
-    word_weights,
-    words_of_target,
-)
+from t2t_jax.decoding.alignment import links, word_weights
 from t2t_jax.decoding.results import AttentionMaps
 from t2t_jax.text.characters import UNSPACED, class_name
+from t2t_jax.text.words import TokenWords
 
 
-class Words(NamedTuple):
-    """The words of a line.
+def explained_words(vocabulary: Vocabulary, ids: Sequence[int]) -> TokenWords:
+    """Returns the words of a line's tokens, between spaces, as in `Translator.align`.
 
-    White space separates them, as in `Translator.align`; where a script has none, each
-    token is one.
-
-    Attributes:
-      of_piece: the word of each token, from 0; -1 for EOS and tokens without text.
-      texts: of each word.
+    Where a script has no spaces, each token is one. A final EOS belongs to none.
     """
-
-    of_piece: list[int]
-    texts: list[str]
-
-
-def words_of_tokens(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
-    """Returns the words of a line's tokens; a final EOS belongs to none."""
-    texts = word_texts(vocabulary, ids)
-    if _is_unspaced("".join(texts)):
-        return _pieces_as_words(vocabulary, ids)
-    words = words_of_target(vocabulary, ids)
-    return Words(words + [-1] * (len(ids) - len(words)), texts)
-
-
-def _is_unspaced(text: str) -> bool:
-    """True if most letters are of scripts without spaces."""
-    letters = [character for character in text if character.isalpha()]
+    found = vocabulary.words(ids)
+    letters = [character for character in found.text if character.isalpha()]
     unspaced = sum(class_name(character) in UNSPACED for character in letters)
-    return 2 * unspaced > len(letters)
-
-
-def _pieces_as_words(vocabulary: Vocabulary, ids: Sequence[int]) -> Words:
-    """Takes each token as a word; the bytes of one character are one together."""
-    octets = spellings(vocabulary, ids)
-    of_piece: list[int] = []
-    texts: list[str] = []
-    begun = b""
-    for n, added in enumerate(octets, 1):
-        begun += added
-        of_piece.append(len(texts) if begun.strip() else -1)
-        # A character is complete where another begins, or where the line ends.
-        rest = next(filter(None, octets[n:]), b"")
-        if begun.strip() and not b"\x80" <= rest[:1] < b"\xc0":
-            texts.append(begun.decode(errors="replace").strip())
-            begun = b""
-    return Words(of_piece, texts)
+    return vocabulary.words(ids, "tokens") if 2 * unspaced > len(letters) else found
 
 
 # ----------------------------------------------------------------------------- coverage
@@ -100,15 +58,19 @@ class Coverage(NamedTuple):
 
 
 def cover(
-    source: Words, target: Words, maps: AttentionMaps, layer: int, heads: int | None
+    source: TokenWords,
+    target: TokenWords,
+    maps: AttentionMaps,
+    layer: int,
+    heads: int | None,
 ) -> Coverage:
     """Aligns the words of a pair as `alignment.align` does, and looks for lost ones.
 
     The layer and its heads are those of `alignment_heads`.
     """
     weights_ts = maps.cross[layer][:heads].mean(axis=0)
-    weights_ji = word_weights(weights_ts, source.of_piece, target.of_piece)
-    word_links = links(weights_ji, target.of_piece)
+    weights_ji = word_weights(weights_ts, source.of_token, target.of_token)
+    word_links = links(weights_ji, target.of_token)
     coverage_i = weights_ji.sum(axis=0)
     by_source: list[list[int]] = [[] for _ in coverage_i]
     for i, j in word_links:

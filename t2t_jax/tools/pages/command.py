@@ -12,6 +12,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.output_files import check_file, write_file
 from t2t_jax.tools.pages import run_plots
 from t2t_jax.tools.pages.run_log import find_runs
@@ -51,7 +52,7 @@ def main(_):
     args = flags.FLAGS
     output = Path(args.output).expanduser()
     _check_output(output)
-    patterns = [name.strip() for name in args.workdir.split(",") if name.strip()]
+    patterns = split_names(args.workdir)
     if not patterns:
         raise UserError(f"--workdir={args.workdir!r} names no workdir")
     workdirs = [folder for pattern in patterns for folder in find_runs(pattern)]

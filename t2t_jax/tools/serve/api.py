@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from t2t_jax.decoding.alignment import word_texts, words_of_target
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Options
 from t2t_jax.tools.serve.fields import Refusal, bad
@@ -142,16 +141,15 @@ def _details(line: Line) -> dict:
     """Tokens and words; a word's log-probability is the sum of its tokens'."""
     vocabulary, tokens = line.direction.translator.vocabulary, line.found.best.tokens
     score, alignment = line.details.score, line.details.alignment
-    words = word_texts(vocabulary, tokens)
-    sums = [0.0] * len(words)
-    of_token = words_of_target(vocabulary, tokens)
-    for word, log_prob in zip(of_token, score.log_probs, strict=False):  # EOS
+    words = vocabulary.words(tokens, line=line.found.best.text)
+    sums = [0.0] * len(words.spans)
+    for word, log_prob in zip(words.of_token, score.log_probs, strict=True):
         if word >= 0:
             sums[word] += log_prob
     return {
         "pieces": [*score.pieces],
         "log_probs": [*map(_finite, score.log_probs)],
-        "words": words,
+        "words": words.texts,
         "word_log_probs": [*map(_finite, sums)],
         "alignment": alignment and [[*map(int, link)] for link in alignment.links],
     }

@@ -24,6 +24,7 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.messages import say
 from t2t_jax.sections import checked_options
 from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
@@ -153,7 +154,7 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
     models: dict[str, list[str]] = {}
     for value in args.model or [f"={args.workdir}"]:
         name, _, places = value.partition("=")
-        listed = [place for place in map(str.strip, places.split(",")) if place]
+        listed = split_names(places)
         if args.model and not (name and listed):
             raise UserError(f"--model={value}; want NAME=DIR, such as en-de=runs/ende")
         if not listed:

@@ -559,7 +559,7 @@ class Engine:
                 [eos] * min(self.limits.longest, length),
                 [eos] * min(length, longest),
             )
-            self._score_and_align(translator, [pair])
+            self._score_and_align(translator, [pair], [("", "")])
             length *= 2
 
     @property
@@ -810,7 +810,8 @@ class Engine:
         translator = self.directions[direction].translator
         encoded = translator.reader(1, warn=False).pairs(pairs)
         rows = [row for row, (_, of) in enumerate(pairs) if of.best.tokens]
-        of_rows = translator, [encoded[row] for row in rows]
+        texts = [(pairs[row][0], pairs[row][1].best.text) for row in rows]
+        of_rows = translator, [encoded[row] for row in rows], texts
         made = await self._in_time(deadline, self._score_and_align, *of_rows)
         of_row = dict(zip(rows, made, strict=True))
         nothing = Details(Score((), (), 0.0), Alignment(()))
@@ -838,8 +839,10 @@ class Engine:
         except TimeoutError:
             raise LateError("the details were not computed in time") from None
 
-    def _score_and_align(self, translator: Translator, pairs: list) -> list[Details]:
-        """The details of encoded pairs."""
+    def _score_and_align(
+        self, translator: Translator, pairs: list, texts: list
+    ) -> list[Details]:
+        """The details of encoded pairs, and of their texts."""
         if not pairs:
             return []
         members, decode = translator.members, translator.config.decode
@@ -847,7 +850,7 @@ class Engine:
         scores = scoring.score(*of_pairs, decode.alpha, decode.penalty)
         links = [None] * len(pairs)
         if all(member.model.cross_layers for member in members):
-            links = alignment.align(*of_pairs)
+            links = alignment.align(*of_pairs, texts)
         return [*map(Details, scores, links)]
 
     async def close(self) -> None:

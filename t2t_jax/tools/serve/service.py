@@ -21,6 +21,7 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.text.languages import OTHER, distance, identify
+from t2t_jax.text.sentences import core
 from t2t_jax.tools.serve.engine import (
     Details,
     Direction,
@@ -34,7 +35,7 @@ from t2t_jax.tools.serve.precision import Precision
 from t2t_jax.tools.serve.settings import Glossary, Settings
 
 MEASURED = 500  # lines of a dev set at a time
-COLUMNS = "text", "options"  # of a line, as the engine takes them
+COLUMNS = "core", "options"  # of a line, as the engine takes them
 
 
 class Gone(Exception):  # noqa: N818
@@ -100,6 +101,11 @@ class Line:
     def __post_init__(self):
         unchanged = Hypothesis(self.text, 0.0, 0.0, ended=True)
         self.found = Translation(self.text, (unchanged,))
+
+    @property
+    def core(self) -> str:
+        """The text without the white space around it, which is not searched."""
+        return self.text[slice(*core(self.text))]
 
 
 class Service:
@@ -425,6 +431,9 @@ class Call:
                 metrics.characters += len(line.text)
         work, columns = self.service.engine.translate, map(attrgetter, COLUMNS)
         await self._by_direction(searched, work, "found", *columns)
+        for line in searched:
+            if isinstance(line.found, Translation):
+                line.found = line.found.surrounded(line.text)
 
     async def explain(self, lines: Sequence[Line]) -> None:
         """Finds the details of those translations that the engine searched."""
@@ -433,7 +442,7 @@ class Call:
             for line in lines
             if isinstance(line.found, Translation) and line.found.best.tokens
         ]
-        work, pair = self.service.engine.details, attrgetter("text", "found")
+        work, pair = self.service.engine.details, attrgetter("core", "found")
         await self._by_direction(translated, work, "details", pair)
 
     async def _by_direction(

@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from t2t_jax.decoding import alignment
 from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.tools.explain.words import cover, words_of_tokens
+from t2t_jax.tools.explain.words import cover, explained_words
 from tests.decoding.small_translator import vocabulary
 
 
@@ -68,14 +67,14 @@ def covered(source, target, looks_at):
     """
     ours = vocabulary()
     pair = tuple(ours.encode([source, target], end=True))
-    source_words = np.array([*alignment.words_of_pieces(ours, pair[0][:-1]), -1])
+    source_words = np.array([*ours.words(pair[0][:-1]).of_token, -1])
     weights = np.zeros((1, 2, len(pair[1]), len(pair[0])), np.float32)
-    target_words = alignment.words_of_pieces(ours, pair[1][:-1])
+    target_words = ours.words(pair[1][:-1]).of_token
     for t, word in enumerate([looks_at[j] for j in target_words]):
         keys_s = source_words == word
         weights[0, :, t] = keys_s / keys_s.sum()
     weights[0, :, -1, -1] = 1
-    words = [words_of_tokens(ours, ids) for ids in pair]
+    words = [explained_words(ours, ids) for ids in pair]
     maps = AttentionMaps((), (), None, None, weights)
     found = cover(*words, maps, 0, None)
     assert found.links == cover(*words, maps, 0, 1).links  # both heads are alike
@@ -105,9 +104,10 @@ def test_neighbours_of_one_word_are_no_repetition_unless_they_are_equal(
 @pytest.mark.parametrize("text", ["القطة ترى الكلب", "a 😀 \u3000 b", ""])
 def test_words_are_those_of_the_text(text):
     _, target, found = covered(text or "a", text, [0] * 9)
-    assert target.texts == text.split()
-    assert found.weights.shape == (len(text.split()), len((text or "a").split()))
-    assert sorted({*target.of_piece}) == [-1, *range(len(text.split()))]
+    words = [word for word in text.split(" ") if word]
+    assert target.texts == words
+    assert found.weights.shape == (len(words), len(words) or 1)
+    assert sorted({*target.of_token}) == [-1, *range(len(words))]
 
 
 def test_where_no_spaces_are_written_pieces_are_words():
@@ -115,7 +115,8 @@ def test_where_no_spaces_are_written_pieces_are_words():
     # Characters of three bytes, since the vocabulary has none of them.
     for text in ("猫 が犬を", "แมวเห็น"):
         (ids,) = ours.encode([text], end=True)
-        words = words_of_tokens(ours, ids)
+        words = explained_words(ours, ids)
         assert words.texts == [*text.replace(" ", "")]
-        assert sorted({*words.of_piece}) == [-1, *range(len(words.texts))]
-        assert words.of_piece.count(0) == 3
+        assert sorted({*words.of_token}) == [-1, *range(len(words.texts))]
+        # A character in bytes, after the space that begins a line.
+        assert words.of_token.count(0) == 4
