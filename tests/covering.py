@@ -462,15 +462,15 @@ def check_kills(runs: Runs, chance: random.Random) -> None:
             kill(runs, name, moment, chance)
     other = runs.finished(name)
     if end != "killed":  # the last states may be of other steps
-        but, more = but | {"names"}, ("is missing", "is too much")
-    found = {
-        kind: [line for line in lines if kind != "state" or not line.endswith(more)]
-        for kind, lines in workdir_differences(whole, other).items()
-        if kind not in but
-    }
-    assert not any(found.values()), {
-        k: lines[:5] for k, lines in found.items() if lines
-    }
+        but, more = but | {"names"}, (" is missing", " is too much")
+
+    def compare():
+        for kind, lines in workdir_differences(whole, other).items():
+            if kind == "state":
+                lines = [line for line in lines if not line.endswith(more)]
+            assert kind in but or not lines, (kind, lines[:5])
+
+    finish(start(compare, runs.run, "kills.log"), runs.run, "kills.log")
 
 
 def check_translations(config: Config, run: SimpleNamespace, lines: list[str]) -> None:
@@ -583,9 +583,8 @@ def main() -> int:
     chosen = range(int(first), int(last or first) + 1)
     print(f"seed {asked.seed}, rows {chosen[0]} to {chosen[-1]} of {len(array)}")
     failures = []
-    warnings.filterwarnings(
-        "ignore", "os.fork", RuntimeWarning
-    )  # JAX has no thread yet
+    # JAX has no thread yet.
+    warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
     if any(array[number - 1]["feeder"] == "tfdata" for number in chosen):
         import tensorflow  # noqa: F401  (once, and not in each fork)
     with contextlib.ExitStack() as stack:

@@ -178,15 +178,19 @@ def covering(
       meet: False of a row, or of a part of one, whose values do not go together.
       chance: draws several rows at a time, of which the best is taken: fewer in all.
     """
+
+    def mixed(values):
+        return chance.sample([*values], len(values)) if chance else values
+
     while missing:
         rows = []
         for _ in range(8 if chance else 1):
             row = dict(chance.choice(sorted(missing)) if chance else min(missing))
-            for name in chance.sample([*tables], len(tables)) if chance else tables:
+            for name in mixed(tables):
                 if name not in row:
                     # The value that meets most others for the first time.
                     row[name] = max(
-                        [v for v in tables[name] if meet(row | {name: v})],
+                        [v for v in mixed(tables[name]) if meet(row | {name: v})],
                         key=lambda v, name=name, row=row: len(
                             missing & _met(row, tables, (name, v))
                         ),
