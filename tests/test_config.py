@@ -83,7 +83,6 @@ RELATIVE = {"positions": "relative"}
     ("changes", "told"),
     [
         ({"modl": {}}, "config.modl: no such section; did you mean 'model'?"),
-        ({"model": {"layrs": 2}}, "did you mean 'model.layers'?"),
         ({"model": {"layers": "2"}}, "of type str; want int"),
         ({"model": {"layers": True}}, "of type bool; want int"),
         ({"model": {"layers": 0}}, "too small; want at least 1"),

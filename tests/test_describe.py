@@ -126,9 +126,6 @@ def test_the_command_prints_what_python_gives(commands):
     here, there = describe(config), json.loads(done.stdout)
     assert here.pop("compute").keys() == there.pop("compute").keys()
     assert there == json.loads(json.dumps(here))
-    both = commands("describe", "--workdir=a", "--config=tiny")
-    assert (both.returncode, both.stdout) == (2, "")
-    assert "leave out one of them" in both.stderr
 
 
 def test_the_table_of_reproducing_has_the_counts_of_its_commands():

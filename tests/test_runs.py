@@ -86,19 +86,6 @@ def test_patience_goes_by_what_is_trained_not_by_what_a_killed_run_told(
     assert parameter_steps(tmp_path / "work")[-1] == 9
 
 
-def test_a_time_limit_counts_all_restarts_and_ends_as_steps_do(text, tmp_path, capsys):
-    workdir, limit = tmp_path / "work", {"steps": 12, "minutes": 1e-6}
-    train(config_for(text, train=limit), workdir)
-    assert "minutes=1e-06 was reached after 1 of 12 steps" in capsys.readouterr().err
-    assert steps_evaluated(workdir) == [1]  # evaluated, saved and scored as ever
-    assert (workdir / "scores" / "test.json").exists()
-    train(config_for(text, train=limit), workdir)
-    assert "is finished: the limit config.train.minutes" in capsys.readouterr().err
-    train(config_for(text, train=limit | {"minutes": 0.0}), workdir)
-    assert "continuing after step 1" in capsys.readouterr().err
-    assert Translator.load(workdir).steps == (8, 12)
-
-
 def test_a_run_starts_from_another(trained, text, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # as on Python 3.14
     there = shutil.copytree(trained[0], tmp_path / "there")

@@ -166,13 +166,6 @@ def test_a_page_is_translated_as_one_text(trained, commands, tmp_path):
         assert (code, said in told) == (2, True), told
 
 
-def test_a_file_that_exists_is_not_written_over(trained, commands, tmp_path):
-    (page := tmp_path / "page.html").write_text("<p>The cat</p>")
-    words = f"--workdir={trained[0]}", f"--input={page}", f"--output={page}"
-    code, _, told = commands("translate", *words, "--format=whole")
-    assert (code, page.read_text()) == (2, "<p>The cat</p>"), told
-
-
 def test_a_finished_part_is_left_as_it_is(trained, commands, tmp_path):
     """As when all tasks of an array are started again."""
     (tmp_path / "in").write_text("The cat sleeps.\nA dog sees it.\n")

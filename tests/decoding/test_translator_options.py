@@ -34,7 +34,6 @@ REFUSED = [
     ),
     ("translate", {"prefix": "Katze " * 9}, "line 5: the prefix has 45 .* at most "),
     ("translate", {"must_not": [[], ["\udcff"]]}, "lone surrogate"),
-    ("translate", {"nbest": 4}, "nbest=4 with beam=3"),
     ("translate", {"beam": 100_000}, "beam=100000, but the vocabulary has 290 tokens"),
     ("translate", {"penalty": "gnm"}, "did you mean 'gnmt'"),
     ("translate", {"batch_size": 0}, "batch_size=0; want at least 1"),

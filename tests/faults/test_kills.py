@@ -44,6 +44,7 @@ def test_a_run_continued_is_one_run(how, trained, text, tmp_path, request, monke
     for end in ends:
         end = end if isinstance(end, dict) else {"steps": end}
         train(config_for(text, train=fields | end), tmp_path / "work")
+        assert (tmp_path / "work/scores/test.json").exists()
     # Where it ended it was evaluated and scored, which is kept.
     kept = ("metrics", "best", "scores", "translations", "names", "config")
     assert_same_run(whole, tmp_path / "work", *kept)
