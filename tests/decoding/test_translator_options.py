@@ -78,15 +78,3 @@ def test_the_ids_of_the_source_are_its_own(one):
     ours, theirs = (t.attention(TEXT[2], TEXT[0]) for t in (own, one))
     assert (ours.source, ours.target) == (theirs.source, theirs.target)
     np.testing.assert_array_equal(ours.cross, theirs.cross)
-
-
-def test_what_translations_are_made_from_tells_models_apart(one):
-    made_from = one.provenance()
-    assert made_from == one.with_options(average=3).provenance()
-    for other in (
-        one.with_options(beam=5),
-        one.with_options(extra_length=6),
-        translator(2),
-        Translator.ensemble([one, one]),
-    ):
-        assert made_from != other.provenance()

@@ -24,6 +24,7 @@ from t2t_jax.training.schedules import schedule
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same
 from tests.training.small_model import batch_of, config_of, model_of, steps_of, trained
+from tests.training.test_step import host
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
@@ -35,10 +36,6 @@ MESH = {"data": 2, "fsdp": 2, "tensor": 2}
 def of(name, **fields):
     fields = {"peak_learning_rate": 0.01, "warmup": 5} | fields
     return config_of(optimizer=name, options=OPTIONS.get(name, {}), **fields)
-
-
-def host(tree):
-    return jax.tree.map(np.array, jax.device_get(tree))
 
 
 def updates_of(transform, count=3):
