@@ -249,6 +249,12 @@ def trained(text, shared, _own_cache, _quick_compiler, tmp_path_factory):
     assert contents(workdir) == before, "a test changed the workdir of all tests"
 
 
+@pytest.fixture
+def finished(trained, tmp_path):
+    """A copy of that workdir, for a test to change."""
+    return shutil.copytree(trained[0], tmp_path / "work")
+
+
 @pytest.fixture(scope="module")
 def compiled_once(_own_cache):
     """Runs in this process share what is compiled of their steps."""

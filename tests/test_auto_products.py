@@ -1,14 +1,11 @@
 """`config.model.products="auto"`: timed once, recorded, and read ever after."""
 
-import json
-
 import pytest
 
 from t2t_jax import Translator, train
 from t2t_jax.config import changed, from_config_dict
 from t2t_jax.costs import products
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.model import build
 from t2t_jax.workdir import Workdir
 from tests.small_run import config_for
 
@@ -67,17 +64,3 @@ def test_both_types_are_timed():
     seconds = products.product_seconds({(8, 16): 2, (16, 8): 1}, rows=4)
     assert [*seconds] == ["float32", "bfloat16"]
     assert all(s > 0 for s in seconds.values())
-
-
-def test_a_workdir_without_the_field_has_float32_products(trained, tmp_path):
-    stored = json.loads((trained[0] / "config.json").read_text())
-    del stored["model"]["products"]
-    stored = {name: of for name, of in stored.items() if isinstance(of, dict)}
-    stored.pop("check", None)
-    config = from_config_dict(stored)
-    assert config.model.products == "float32"
-    definition = build(config.model, 20).definition
-    assert (
-        definition
-        != build(changed(config, "model", products="bfloat16").model, 20).definition
-    )

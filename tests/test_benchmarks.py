@@ -29,10 +29,8 @@ from benchmarks.profile import profile
 from benchmarks.reranking import best_weights
 from benchmarks.serve import check_peer, differing, drawn_requests
 from benchmarks.train_step import WORKS
-from t2t_jax import load_config
-from t2t_jax.config import ModelConfig, from_config_dict
+from t2t_jax.config import ModelConfig
 from t2t_jax.data.corpus import file_corpus
-from t2t_jax.data.feeding import plan_for
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
 from t2t_jax.metrics.text_measures import bleu_statistics
@@ -101,29 +99,6 @@ def test_a_profile_has_the_products_of_the_program_and_no_more_than_its_time():
     assert sum(row["share"] for row in rows) == pytest.approx(1)
 
 
-@given(
-    lengths=st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=3),
-    padding=st.integers(0, 3),
-)
-def test_sentences_of_packed_rows_have_their_lengths_and_offsets(lengths, padding):
-    most = max(1, *map(len, lengths))
-    t = max(1, padding + max(map(sum, lengths)))
-    segment_bt = np.zeros((len(lengths), t), np.int32)
-    want = [], []
-    for row_t, of_row in zip(segment_bt, lengths, strict=True):
-        offsets = []
-        for number, length in enumerate(of_row, 1):
-            offsets.append(sum(of_row[: number - 1]))
-            row_t[offsets[-1] : offsets[-1] + length] = number
-        filled = (most - len(of_row)) * [-1]
-        want[0].append(of_row + filled)
-        want[1].append([*offsets, *filled, -1])
-    got = packed_attention.sentences(jnp.asarray(segment_bt), most)
-    for one, other in zip(got, want, strict=True):
-        assert one.dtype == jnp.int32
-        np.testing.assert_array_equal(one, other)
-
-
 def test_attention_by_sentences_that_is_wrong_is_refused():
     check = packed_attention.check
     check("encoder", [np.ones(3)], [np.full(3, 1.04)], 0.05)
@@ -171,12 +146,6 @@ def test_the_padded_peer_has_every_pair_once_and_fits_the_budget():
             real += np.count_nonzero(batch[side])
             computed += batch[side].size
     assert real / computed == pytest.approx(padded.efficiency(plan))
-
-
-def test_the_papers_batches_of_wmt_lengths_are_full():
-    config = from_config_dict(load_config("base")).data
-    pairs = random_pairs(made_up.lengths(60_000), config.vocab_size)
-    assert plan_for(pairs, config, seed=0, epoch=0).efficiency >= 0.95
 
 
 @settings(max_examples=40)

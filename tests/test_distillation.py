@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import json
-import signal
 from types import SimpleNamespace
 
 import pytest
@@ -237,31 +235,3 @@ def test_a_student_learns_anew(trained, tmp_path):
         new = from_config_dict(load_config(f"student:{tmp_path}")).train
         assert (new.loss, new.freeze, new.init_from) == ("cross_entropy", "", "")
         assert (dict(new.options), new.steps) == ({}, steps)
-
-
-@pytest.mark.slow  # python -m pytest -m slow tests/test_distillation.py; four runs
-def test_a_command_killed_anywhere_is_continued(trained, text, tmp_path, start):
-    words = [f"--config=student:{trained[0]},1+1", "--mix=original", "--nbest=2"]
-    words += ["--config.train.steps=12", "--config.train.save_every=4"]
-    words += [f"--teacher={trained[0]}", f"--input={text}/train", "--batch_size=20"]
-
-    def distilling(name):
-        workdir = f"--workdir={tmp_path / name}"
-        return start(1, *words, workdir, module="t2t_jax distill")
-
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    for file in (
-        "distilled.pairs.partial.json",
-        "distilled.json",
-        "checkpoints/state/4",
-    ):
-        distilling("killed").until((killed / file).exists).send(signal.SIGKILL).ends(-9)
-    distilling("killed").ends(0)
-    distilling("whole").ends(0)
-    for name in ("distilled.en", "distilled.de", "distilled.hashes", "distilled.json"):
-        assert (killed / name).read_bytes() == (whole / name).read_bytes()
-    scores = [
-        json.loads((folder / "scores/test.json").read_bytes())["parameters_sha256"]
-        for folder in (killed, whole)
-    ]
-    assert scores[0] == scores[1]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from importlib.util import find_spec
 
 import jax
 import numpy as np
@@ -11,12 +10,9 @@ import pytest
 from t2t_jax import Translator, UserError, load_config, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.grammar import corpus as grammar
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.run import rerun
 from tests.small_run import (
-    FIELDS,
-    ROOT,
     assert_same,
     config_for,
     files,
@@ -121,32 +117,3 @@ def test_tiny_learns_its_language(tmp_path):
     assert scores["test"]["bleu"] >= 90
     assert scores["unseen"]["bleu"] >= 80
     assert scores["agreement"]["bleu"] >= 80
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is missing")
-@pytest.mark.parametrize("path", ["configs/base.py", "configs/big.py:fr-en"])
-def test_the_papers_configs_read_their_own_data(path, tmp_path, monkeypatch):
-    """As written, on a tiny data set in TFDS's format."""
-    from tests.data.test_tfds import write
-
-    language = "fr" if ":" in path else "de"
-    lines = [(german, english) for english, german in grammar.pairs("dev")]
-    splits = {
-        "train": lines[:200],
-        "validation": lines[200:210],
-        "test": lines[210:220],
-    }
-    write(tmp_path / "tfds", splits, f"{language}-en")
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    config = load_config(
-        ROOT / path,
-        model=FIELDS["model"],
-        data={"vocab_size": 400, "batch_tokens": 1_024, "row_length": 64},
-        train={"steps": 2, "save_every": 1, "eval_every": 2, "dev_lines": 2},
-        decode={"beam": 2, "extra_length": 4},
-    )
-    scores = train(config, tmp_path / "work")
-    name = f"wmt14_translate-{language}-en-test"
-    assert scores[name]["lines"] == 10
-    assert (tmp_path / f"work/translations/{name}.{config.data.target}").exists()

@@ -34,6 +34,14 @@ MISTAKES = {
         "--workdir=WORK --alpha=nan": "--alpha=nan; want a finite number",
         "--workdir=WORK --nbest=5": "nbest=5 with beam=2; want 1 <= nbest <= beam",
         "--workdir=WORK --input=TMP/in --output=TMP/in": "in already exists",
+        "--workdir=WORK --input=TMP/in --output=TMP/in --format=whole": "already exist",
+        "--workdir=WORK --input=TMP/in --format=srt": "line 1",
+        "--workdir=WORK --input=TMP/in --format=whole --nbest=2": "--nbest does not wo",
+        "--workdir=WORK --markup=html --alignments": "--alignments does not work with",
+        "--workdir=WORK --placeholders --sample": "an option of beam search",
+        "--workdir=WORK --markup=htm": "did you mean 'html'",
+        "--workdir=WORK --terms=TMP/in --term_mode=hart": "did you mean 'hard'",
+        "--workdir=WORK --terms=TMP/in": "in, line 1: got 0 tabs",
         "--workdir=WORK --input=TMP": "is not a regular file",
         "--workdir=WORK --input=TMP/latin": "latin, line 2: byte 1",
         "--workdir=WORK --pairs=x": "--pairs needs --input=FILE",
@@ -65,6 +73,12 @@ MISTAKES = {
         "--folder=s3://x": "want a folder or gs://BUCKET/FOLDER",
     },
     "describe": {"--workdir=WORK --config=tiny": "leave out one of them"},
+    "experiment": {
+        "table4 --workdir=TMP/w": "table4: no such experiment; did you mean 'table",
+        "--workdir=TMP/w": "name an experiment (ablate, back_translation, ",
+        "table3 --workdir=TMP/w --config.model.layer=3": "'model.layers'",
+        "TMP/mine.py --workdir=TMP/w": "it has no function get_experiment",
+    },
     "plan": {"--slice=v5e:3x5": "the nearest are v5e:4x4"},
     "explain": {
         "--workdir=no --output=TMP/page.html": "want either a sentence in quotes or",
@@ -97,6 +111,7 @@ def test_they_are_told_without_a_traceback(command, trained, commands, tmp_path)
     (tmp_path / "in").write_bytes(b"a\nb\n")
     (tmp_path / "latin").write_bytes(b"a\n\xff\n")
     (tmp_path / "flags").write_text("--ideas=mine.py\n")
+    (tmp_path / "mine.py").touch()
     before = {*tmp_path.iterdir()}
     for flags, told in MISTAKES[command].items():
         words = flags.replace("WORK", str(trained[0])).replace("TMP", str(tmp_path))

@@ -1,8 +1,6 @@
 """One line in, one line out, in order, whatever is in it; warnings name the line."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from t2t_jax import Translator
 from tests.small_run import copy_with
@@ -58,11 +56,3 @@ def test_the_command_gives_a_line_for_a_line(workdir, translator, commands):
     for name in ("spaces", "white space of all kinds", "zero width", "empty"):
         assert not answers[name], name
     assert not answers["invisible controls"]
-
-
-@settings(max_examples=8)
-@given(lines=st.lists(st.text(max_size=20), max_size=5))
-def test_any_text_gives_a_line_for_a_line(translator, lines):
-    translations = [str(found) for found in translator.translate(lines)]
-    assert len(translations) == len(lines)
-    assert all(len(line.splitlines()) <= 1 for line in translations)

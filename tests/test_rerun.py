@@ -76,9 +76,8 @@ def test_steps_are_a_number_or_two_of_the_run(trained):
     for steps in ("x", "3-", "3-4-5"):
         with pytest.raises(UserError, match="want a step, such as 600, or a stretch"):
             parse_steps("step", steps)
-    for first, last in ((13, None), (5, 4)):
-        with pytest.raises(UserError, match="from 1 to 12, or a stretch"):
-            rerun(trained[0], first, last)
+    with pytest.raises(UserError, match="from 1 to 12, or a stretch"):
+        rerun(trained[0], 5, 4)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.training import checkpoint_folders, reporter
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir
-from tests.small_run import assert_same, config_for, final_parameters
+from tests.small_run import assert_same, config_for
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -84,19 +84,6 @@ def test_patience_goes_by_what_is_trained_not_by_what_a_killed_run_told(
     train(config, tmp_path / "work")
     assert steps_evaluated(tmp_path / "work") == [3, 6, 9]
     assert parameter_steps(tmp_path / "work")[-1] == 9
-
-
-def test_a_time_limit_counts_all_restarts_and_ends_as_steps_do(text, tmp_path, capsys):
-    workdir, limit = tmp_path / "work", {"steps": 12, "minutes": 1e-6}
-    train(config_for(text, train=limit), workdir)
-    assert "minutes=1e-06 was reached after 1 of 12 steps" in capsys.readouterr().err
-    assert steps_evaluated(workdir) == [1]  # evaluated, saved and scored as ever
-    assert (workdir / "scores" / "test.json").exists()
-    train(config_for(text, train=limit), workdir)
-    assert "is finished: the limit config.train.minutes" in capsys.readouterr().err
-    train(config_for(text, train=limit | {"minutes": 0.0}), workdir)
-    assert "continuing after step 1" in capsys.readouterr().err
-    assert Translator.load(workdir).steps == (8, 12)
 
 
 def test_a_run_starts_from_another(trained, text, tmp_path, capsys, monkeypatch):
@@ -178,37 +165,26 @@ STEPS = 8
 AUGMENT = "neighbours@0.3,typos@0.4,case@0.2"
 
 
-def varied_config(text, steps=STEPS, **data):
+def varied_config(text, **data):
     varied = {"train": "train@0.2", "dev": "", "test": ""}  # a few batches an epoch
     varied |= {"augment": AUGMENT, "subword_dropout": 0.2}
-    fields = {"save_every": 2, "steps": steps}
-    return config_for(text, data=varied | data, train=fields)
+    return config_for(text, data=varied | data, train={"steps": STEPS})
 
 
 @pytest.fixture(scope="module")
-def runs(text, tmp_path_factory):
-    """A run, and the same one stopped in the middle of an epoch and continued."""
-    folder = tmp_path_factory.mktemp("varied")
-    train(varied_config(text), folder / "whole")
-    for steps in (STEPS - 1, STEPS):
-        train(varied_config(text, steps), folder / "stopped")
-    return folder
+def varied(text, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("varied") / "work"
+    train(varied_config(text), workdir)
+    return workdir
 
 
-def test_a_resumed_run_ends_in_the_same_bytes(runs, text):
-    assert_same(*(final_parameters(runs / name, text) for name in ("whole", "stopped")))
-    steps = STEPS - 1, STEPS
-    epochs = [batch_of_step(runs / "stopped", step)[0].epoch for step in steps]
-    assert epochs[0] == epochs[1] > 0  # it was stopped in the middle of a later epoch
-
-
-def test_whatwas_shows_the_text_of_the_epoch(runs, text):
+def test_whatwas_shows_the_text_of_the_epoch(varied, text):
     sides = (text / f"train.{language}" for language in ("en", "de"))
     lines = [side.read_text(encoding="utf-8").splitlines() for side in sides]
     stored = list(zip(*lines, strict=True))
     variation, differ = text_variation_of(AUGMENT), set()
     for step in (1, STEPS):
-        position, found = batch_of_step(runs / "whole", step)
+        position, found = batch_of_step(varied, step)
         # All lines are kept, and are one part.
         after = variation(stored, np.arange(1, 301), 0, position.epoch)
         for shown in map(json.loads, found):
@@ -220,9 +196,9 @@ def test_whatwas_shows_the_text_of_the_epoch(runs, text):
     assert len(differ) > 5
 
 
-def test_a_run_keeps_its_variation_and_refuses_what_does_not_apply(runs, text):
+def test_a_run_keeps_its_variation_and_refuses_what_does_not_apply(varied, text):
     with pytest.raises(UserError, match="another config:\n.*config.data.augment: "):
-        train(varied_config(text, augment=""), runs / "whole")
+        train(varied_config(text, augment=""), varied)
     data = {"train": "grammar:train", "augment": "typos"}
     fields = {"task": {"kind": "language_model"}, "data": data}
     with pytest.raises(UserError, match="augment='typos' does not apply to .*leave it"):

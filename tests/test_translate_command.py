@@ -153,24 +153,6 @@ def test_a_page_is_translated_as_one_text(trained, commands, tmp_path):
     assert "markup: 1 elements" in told
     assert re.search(r"dog +Hund +1 ", told)
     assert re.search(r"placeholders: .*1 asked", told)
-    for more, said in (
-        (["--format=srt"], "line 1"),
-        (["--format=whole", "--nbest=2"], "--nbest does not work with --format"),
-        (["--alignments"], "--alignments does not work with --markup"),
-        (["--sample"], "an option of beam search"),
-        (["--markup=htm"], "did you mean 'html'"),
-        (["--term_mode=hart"], "did you mean 'hard'"),
-        ([f"--terms={page}"], "page.html, line 1: got 0 tabs"),
-    ):
-        code, _, told = commands(*words, *more)
-        assert (code, said in told) == (2, True), told
-
-
-def test_a_file_that_exists_is_not_written_over(trained, commands, tmp_path):
-    (page := tmp_path / "page.html").write_text("<p>The cat</p>")
-    words = f"--workdir={trained[0]}", f"--input={page}", f"--output={page}"
-    code, _, told = commands("translate", *words, "--format=whole")
-    assert (code, page.read_text()) == (2, "<p>The cat</p>"), told
 
 
 def test_a_finished_part_is_left_as_it_is(trained, commands, tmp_path):

@@ -1,11 +1,9 @@
 """Two runs side by side: where they part, against what was changed."""
 
 import json
-import shutil
 
 import jax
 import numpy as np
-import pytest
 
 from t2t_jax.data.feeding import Position
 from t2t_jax.io.atomic import checked_json, read_checked_json
@@ -21,18 +19,12 @@ from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.workdir import Workdir
 
 
-@pytest.fixture
-def copy(trained, tmp_path):
-    """A copy of a run, to be changed."""
-    return shutil.copytree(trained[0], tmp_path / "copy")
-
-
 def opened(*workdirs):
     return [OpenedRun(Workdir(workdir), str(workdir)) for workdir in workdirs]
 
 
-def test_a_run_and_its_copy_part_nowhere(trained, copy, capsys):
-    main_report([trained[0], copy], as_json=True)
+def test_a_run_and_its_copy_part_nowhere(trained, finished, capsys):
+    main_report([trained[0], finished], as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert [*found] == ["runs", *SECTIONS]
     differs = {name: found[name]["differs"] for name in SECTIONS}
@@ -41,23 +33,23 @@ def test_a_run_and_its_copy_part_nowhere(trained, copy, capsys):
     assert {(e["step"], e["kind"]) for e in found["arrays"]["compared"]} >= {
         *((8, "state"), (12, "state"), (8, "parameters"), (12, "parameters"))
     }
-    main_report([trained[0], copy], as_json=False)
+    main_report([trained[0], finished], as_json=False)
     assert "part in: nothing that was compared" in capsys.readouterr().out
 
 
-def test_each_difference_is_found_where_it_is(trained, copy, capsys):
-    config = read_checked_json(copy / "config.json")
+def test_each_difference_is_found_where_it_is(trained, finished, capsys):
+    config = read_checked_json(finished / "config.json")
     config["train"]["seed"] = 7
-    (copy / "config.json").write_bytes(checked_json(config))
-    log = [json.loads(line) for line in (copy / "metrics.jsonl").open()]
+    (finished / "config.json").write_bytes(checked_json(config))
+    log = [json.loads(line) for line in (finished / "metrics.jsonl").open()]
     at_9 = next(e for e in log if (e["step"], e["kind"]) == (9, "train"))
     at_9["gradient_norm"] = np.nextafter(at_9["gradient_norm"], 1e9)
     log[0]["seconds"] += 1  # does not count
-    (copy / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in log))
-    starts = json.loads((copy / "starts.jsonl").read_text())
+    (finished / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in log))
+    starts = json.loads((finished / "starts.jsonl").read_text())
     starts["machine"]["cores"] = 99
-    (copy / "starts.jsonl").write_text(json.dumps(starts) + "\n")
-    found = compare_runs([trained[0], copy])
+    (finished / "starts.jsonl").write_text(json.dumps(starts) + "\n")
+    found = compare_runs([trained[0], finished])
     assert found["config"].facts == {"train.seed": [0, 7]}
     assert not found["data"].differs
     assert found["machines"].facts["fields"] == ["cores"]
@@ -67,37 +59,37 @@ def test_each_difference_is_found_where_it_is(trained, copy, capsys):
     # Another seed, another order.
     a, b = (
         {(p["corpus"], p["line"]) for p in map(json.loads, batch_of_step(w, 1)[1])}
-        for w in (trained[0], copy)
+        for w in (trained[0], finished)
     )
     assert found["batches"].facts["first"] == 1
     assert found["batches"].facts["common"] == len(a & b) < len(a)
-    main_report([trained[0], copy], as_json=False)
+    main_report([trained[0], finished], as_json=False)
     told = capsys.readouterr().out
     assert "part in: config, machines, batches, log\n" in told
     assert "cores: XLA divides the sums" in told
 
 
-def test_both_ways_to_the_first_other_batch_agree(trained, copy):
+def test_both_ways_to_the_first_other_batch_agree(trained, finished):
     """By what makes the batches, and by making them."""
-    a, b = opened(trained[0], copy)
+    a, b = opened(trained[0], finished)
     assert runs.first_other_position(a, b, 12) is None
     assert runs.first_other_batch(a, b, 12) is None
     back = Rollback(5, Position(0, 5), Position(0, 9), "a test")
-    Rollbacks(Workdir(copy)).add(back)
-    a, b = opened(trained[0], copy)
+    Rollbacks(Workdir(finished)).add(back)
+    a, b = opened(trained[0], finished)
     assert runs.same_plan(a, b)
     assert runs.first_other_position(a, b, 12) == 6
     assert runs.first_other_batch(a, b, 12) == 6
-    assert batch_of_step(copy, 6)[0] == Position(0, 9)
+    assert batch_of_step(finished, 6)[0] == Position(0, 9)
     # Steps that both have are compared, and no later ones.
     assert runs.first_other_position(a, b, 5) is None
     assert runs.first_other_batch(a, b, 5) is None
 
 
-def test_the_first_array_is_found(trained, copy, monkeypatch):
+def test_the_first_array_is_found(trained, finished, monkeypatch):
     def read(path, shapes):
         tree = before(path, shapes)
-        if path.parts[-4:] != ("copy", "checkpoints", "parameters", "8"):
+        if str(path) != f"{finished}/checkpoints/parameters/8":
             return tree
         leaves, structure = jax.tree.flatten(tree)
         leaves[3] = np.array(leaves[3])
@@ -106,7 +98,7 @@ def test_the_first_array_is_found(trained, copy, monkeypatch):
 
     before = runs.stored_arrays
     monkeypatch.setattr(runs, "stored_arrays", read)
-    found = runs.arrays_section(*opened(trained[0], copy))
+    found = runs.arrays_section(*opened(trained[0], finished))
     first = found.facts["first"]
     assert (first["step"], first["kind"], first["differing"]) == (8, "parameters", 1)
     assert first["array"]["count"] == 1

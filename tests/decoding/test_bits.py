@@ -88,17 +88,6 @@ def test_the_rows_of_a_block_change_nothing(monkeypatch):
     assert wide.translate(TEXT, nbest=4) == whole
 
 
-def test_samples_are_of_the_seed_and_the_line_alone(one):
-    drawn = one.sample(TEXT, samples=2, seed=1)
-    texts = [[h.text for h in t.hypotheses] for t in drawn]
-    assert any(len({*of_line}) > 1 for of_line in texts)
-    other = one.sample(TEXT, samples=2, seed=2)
-    assert texts != [[h.text for h in t.hypotheses] for t in other]
-    doubled = one.sample([TEXT[2], *TEXT, "", TEXT[0]], samples=2, seed=1)
-    assert doubled[:5] == [drawn[2], *drawn]
-    assert doubled[6] == drawn[0]
-
-
 def test_a_pair_does_not_see_its_neighbours(one):
     whole = one.score(PAIRS)
     assert [one.score([pair])[0] for pair in PAIRS] == whole

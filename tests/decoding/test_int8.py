@@ -1,14 +1,10 @@
 """Decoding with weights of 8 bits."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 
 from t2t_jax import Translator
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.evaluation.scores import score_set
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel.machine import tree_bytes
 from t2t_jax.tools.bridges.exporting import export
@@ -47,20 +43,6 @@ def test_it_says_so_and_takes_less_memory(pair):
     ]
     assert np.ptp(log_probs) < 0.05 * abs(log_probs[0])
     assert min(log_probs[:2]) <= log_probs[2] + 1e-3
-
-
-def test_scores_are_kept_apart(pair, trained, text, tmp_path):
-    exact, int8 = pair
-    workdir = shutil.copytree(trained[0], tmp_path / "work")
-    corpus = open_corpus("test", "en", "de", str(text))
-    stored = score_set(exact, corpus, workdir)
-    assert "weights" not in stored
-    assert score_set(int8, corpus, workdir)["weights"] == "int8"
-    kept = [json.loads(f.read_text()) for f in (workdir / "scores").glob("*.json*")]
-    assert sorted("weights" in of for of in kept) == [False, True]
-    # Neither is taken for the other.
-    again = score_set(exact, corpus, workdir)
-    assert again == stored
 
 
 def test_what_needs_float32_refuses(pair, trained, tmp_path):

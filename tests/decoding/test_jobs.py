@@ -6,13 +6,10 @@ import os
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from t2t_jax.decoding.jobs import InputFile, chunks
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import OutputFile
-from t2t_jax.io.parts import part_of
 
 LINES = ["one", "", "three", "vier ü", "\u2028", "six", "seven"]
 MADE_FROM = {"beam": None, "must": (), "fields": [False, True], "alpha": 0.6}
@@ -191,28 +188,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     assert out.read_bytes() == WHOLE
 
 
-@settings(max_examples=30)
-@given(st.lists(st.sampled_from(LINES), max_size=25), st.integers(1, 30))
-def test_parts_one_after_the_other_are_the_whole(tmp_path_factory, lines, count):
-    folder = tmp_path_factory.mktemp("parts")
-    (folder / "in").write_text("".join(f"{line}\n" for line in lines))
-    before = 0
-    for number in range(1, count + 1):
-        part = InputFile(folder / "in", (number, count))
-        assert part.first == before
-        assert len(list(part.lines())) == part.count
-        assert abs(part.count - len(lines) / count) < 1
-        before += part.count
-        job(part_of(folder / "out", (number, count)), lines=part.lines())
-    outputs = sorted(folder.glob("out*"))
-    assert len(outputs) == count
-    joined = b"".join(p.read_bytes() for p in outputs)
-    assert joined == "".join(f"<{line}>\n" for line in lines).encode()
-
-
 def test_a_wrong_input_is_told_before_any_work(tmp_path):
-    with pytest.raises(UserError, match="is not a regular file"):
-        InputFile(tmp_path)
     (tmp_path / "latin").write_bytes(b"a\n" * 5_000 + b"\xfc\n")
     with pytest.raises(UserError, match=r"line 5,001: byte 1 \(0xfc\)"):
         InputFile(tmp_path / "latin", (1, 9))  # though the mistake is in another part

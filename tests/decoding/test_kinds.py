@@ -39,18 +39,3 @@ def test_searches_find_the_probabilities_of_teacher_forcing(one):
         mean = np.mean(np.exp([s.log_probs for s in of_members]), axis=0)
         np.testing.assert_allclose(of_both.log_probs, np.log(mean), atol=3e-4)
         assert of_both.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
-
-
-def test_attention_is_shown_where_there_is_some(one):
-    if not one.model.cross_layers:
-        with pytest.raises(UserError, match="has no attention to the source"):
-            one.align([("the cat", "die Katze")])
-        return
-    maps = one.attention("the cat", "die Katze")
-    s, t = len(maps.source), len(maps.target)
-    assert maps.cross.shape == (one.model.cross_layers, 1, t, s)
-    np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-5)
-    assert maps.encoder.shape == (0, 1, s, s)
-    assert maps.decoder.shape == (0, 1, t, t)
-    (links,) = one.align([("the cat", "die Katze")])
-    assert {j for _, j in links.links} == {0, 1}

@@ -36,6 +36,8 @@ def test_merged_parts_are_the_output_of_one_process(tmp_path, capsys, count):
     for number in range(count, 0, -1):
         job(tmp_path, (number, count))
     parts = contents(tmp_path)
+    sizes = [InputFile(tmp_path / "in", (n + 1, count)).count for n in range(count)]
+    assert max(sizes) - min(sizes) <= 1
     merge(tmp_path / "out")
     assert contents(tmp_path) == parts | {"out": whole}
     assert f"{count} parts are merged" in capsys.readouterr().err

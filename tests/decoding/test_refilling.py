@@ -3,19 +3,14 @@
 import types
 
 import hypothesis
-import jax
 import numpy as np
 import pytest
-from flax import nnx
 from hypothesis import strategies
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import batch_decoding, programs
 from t2t_jax.decoding.batch_decoding import search_lines
-from t2t_jax.decoding.batches import block_rows, bucket_for, groups, pad_rows
-from t2t_jax.model.mask import Tokens
-from t2t_jax.search import beam
-from t2t_jax.tools.verify.references.search import SPECIAL
+from t2t_jax.decoding.batches import block_rows, bucket_for, groups
 from tests.decoding.test_devices import SHORT, on
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -158,45 +153,3 @@ def test_finished_lines_stop_costing():
     ideal = 8 * (100 + 3 * 13) / blocks
     assert counted.in_one_piece() == 25 * 100 / blocks
     assert counted.steps <= 1.15 * ideal
-
-
-@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_translations_are_those_of_a_search_in_one_piece(devices, monkeypatch):
-    one, merged = on(devices), []
-    merge = batch_decoding.merge_rows
-
-    def merging(*arrays, **options):
-        merged.append(len(arrays[-1]))
-        return merge(*arrays, **options)
-
-    monkeypatch.setattr(batch_decoding, "merge_rows", merging)
-    # Of several threads, each may have had a batch that met no other.
-    monkeypatch.setattr(batch_decoding, "searches_at_once", lambda search: 1)
-    lines = [line for line in SHORT if line.strip()]
-    found = one.translate(lines, beam=2, nbest=2, warn=False)
-    assert {*merged} == {8 * devices}  # places were given to other lines
-
-    model, vocabulary = one.model, one.vocabulary
-    ids = [[*line, vocabulary.eos] for line in vocabulary.encode(lines)]
-    source_bs, segment_bs = pad_rows(ids, len(ids), 32)
-    limit_b = np.array([len(line) + 5 for line in ids])
-
-    @jax.jit
-    def in_one_piece(parameters):
-        module = nnx.merge(model.definition, parameters)
-        position_bs = np.broadcast_to(np.arange(32), source_bs.shape)
-        memories = [module.encode(source_bs, Tokens(segment_bs, position_bs))]
-        cache = [module.initial_cache(memories[0], 2, 37)]
-        step = programs.ensemble_step((model.definition,), (parameters,), memories)
-        special = {name: getattr(vocabulary, name) for name in SPECIAL}
-        sizes = {"max_length": 37, "beam": 2, "nbest": 2}
-        return beam.beam_search(step, cache, limit_b, **sizes, **special)
-
-    want = jax.device_get(in_one_piece(jax.device_get(one.parameters)))
-    for row, translation in enumerate(found):
-        for n, each in enumerate(translation.hypotheses):
-            length = want.length_bn[row, n]
-            assert [*each.tokens] == want.tokens_bnt[row, n, :length].tolist()
-            assert each.ended == want.ended_bn[row, n]
-            score = want.score_bn[row, n]
-            assert each.score == pytest.approx(score, abs=1e-3)

@@ -5,7 +5,6 @@ said only once what follows is another token or the end, as a word does in text.
 """
 
 import functools
-import itertools
 import math
 from typing import NamedTuple
 
@@ -18,16 +17,15 @@ from hypothesis import strategies
 from t2t_jax.search import beam
 from t2t_jax.search.rules import Rules
 from t2t_jax.tools.verify.references.search import (
-    BOS,
     EOS,
     MAX_LENGTH,
-    PAD,
     SPECIAL,
     A,
     B,
+    Options,
     as_hypotheses,
     exact_table,
-    per_penalty,
+    exhaustive,
     smooth_table,
     table_cache,
     table_log_probs,
@@ -41,6 +39,7 @@ from tests.decoding.test_search import (
     grids,
     rows_of,
     seeds,
+    slow_search,
 )
 
 C = 5
@@ -113,6 +112,21 @@ class Wanted(NamedTuple):
     must: tuple[Phrase, ...] = ()
     must_not: tuple[Phrase, ...] = ()
 
+    def distances(self, tokens):
+        return [machine(phrase).distance[state(phrase, tokens)] for phrase in self.must]
+
+    def is_whole(self, tokens):
+        return all(said(self.must, (*tokens, EOS)))
+
+    def may_come(self, tokens, last):
+        """Whether the rules leave the last of these tokens."""
+        prefix, ended = self.prefix[: len(tokens)], (*tokens, EOS)
+        if tokens[: len(prefix)] != prefix:
+            return False
+        if any(said(self.must_not, ended if last else tokens)):
+            return False
+        return tokens[-1] != EOS or all(said(self.must, tokens))
+
 
 def as_rules(wanted_b, states=64, columns=4):
     """One shape for all of them: a search is compiled once."""
@@ -173,77 +187,6 @@ def said(phrases, tokens):
     return [machine(phrase).said == state(phrase, tokens) for phrase in phrases]
 
 
-def distances(wanted, tokens):
-    return [machine(phrase).distance[state(phrase, tokens)] for phrase in wanted.must]
-
-
-def may_come(wanted, tokens, last):
-    """Whether the rules leave the last of these tokens."""
-    prefix, ended = wanted.prefix[: len(tokens)], (*tokens, EOS)
-    if tokens[: len(prefix)] != prefix:
-        return False
-    if any(said(wanted.must_not, ended if last else tokens)):
-        return False
-    return tokens[-1] != EOS or all(said(wanted.must, tokens))
-
-
-def dealt(candidates, beam, wanted):
-    """The beam, dealt out: the best of each bank, then the second best of each."""
-    banks = {}
-    for candidate in sorted(candidates, key=lambda each: -each[1]):  # Stable.
-        left = [d for d in distances(wanted, candidate[0]) if d]
-        bank = len(left), min(left, default=0)
-        banks.setdefault(bank, []).append(candidate)
-    rounds = itertools.zip_longest(*(banks[lack] for lack in sorted(banks)))
-    order = [each for bank in rounds for each in bank if each is not None]
-    return sorted(order[:beam], key=lambda each: -each[1])
-
-
-def slow_ruled_search(log_probs, limit, wanted, beam, nbest, dtype, stop="best"):
-    """One sentence by the rules at the top of search.py."""
-    alive, finished = [((), dtype(0))], []
-    for length in range(1, limit + 1):
-        rows = [
-            [
-                ((*tokens, token), dtype(total + log_prob))
-                for token, log_prob in enumerate(log_probs(tokens))
-                if token not in (BOS, PAD) and log_prob > -np.inf
-                if may_come(wanted, (*tokens, token), length == limit)
-            ]
-            for tokens, total in alive
-        ]
-        extensions = sorted(itertools.chain(*rows), key=lambda each: -each[1])
-        candidates = extensions[:beam]
-        for (tokens, _), row in zip(alive, rows, strict=True):
-            groups = [row]
-            for i, before in enumerate(distances(wanted, tokens)):
-                groups.append([e for e in row if distances(wanted, e[0])[i] < before])
-            candidates += [max(g, key=lambda each: each[1]) for g in groups if g]
-        survivors = dealt(dict.fromkeys(candidates), beam, wanted)
-        alive = [each for each in survivors if each[0][-1] != EOS]
-        weight = per_penalty(length, ALPHA, dtype)
-        finished += [
-            (dtype(total * weight), total, tokens)
-            for tokens, total in survivors
-            if tokens[-1] == EOS
-        ]
-        finished.sort(key=lambda hypothesis: -hypothesis[0])
-        finished = finished[:nbest]
-        if not alive:
-            break
-        enough = len(finished) == nbest
-        bound = dtype(alive[0][1] * per_penalty(limit, ALPHA, dtype))
-        if enough and (stop == "first" or bound <= finished[-1][0]):
-            break
-    result = [(*hypothesis, True) for hypothesis in finished]
-    if length == limit:
-        alive.sort(key=lambda each: not all(said(wanted.must, (*each[0], EOS))))
-        for tokens, total in alive:
-            score = dtype(total * per_penalty(limit, ALPHA, dtype))
-            result.append((score, total, tokens, False))
-    return result[:nbest]
-
-
 def draw_wanted(seed):
     """Rules for each sentence of a batch, of every kind, and none for some."""
     draw = np.random.default_rng(seed)
@@ -274,12 +217,13 @@ def test_search_is_its_twin_bit_by_bit(seed, grid, shape, stop):
 
 def check_rules_against_the_twin(seed, grid, shape, stop):
     table, (seed_b, limit_b) = exact_table(seed, VOCABULARY, grid), draw_rows(seed)
-    wanted_b, rows = draw_wanted(seed), []
-    for s, limit, wanted in zip(seed_b, limit_b, wanted_b, strict=True):
-        log_probs = table_log_probs(table, s, np.float32)
-        rows.append(
-            slow_ruled_search(log_probs, limit, wanted, *shape, np.float32, stop)
-        )
+    wanted_b, options = draw_wanted(seed), Options(VOCABULARY, *shape, ALPHA, stop=stop)
+    rows = [
+        slow_search(
+            table_log_probs(table, s, np.float32), limit, options, True, wanted
+        )[0]
+        for s, limit, wanted in zip(seed_b, limit_b, wanted_b, strict=True)
+    ]
     rules = as_rules(wanted_b)
     found = ruled_search(table, seed_b, limit_b, rules, *shape, stop=stop)
     assert_same(found, as_hypotheses(rows, shape[1]))
@@ -297,23 +241,12 @@ def lawful(wanted, output):
     )
 
 
-def exhaustive(log_probs, limit, wanted):
+def lawful_outputs(log_probs, limit, wanted):
     """Lawful outputs: ended, then unended that hold what they must, then the others."""
-    outputs = [
-        tokens
-        for length in range(1, limit + 1)
-        for tokens in itertools.product((EOS, *LETTERS), repeat=length)
-        if EOS not in tokens[:-1] and (tokens[-1] == EOS or length == limit)
-        if lawful(wanted, tokens)
-    ]
-    scored = []
-    for tokens in outputs:
-        log_prob = sum(log_probs(tokens[:t])[tokens[t]] for t in range(len(tokens)))
-        score = log_prob * per_penalty(len(tokens), ALPHA, float)
-        lacks = not all(phrase.within(tokens) for phrase in wanted.must)
-        scored.append((score, log_prob, tokens, tokens[-1] == EOS, lacks))
-    scored.sort(key=lambda output: (-output[3], output[4], -output[0]))
-    return [output[:4] for output in scored]
+    every = exhaustive(log_probs, limit, VOCABULARY, ALPHA, "gnmt")
+    found = [output for output in every if lawful(wanted, output[2])]
+    found.sort(key=lambda output: not all(p.within(output[2]) for p in wanted.must))
+    return found
 
 
 def test_a_wide_beam_is_exhaustive_search_among_lawful_outputs():
@@ -324,7 +257,7 @@ def test_a_wide_beam_is_exhaustive_search_among_lawful_outputs():
         seed_b = np.arange(4, dtype=np.int32) + seed
         wanted_b = draw_wanted(seed)
         rows = [
-            exhaustive(table_log_probs(table, s, np.float64), limit, wanted)
+            lawful_outputs(table_log_probs(table, s, np.float64), limit, wanted)
             for s, limit, wanted in zip(seed_b, limits, wanted_b, strict=True)
         ]
         rules = as_rules(wanted_b)

@@ -92,8 +92,36 @@ def examples(count):
 # Against the twin
 
 
-def slow_search(log_probs, limit, options, early_stop):
-    """One sentence, by the rules at the top of search.py, one line for each.
+class Free:
+    """The rules of a sentence without any; those of `test_rules.py` are by hand."""
+
+    def may_come(self, tokens, last):
+        return True
+
+    def distances(self, tokens):
+        return []
+
+    def is_whole(self, tokens):
+        return True
+
+
+FREE = Free()
+
+
+def dealt(candidates, beam, wanted):
+    """The beam, dealt out: the best of each bank, then the second best of each."""
+    banks = {}
+    for candidate in sorted(candidates, key=lambda each: -each[1]):  # Stable.
+        left = [d for d in wanted.distances(candidate[0]) if d]
+        bank = len(left), min(left, default=0)
+        banks.setdefault(bank, []).append(candidate)
+    rounds = itertools.zip_longest(*(banks[lack] for lack in sorted(banks)))
+    order = [each for bank in rounds for each in bank if each is not None]
+    return sorted(order[:beam], key=lambda each: -each[1])
+
+
+def slow_search(log_probs, limit, options, early_stop, wanted=FREE):
+    """One sentence, by the rules at the top of beam.py, one line for each.
 
     Returns ([(score, log_prob, tokens, ended)], steps taken).
     """
@@ -102,14 +130,23 @@ def slow_search(log_probs, limit, options, early_stop):
         per_penalty, alpha=options.alpha, dtype=real, penalty=options.penalty
     )
     for length in range(1, limit + 1):
-        extensions = [
-            ((*tokens, token), real(total + log_prob))
+        rows = [
+            [
+                ((*tokens, token), real(total + log_prob))
+                for token, log_prob in enumerate(log_probs(tokens))
+                if token not in (BOS, PAD) and log_prob > -np.inf
+                if wanted.may_come((*tokens, token), length == limit)
+            ]
             for tokens, total in alive
-            for token, log_prob in enumerate(log_probs(tokens))
-            if token not in (BOS, PAD) and log_prob > -np.inf
         ]
-        extensions.sort(key=lambda extension: -extension[1])  # stable
-        survivors = extensions[: options.beam]
+        extensions = sorted(itertools.chain(*rows), key=lambda each: -each[1])
+        candidates = extensions[: options.beam]
+        for (tokens, _), row in zip(alive, rows, strict=True):
+            groups = [row]
+            for i, before in enumerate(wanted.distances(tokens)):
+                groups.append([e for e in row if wanted.distances(e[0])[i] < before])
+            candidates += [max(g, key=lambda each: each[1]) for g in groups if g]
+        survivors = dealt(dict.fromkeys(candidates), options.beam, wanted)
         alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
         finished += [
             (real(log_prob * weight(length)), log_prob, tokens)
@@ -127,6 +164,7 @@ def slow_search(log_probs, limit, options, early_stop):
             break
     result = [(*hypothesis, True) for hypothesis in finished]
     if length == limit:
+        alive.sort(key=lambda each: not wanted.is_whole(each[0]))
         for tokens, log_prob in alive:
             score = real(log_prob * weight(limit))
             result.append((score, log_prob, tokens, False))

@@ -57,20 +57,6 @@ def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
     assert after == before
 
 
-def test_mistakes_are_told_with_what_is_there(experiment, tmp_path):
-    def error(*arguments, **options):
-        ended = experiment(*arguments, **options)
-        assert ended.returncode == 2, ended.stderr
-        return ended.stderr
-
-    assert "table4: no such experiment; did you mean 'table" in error(name="table4")
-    assert "name an experiment (ablate, back_translation, " in error(name="")
-    assert "'model.layers'" in error("--config.model.layer=3")
-    other = tmp_path / "other.py"
-    other.write_text("")
-    assert "it has no function get_experiment" in error(name=other)
-
-
 def test_a_dry_run_forecasts_and_measures_only_if_asked(monkeypatch):
     base = load_config("tiny", train={"steps": 6_000})
     rows = [Row("a", base, seeds=2), Row("b", needs=["a"], measures=[Measure("speed")])]

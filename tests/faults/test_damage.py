@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from random import Random
-from unittest import mock
 
 import pytest
 
@@ -13,16 +12,12 @@ from t2t_jax import Translator, UserError
 from t2t_jax.data.feeding import Position
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.training.divergence import Rollback, Rollbacks
 from t2t_jax.training.metrics_log import MetricsLog
 from t2t_jax.workdir import Workdir
 from tests.faults.damage import (
     EVERY,
     become_a_file,
-    delete,
-    empty,
-    files_of,
     flip,
     garbage,
     go_on,
@@ -94,47 +89,6 @@ def test_damage_is_told_set_aside_and_changes_nothing(
         assert f"moved to {kept}\n" in said
         assert contents(kept) == damaged
     assert_same_run(whole, workdir)
-
-
-def rising(self, parameters, step):
-    """Dev BLEU, in place of translations."""
-    return {"bleu": float(step)}
-
-
-MEASURED = {"data": {"dev": "dev"}, "eval_every": 4, "keep_best": 2}
-
-
-@pytest.fixture(scope="module")
-def measured(compiled_once, text, tmp_path_factory):
-    """A stopped run whose dev BLEU was measured; 4 and 8 are kept as the best two."""
-    workdir = tmp_path_factory.mktemp("measured") / "work"
-    with mock.patch.object(DevAnswers, "__call__", rising):
-        go_on(workdir, text, steps=8, **MEASURED)
-    return workdir
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["state", "parameters", "best"])
-def test_damage_of_any_file_of_a_checkpoint_changes_nothing(
-    measured, whole, text, tmp_path, capsys, kind
-):
-    """One bit of each file, and some files cut, emptied and taken away."""
-    random, folder = Random(0), measured / "checkpoints" / kind / "8"
-    names = [str(file.relative_to(folder)) for file in files_of(folder)]
-    cases = [(flip, name) for name in names]
-    some = ["manifest.json", *random.sample(names, 3)]
-    cases += [(damage, n) for damage in (truncate, empty, delete) for n in some]
-    for damage, name in cases:
-        workdir = shutil.copytree(measured, tmp_path / "work")
-        place = workdir / "checkpoints" / kind / "8"
-        if damage not in (truncate, flip) or (place / name).stat().st_size:
-            damage(place / name, random)
-        with mock.patch.object(DevAnswers, "__call__", rising):
-            go_on(workdir, text, **MEASURED)
-        Translator.load(workdir, "best:2")
-        assert f"warning: {place} is" in capsys.readouterr().err, (damage, name)
-        assert_same_run(whole, workdir, "best", "metrics", "config", "names")
-        shutil.rmtree(workdir)
 
 
 # ------------------------------------------------------------------------ it is refused

@@ -18,12 +18,6 @@ from tests.faults.damage import EVERY, delete, empty, flip, garbage, largest, sw
 from tests.small_run import assert_same, config_for, contents, parameters_of
 
 
-@pytest.fixture
-def workdir(trained, tmp_path):
-    """A copy of a finished run, to be damaged; it averages steps 8 and 12."""
-    return shutil.copytree(trained[0], tmp_path / "work")
-
-
 def parameters(workdir, step):
     return workdir / "checkpoints" / "parameters" / str(step)
 
@@ -33,17 +27,17 @@ def put_a_state_there(place):
     shutil.copytree(place.parents[1] / "state" / "12", place)
 
 
-def test_damaged_parameters_are_named_and_left_out(workdir, trained, capsys):
-    place = parameters(workdir, 12)
-    kept = shutil.copytree(place, workdir.parent / "kept")
+def test_damaged_parameters_are_named_and_left_out(finished, trained, capsys):
+    place = parameters(finished, 12)
+    kept = shutil.copytree(place, finished.parent / "kept")
     damages = [lambda place, d=d: d(largest(place), Random(1)) for d in EVERY]
     for damage in (*damages, put_a_state_there):
         damage(place)
-        translator = Translator.load(workdir)
+        translator = Translator.load(finished)
         told = capsys.readouterr().err
         assert f"warning: {place} is damaged (" in told
         assert told.endswith("); ignored\n")
-        assert translator.steps == Translator.load(workdir, "last").steps == (8,)
+        assert translator.steps == Translator.load(finished, "last").steps == (8,)
         shutil.rmtree(place)
         shutil.copytree(kept, place)
         capsys.readouterr()
@@ -51,39 +45,39 @@ def test_damaged_parameters_are_named_and_left_out(workdir, trained, capsys):
     assert_same(jax.device_get(translator.parameters), whole)
 
 
-def test_what_was_asked_for_and_is_damaged_is_refused(workdir, capsys):
+def test_what_was_asked_for_and_is_damaged_is_refused(finished, capsys):
     """Another in its place would not be what was asked for."""
-    flip(largest(parameters(workdir, 8)), Random(2))
-    before = contents(workdir)
+    flip(largest(parameters(finished, 8)), Random(2))
+    before = contents(finished)
     for checkpoint, intact in ((8, "1 requested"), ("average:2", "2 requested")):
         with pytest.raises(UserError, match=f"of the {intact}"):
-            Translator.load(workdir, checkpoint)
-        assert f"warning: {parameters(workdir, 8)} is" in capsys.readouterr().err
-    assert Translator.load(workdir, 12).steps == (12,)
-    assert contents(workdir) == before
+            Translator.load(finished, checkpoint)
+        assert f"warning: {parameters(finished, 8)} is" in capsys.readouterr().err
+    assert Translator.load(finished, 12).steps == (12,)
+    assert contents(finished) == before
 
-    empty(largest(parameters(workdir, 12)), Random(3))
-    (best,) = (workdir / "checkpoints" / "best").iterdir()
+    empty(largest(parameters(finished, 12)), Random(3))
+    (best,) = (finished / "checkpoints" / "best").iterdir()
     flip(largest(best), Random(4))
     for checkpoint in ("average", "best"):
         with pytest.raises(UserError, match="only 0 of .* are intact: choose others"):
-            Translator.load(workdir, checkpoint)
+            Translator.load(finished, checkpoint)
     assert f"warning: {best} is damaged" in capsys.readouterr().err
 
 
-def test_a_checkpoint_that_lost_its_manifest_is_named(workdir, capsys):
+def test_a_checkpoint_that_lost_its_manifest_is_named(finished, capsys):
     """One that is just being written is not a step yet: Orbax renames it at the end."""
-    lost = parameters(workdir, 8)
+    lost = parameters(finished, 8)
     (lost / "manifest.json").unlink()
-    Translator.load(workdir)
+    Translator.load(finished)
     assert f"{lost}" in capsys.readouterr().err
 
 
-def test_parameters_that_took_each_others_place_are_told(workdir, capsys):
-    swap(parameters(workdir, 8), parameters(workdir, 12))
+def test_parameters_that_took_each_others_place_are_told(finished, capsys):
+    swap(parameters(finished, 8), parameters(finished, 12))
     with pytest.raises(UserError, match="only 0 of the 1"):
-        Translator.load(workdir, 8)
-    assert f"warning: {parameters(workdir, 8)} is damaged" in capsys.readouterr().err
+        Translator.load(finished, 8)
+    assert f"warning: {parameters(finished, 8)} is damaged" in capsys.readouterr().err
 
 
 SCORES, LINES = "scores/test.json", "translations/test.de"
@@ -99,16 +93,16 @@ def change_a_score(file, random):
     ("damage", "name"), [(garbage, SCORES), (change_a_score, SCORES), (flip, LINES)]
 )
 def test_damaged_scores_are_kept_beside_and_made_anew(
-    workdir, trained, text, damage, name
+    finished, trained, text, damage, name
 ):
-    before = {n: (workdir / n).read_bytes() for n in (SCORES, LINES)}
-    damage(workdir / name, Random(5))
-    damaged = (workdir / name).read_bytes()
+    before = {n: (finished / n).read_bytes() for n in (SCORES, LINES)}
+    damage(finished / name, Random(5))
+    damaged = (finished / name).read_bytes()
     corpus = open_corpora("test", "en", "de", str(text))[0]
-    found = score_set(Translator.load(workdir), corpus, workdir)
+    found = score_set(Translator.load(finished), corpus, finished)
     assert found == trained[1]["test"]
-    assert {n: (workdir / n).read_bytes() for n in before} == before
-    kept = {n: (workdir / n.replace(".", ".1.")).read_bytes() for n in before}
+    assert {n: (finished / n).read_bytes() for n in before} == before
+    kept = {n: (finished / n.replace(".", ".1.")).read_bytes() for n in before}
     assert kept == before | {name: damaged}
 
 

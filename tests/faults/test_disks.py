@@ -129,12 +129,6 @@ def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
     assert_same_run(trained[0], workdir)
 
 
-@pytest.fixture
-def finished(trained, tmp_path):
-    """A finished run, to do harm to."""
-    return shutil.copytree(trained[0], tmp_path / "work")
-
-
 def test_a_workdir_that_may_only_be_read_translates_and_prints_scores(
     trained, text, finished, capsys
 ):

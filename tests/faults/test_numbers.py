@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax import train
-from t2t_jax.data.corpus import open_corpora
 from t2t_jax.run import rerun
 from t2t_jax.run import train as pipeline
 from t2t_jax.training import losses
@@ -125,15 +124,3 @@ def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
     config.train.rollbacks = 9  # which is safe to change
     train(config, tmp_path / "work")
     assert Rollbacks(Workdir(tmp_path / "work")).all
-
-
-def test_a_batch_of_any_step_is_what_the_corpus_has(trained, text):
-    workdir, _ = trained
-    (corpus,) = open_corpora("train", "en", "de", str(text))
-    lines, seen = list(corpus.pairs()), []
-    for number in range(1, 13):
-        for pair in pairs_of(workdir, number):
-            assert lines[pair["line"] - 1] == (pair["source"], pair["target"])
-            assert pair["corpus"] == "train"
-            seen.append(pair["line"])
-    assert len(set(seen)) == len(seen) > 100  # an epoch has every pair once

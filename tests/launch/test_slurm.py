@@ -121,16 +121,6 @@ def test_each_task_of_an_array_runs_the_command_and_goes_on_by_itself(
         assert "start 3" not in second
 
 
-def test_each_task_of_an_array_makes_its_part(environment, meeting):
-    """A task is a program of its own, though several run at once on one machine."""
-    array = ["--array=1-2", "--ntasks-per-node=1", f"--output={meeting}/job%a.log"]
-    words = ["translate", "--resume", "--part=array/2"]
-    submit(environment, meeting, array, *words, log=meeting / "job1.log")
-    for i in (1, 2):
-        told = f"process 0 of 1: 1.0 translate --resume --part={i}/2"
-        wait_for(meeting / f"job{i}.log", told)
-
-
 def wait_for(log, *texts, seconds=60):
     end = time.monotonic() + seconds
     while True:

@@ -61,34 +61,33 @@ def losses(config, devices, vocab=VOCAB, steps=8):
     return found, jax.device_get(state.parameters)
 
 
-@pytest.mark.slow
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("devices", "vocab", "sections"),
     [
-        (8, VOCAB, {"mesh": {"data": 2, "fsdp": 4}}),
+        (8, VOCAB, {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 3}}),
+        slow(8, VOCAB, {"mesh": {"data": 2, "fsdp": 4}}),
         # A vocabulary that does not divide is replicated.
-        (8, VOCAB + 1, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
-        (3, VOCAB, {}),  # 32 rows and one of padding
-        (1, VOCAB, {"train": {"accumulate": 4}}),
-        (1, VOCAB, {"model": {"remat": "full"}}),
+        slow(8, VOCAB + 1, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
+        slow(3, VOCAB, {}),  # 32 rows and one of padding
+        slow(1, VOCAB, {"train": {"accumulate": 4}}),
+        slow(1, VOCAB, {"model": {"remat": "full"}}),
     ],
 )
-def test_every_mesh_trains_as_one_device(devices, vocab, sections):
-    one, one_end = losses(CONFIG, 1, vocab)
-    many, many_end = losses(changed(**sections), devices, vocab)
+def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch(
+    devices, vocab, sections
+):
+    """Its bits belong to a place in the batch, not to a device."""
+    config = changed(model={"dropout": 0.3})
+    one, one_end = losses(config, 1, vocab)
+    many, many_end = losses(changed(config, **sections), devices, vocab)
     np.testing.assert_allclose(one, many, rtol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), one_end, many_end
     )
-
-
-def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch():
-    """Its bits belong to a place in the batch, not to a device."""
-    config = changed(model={"dropout": 0.3})
-    one, _ = losses(config, 1)
-    parts = {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 3}}
-    many, _ = losses(changed(config, **parts), 8)
-    np.testing.assert_allclose(one, many, rtol=1e-5)
 
 
 def gradient(config, devices):

@@ -1,6 +1,5 @@
 """Commands in two processes print and write what they do in one, to the last byte."""
 
-import shutil
 import signal
 
 import pytest
@@ -22,25 +21,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def workdir(trained, tmp_path):
-    """A copy of a run of one process."""
-    return shutil.copytree(trained[0], tmp_path / "work")
-
-
-@pytest.fixture
 def source(text):
     """More lines than devices, some of them odd."""
     lines = (text / "train.en").read_text(encoding="utf-8").splitlines()[:40]
     return "".join(f"{line}\n" for line in [*lines, "", " ", "ä\u2028b", "x" * 200])
 
 
-def test_lines_are_translated_from_standard_input(start, workdir, source):
+def test_lines_are_translated_from_standard_input(start, finished, source):
     """The second process prints nothing."""
-    before = contents(workdir)
+    before = contents(finished)
     flags = ["--batch_size=9", "--nbest=2", "--scores", "--alignments"]
     printed = []
     for n in (1, 2):
-        some = start(n, f"--workdir={workdir}", *flags, stdin=source, **TRANSLATE)
+        some = start(n, f"--workdir={finished}", *flags, stdin=source, **TRANSLATE)
         some.ends(*[0] * n)
         gloo = [line for line in some.out().splitlines(True) if "[Gloo]" not in line]
         printed.append("".join(gloo))
@@ -49,12 +42,12 @@ def test_lines_are_translated_from_standard_input(start, workdir, source):
     numbers = {int(line.partition(" ")[0]) for line in printed[0].split("\n")[:-1]}
     assert numbers == {*range(source.count("\n"))}
     assert printed[0] == printed[1]
-    assert contents(workdir) == before
+    assert contents(finished) == before
 
 
-def test_an_output_that_was_killed_is_resumed_by_two(start, workdir, source, tmp_path):
+def test_an_output_that_was_killed_is_resumed_by_two(start, finished, source, tmp_path):
     (tmp_path / "source").write_text(source, encoding="utf-8")
-    command = [f"--workdir={workdir}", "--batch_size=9", f"--input={tmp_path}/source"]
+    command = [f"--workdir={finished}", "--batch_size=9", f"--input={tmp_path}/source"]
     start(1, *command, f"--output={tmp_path}/one", **TRANSLATE).ends(0)
 
     # The second process cannot write where it is told to, and does not.
@@ -70,10 +63,10 @@ def test_an_output_that_was_killed_is_resumed_by_two(start, workdir, source, tmp
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_sigterm_ends_a_translation_at_once(start, workdir, source, tmp_path, number):
+def test_sigterm_ends_a_translation_at_once(start, finished, source, tmp_path, number):
     """Not after the last line of a large text."""
     (tmp_path / "source").write_text(source * 9, encoding="utf-8")
-    command = [f"--workdir={workdir}", "--batch_size=9", f"--input={tmp_path}/source"]
+    command = [f"--workdir={finished}", "--batch_size=9", f"--input={tmp_path}/source"]
     command += [f"--output={tmp_path}/two"]
     two = start(2, *command, patch=SLOW_CHUNKS, **TRANSLATE).until("added")
     two.send(signal.SIGTERM, number)

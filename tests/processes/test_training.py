@@ -58,17 +58,6 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
 
 
 @pytest.mark.slow
-def test_weights_that_are_divided_among_processes_train_as_whole_ones(
-    alone, text, start, tmp_path
-):
-    command = [*flags_for(text, tmp_path / "work", **PLAIN), "--config.mesh.fsdp=2"]
-    two = start(2, *command, devices=2).ends(0, 0)
-    assert "mesh        data 2 x fsdp 2 x tensor 1" in two.err()
-    assert_near(tmp_path / "work", alone)
-    assert two.err(1) == ""
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signum", "numbers"),
     # Ctrl-C in a terminal goes to all of its processes.

@@ -468,8 +468,6 @@ def test_a_body_that_does_not_come_is_given_up(running):
 
 def test_a_bad_file_of_keys_or_terms_is_told_by_its_line(tmp_path):
     file = tmp_path / "file"
-    with pytest.raises(UserError, match=r"--api_keys: .*/file: No such file"):
-        read_keys(str(file))
     for content, told in (
         ("\n \n", "has no key; want one a line"),
         ("good-key\nbad key\n", "line 2: white space in a key"),

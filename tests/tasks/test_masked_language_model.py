@@ -18,12 +18,11 @@ from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.training.losses import loss_sums
 from tests.decoding import small_translator
+from tests.decoding.explaining.test_distribution import probabilities
 
 LINES = ["the cat sees the dog", "a dog sleeps in the house", "", "sleepless dogs"]
 PAIRS = [("", line) for line in LINES]
@@ -45,17 +44,6 @@ def translator(kind="encoder_only"):
     return Translator(config, Vocabulary(model), built, parameters, [7])
 
 
-def probabilities(ids):
-    """Of each piece at each place, [t, v], by the model alone."""
-    batch = {}
-    for side in ("source", "target"):
-        batch[side] = np.array([ids], np.int32)
-        batch[f"{side}_segment"] = np.ones_like(batch[side])
-        batch[f"{side}_position"] = np.arange(len(ids), dtype=np.int32)[None]
-    batch = teacher_forcing(batch, translator().vocabulary.bos)
-    return np.asarray(jax.nn.softmax(computed(logits, batch)[0]))
-
-
 def computed(function, batch, *arguments):
     """A function of the model and a batch, compiled."""
     definition = translator().model.definition
@@ -73,7 +61,7 @@ def test_a_mask_becomes_the_most_probable_piece_that_fits_its_place(inside):
     begin, mask, end = "the cat", vocabulary.id_of(MASK), " the dog"
     before, both = vocabulary.encode([begin, begin + end])
     ids = [*before, mask, *both[len(before) :], vocabulary.eos]
-    of_mask = probabilities(ids)[len(before)]
+    of_mask = probabilities(translator(), (ids, ids))[len(before)]
     fits = {
         i: piece.removeprefix("▁")
         for i, piece in enumerate(map(vocabulary.piece, range(len(vocabulary))))

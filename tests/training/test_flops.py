@@ -17,6 +17,7 @@ from t2t_jax.costs.flops import count
 from t2t_jax.data.shapes import Shape
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tools.plan.describe import describe
 
 VOCAB, WIDTH = 40, 16
 CONFIG = Config(
@@ -114,6 +115,10 @@ def test_the_papers_model_is_counted_as_by_arithmetic():
     assert step == {"model": flops, "computed": flops}
     row = step_costs.row_flops(model, config)
     assert (row[1, 0], row[0, 1]) == (132_120_576, 245_784_576)
+    told = describe(config)["compute"]
+    assert [told[f"flops_{x}_token"] for x in ("source", "target")] == [
+        *(row[1, 0], row[0, 1])
+    ]
     assert flops == 200 * sum(c * 128**i * 120**j for (i, j), c in row.items())
 
 
@@ -132,12 +137,14 @@ def test_what_remat_computes_again_is_counted():
         assert step == {"model": whole, "computed": whole + again}
 
 
-def test_a_language_model_takes_6_flops_for_each_weight_and_token():
+@pytest.mark.parametrize("head", [8, 4])
+def test_a_language_model_takes_6_flops_for_each_weight_and_token(head):
     model = {"kind": "decoder_only", "layers": 2, "width": 16, "heads": 2, "hidden": 24}
+    model["head_width"] = head
     config = load_config("tiny", model=model, task={"kind": "language_model"})
     config = from_config_dict(config)
     row = step_costs.row_flops(build(config.model, VOCAB), config)
-    assert row[0, 1] == 6 * (2 * (4 * 16 * 16 + 2 * 16 * 24) + VOCAB * 16)
+    assert row[0, 1] == 6 * (2 * (4 * 16 * 2 * head + 2 * 16 * 24) + VOCAB * 16)
     # Scores and weighted values of both layers, of all pairs of positions.
-    assert row[0, 2] == 6 * 2 * 2 * 16
+    assert row[0, 2] == 6 * 2 * 2 * 2 * head
     assert row[1, 0] == row[2, 0] == row[1, 1] == 0

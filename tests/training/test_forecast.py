@@ -15,7 +15,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan import forecast
-from t2t_jax.training import cross_entropy
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -32,26 +31,6 @@ def changed(config=CONFIG, **sections):
     for name, values in sections.items():
         config = fields.changed(config, name, **values)
     return config
-
-
-def compiled(config):
-    mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
-    model = build(config.model, VOCAB)
-    steps = compile_steps(model, config, mesh, 1)
-    shape, _ = step_costs.assumed_shape(config, mesh)
-    batch = step_costs.batch_shapes(shape, mesh)
-    return steps.train.lower(steps.shapes, batch).compile(), model, shape
-
-
-def test_flops_are_those_that_xla_counts(monkeypatch):
-    """XLA also counts additions, norms, softmax and Adam: some per cent more."""
-    # Of a loop it counts one round.
-    monkeypatch.setattr(cross_entropy, "CHUNK_TOKENS", 10**9)
-    config = changed(model={"head_width": 16})  # heads narrower than the width
-    step, made, shape = compiled(config)
-    counted = step.cost_analysis()["flops"]
-    ours = step_costs.step_flops(made, config, shape)["computed"]
-    assert ours < counted < 1.06 * ours
 
 
 @pytest.fixture(scope="module")

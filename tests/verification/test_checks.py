@@ -10,7 +10,7 @@ import pytest
 from t2t_jax.model import kernels
 from t2t_jax.tools.verify import determinism, numbers, random_models
 from t2t_jax.tools.verify.check import Context, Unavailable
-from t2t_jax.tools.verify.references import search, transformer
+from t2t_jax.tools.verify.references import search
 
 
 @pytest.fixture
@@ -61,21 +61,6 @@ def test_padding_that_is_seen_is_caught(context):
     assert numbers.padding(context).held
     stub.logits = lambda batch=None: logits + (0.0 if batch is None else 1e-7)
     assert not numbers.padding(context).held
-
-
-def test_adam_is_its_algorithm():
-    """By hand: the first step is the rate times the sign; the second is weighted."""
-    x, g = np.array([1.0, 2.0, 3.0]), np.array([0.5, -4.0, 0.0])
-    first, *moments = transformer.adam(x, g, 0 * x, 0 * x, 1, rate=0.1)
-    np.testing.assert_allclose(first, [0.9, 2.1, 3.0], atol=1e-8)
-    second, *_ = transformer.adam(
-        first, -g, *moments, 2, rate=0.1, beta1=0.5, beta2=0.5
-    )
-    # m = (0.5 (0.1 g) - 0.5 g) / 0.75; v = (0.5 (0.02 g^2) + 0.5 g^2) / 0.75
-    step = 0.1 * (-0.45 / 0.75) / np.sqrt(0.51 / 0.75)
-    np.testing.assert_allclose(second, first - step * np.sign(g), atol=1e-8)
-    rates = [transformer.learning_rate(step, 4, 100) for step in (1, 50, 100, 400)]
-    np.testing.assert_allclose(rates, [0.0005, 0.025, 0.05, 0.025])
 
 
 # ------------------------------------------------------------------------------- search

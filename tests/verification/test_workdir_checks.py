@@ -6,8 +6,8 @@ judge. Nothing is written into the workdir.
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,7 +15,7 @@ from t2t_jax.io import atomic
 from t2t_jax.tools.verify import workdir_checks
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.workdir import Workdir
-from tests.faults.damage import largest
+from tests.faults.damage import flip, largest
 from tests.small_run import files
 
 QUICK = {
@@ -32,9 +32,8 @@ UNAVAILABLE = "unavailable"
 
 
 @pytest.fixture
-def copy(trained, tmp_path):
-    """A copy of a finished run, for a test to damage."""
-    return Workdir(shutil.copytree(trained[0], tmp_path / "run"))
+def copy(finished):
+    return Workdir(finished)
 
 
 def outcome(workdir, check):
@@ -61,14 +60,8 @@ def test_a_finished_run_is_held_and_nothing_is_written(trained):
     assert files(trained[0]) == before
 
 
-def flip_middle(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
 def flip_state(run):
-    flip_middle(largest(Path(run.path / "checkpoints/state/12")))
+    flip(largest(Path(run.path / "checkpoints/state/12")), Random(0))
 
 
 def lose_a_manifest(run):
@@ -76,7 +69,7 @@ def lose_a_manifest(run):
 
 
 def flip_tokenizer(run):
-    flip_middle(run / "tokenizer.model")
+    flip(run / "tokenizer.model", Random(0))
 
 
 def edit_config(run):
