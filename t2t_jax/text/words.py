@@ -59,9 +59,10 @@ class TokenWords(NamedTuple):
         are the same tell which word is which. A token of no such unit has no word.
         """
         spans, one, other = words(line), units(self.text), units(line)
+        # An unknown token stands for some characters.
         same = len(spans) == len(self.spans) and all(
-            text == line[begin:end] or UNKNOWN in text
-            for text, (begin, end) in zip(self.texts, spans, strict=True)
+            re.fullmatch(".+".join(map(re.escape, text.split(UNKNOWN))), line[b:e])
+            for text, (b, e) in zip(self.texts, spans, strict=True)
         )
         if same:
             return TokenWords(line, self.token_spans, spans, self.of_token)

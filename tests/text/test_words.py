@@ -56,6 +56,7 @@ def of_links(side, ids, mode):
 @settings(max_examples=50, deadline=None)
 @example(SPOKEN)
 @example("  a  ☃b \u00a0")
+@example("0\x0bA\u00af")  # of which some tokenizers remove a space, and make another
 @given(lines)
 def test_links_alignments_explanations_and_heads_agree(kind, line):
     side = vocabulary(kind).source
