@@ -28,6 +28,7 @@ OPTIONS = st.fixed_dictionaries(
     }
 )
 ARRAYS = ("pair_p", "row_p", "source_start_p", "target_start_p", "segment_p")
+REAL = {name: getattr(batching, name) for name in ("WINDOW", "OPEN_ROWS")}
 BOTH = pytest.mark.parametrize("way", ["packed", "bucketed"])
 
 
@@ -246,8 +247,8 @@ def test_buckets_are_cut_where_it_costs_least(histogram):
 
 @BOTH
 def test_few_computed_tokens_are_padding(way, monkeypatch):
-    monkeypatch.setattr(batching, "WINDOW", 4096)
-    monkeypatch.setattr(batching, "OPEN_ROWS", 1 << 17)
+    for name, value in REAL.items():
+        monkeypatch.setattr(batching, name, value)
     options = {"batch_tokens": 4096, "batching": way, "row_length": 64, "buckets": 20}
     plan = plan_epoch(*lognormal(20_000), **options, seed=0, epoch=0)
     assert plan.efficiency >= {"packed": 0.95, "bucketed": 0.88}[way]
