@@ -172,7 +172,12 @@ def table_of(config_field: dataclasses.Field) -> Mapping[str, Any]:
     """The table that a field chooses from; empty if it has none."""
     if not config_field.metadata["table"]:
         return {}
-    module, _, name = config_field.metadata["table"].rpartition(".")
+    return at_address(config_field.metadata["table"])
+
+
+def at_address(address: str) -> Any:
+    """Imports a name of this package by its address, such as `model.model.MODELS`."""
+    module, _, name = address.rpartition(".")
     return getattr(importlib.import_module(f"t2t_jax.{module}"), name)
 
 

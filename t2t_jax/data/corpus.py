@@ -21,10 +21,12 @@ reads the other half.
 
 import dataclasses
 import hashlib
+import importlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from t2t_jax.data.text_files import (
     HASHES_ENDING,
@@ -37,7 +39,6 @@ from t2t_jax.data.text_files import (
     similar_files,
 )
 from t2t_jax.data.tfds import TfdsSplit
-from t2t_jax.grammar import corpus as grammar
 from t2t_jax.io import ideas
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
@@ -127,6 +128,11 @@ def named_hash(kind: str, fingerprint: str) -> str:
 # ------------------------------------------------------------------ sentence pairs
 
 
+def built_in_grammar() -> ModuleType:
+    """Imports the built-in grammar, which only its own corpora need."""
+    return importlib.import_module("t2t_jax.grammar.corpus")
+
+
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:
     """A split of the built-in English-German corpus, in either direction."""
     spec = f"grammar:{split}"
@@ -136,6 +142,7 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
             f"{spec} is English-German; got config.data.source={source!r} and "
             f"config.data.target={target!r}; want 'en' and 'de', in either order"
         )
+    grammar = built_in_grammar()
     grammar.check_split(split, spec)
 
     def both() -> Iterator[Pair]:

@@ -15,6 +15,11 @@ import numpy as np
 from t2t_jax.data.batching import Layout, checked_index
 from t2t_jax.io.errors import UserError
 
+# The arrays of links between words (`links.py`): the number of a source token's word,
+# and those that a target token's word is linked to.
+SOURCE_WORD, LINK = "source_word", "link"
+LINKS_OF_A_WORD = 4  # further ones are dropped
+
 
 @dataclass(frozen=True, eq=False)
 class Ragged:

@@ -14,20 +14,28 @@ from zlib import crc32
 
 import numpy as np
 
+from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.filling import Ragged, TokenArrays, of_sentence, take
+from t2t_jax.data.filling import (
+    LINK,
+    LINKS_OF_A_WORD,
+    SOURCE_WORD,
+    Ragged,
+    TokenArrays,
+    of_sentence,
+    take,
+)
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.text_files import file_hash, read_lines
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import build_once, cache_folder, cache_key
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.threads import in_order
 from t2t_jax.text.word_alignment import Aligner
 from t2t_jax.text.words import token_words, words
 
 VERSION = 3  # of the links; increment it when others are learned
-MOST = 4  # source words that a target word is linked to; further ones are dropped
-SOURCE_WORD, LINK = "source_word", "link"  # the arrays
 CELLS = 1 << 24  # a source and a target token of a pair each, to learn from: 3 GB
 PART = 1024  # pairs that are aligned together
 WORDS = 1 << 31  # the hashes of words are below it: two of them fit into 63 bits
@@ -68,6 +76,13 @@ class Words:
         return number, np.split(np.array(hashes, np.int64), before[1:-1])
 
 
+def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
+    """The links that the loss `guided` of a run reads; see `word_links`."""
+    names = split_names(config.train.own_options(config.train.variant("loss")).links)
+    paths = [Path(config.data.dir, name) for name in names]
+    return word_links(pairs, corpora, vocabulary, paths)
+
+
 def word_links(
     pairs: Pairs, corpora: Sequence[Corpus], vocabulary: Vocabulary, paths: list[Path]
 ) -> TokenArrays:
@@ -80,7 +95,8 @@ def word_links(
 
     Returns:
       `source_word` [source tokens]: the number of the word in its sentence, from 1, 0
-      for none. `link` [target tokens, MOST]: those that the token's word is linked to.
+      for none. `link` [target tokens, `LINKS_OF_A_WORD`]: those that the token's
+      word is linked to.
 
     Raises:
       UserError: A file does not exist, or a line of it is wrong.
@@ -93,12 +109,12 @@ def word_links(
             ", and a tokenizer that keeps white space; without files, links are learned"
         )
     hashes = [file_hash(path) for path in paths]
-    key = cache_key(links=VERSION, arrays=pairs.key, files=hashes, most=MOST)
+    key = cache_key(links=VERSION, arrays=pairs.key, files=hashes, most=LINKS_OF_A_WORD)
     folder = cache_folder() / "links" / key
     build_once(folder, partial(_write, pairs, corpora, vocabulary, paths))
     word, link = (np.memmap(folder / n, np.uint16, "r") for n in (SOURCE_WORD, LINK))
     report = (folder / "report.txt").read_text(encoding="utf-8")
-    source, target = {SOURCE_WORD: word}, {LINK: link.reshape(-1, MOST)}
+    source, target = {SOURCE_WORD: word}, {LINK: link.reshape(-1, LINKS_OF_A_WORD)}
     return TokenArrays(source, target, key, report)
 
 
@@ -133,10 +149,12 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         as_words, source_word, place = words_of(numbers)
         p_l, t_l, s_l = links_of(numbers, as_words).T
         # The links of each word, after its first ones; word 0 is none.
-        link_pw = np.zeros((len(numbers), place[1].max() + 1, MOST), np.uint16)
+        link_pw = np.zeros(
+            (len(numbers), place[1].max() + 1, LINKS_OF_A_WORD), np.uint16
+        )
         word_l = p_l * link_pw.shape[1] + t_l
         rank_l = np.arange(len(word_l)) - np.searchsorted(word_l, word_l)
-        kept = rank_l < MOST
+        kept = rank_l < LINKS_OF_A_WORD
         link_pw[p_l[kept], t_l[kept] + 1, rank_l[kept]] = s_l[kept] + 1
         return source_word.astype(np.uint16), link_pw[place]
 

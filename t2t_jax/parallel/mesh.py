@@ -12,16 +12,17 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from t2t_jax.config import MeshConfig
-from t2t_jax.data.batching import Layout
-from t2t_jax.data.shapes import round_up
 from t2t_jax.io.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from t2t_jax.data.batching import Layout
 
 # Along `data` each device has its rows of the batch. Along `fsdp` it also has its part
 # of every weight and of Adam's moments. Along `tensor` it has its heads, hidden units
@@ -241,11 +242,11 @@ def spec(axes: Sequence[str]) -> PartitionSpec:
 
 def padded_rows(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
     """Rounds `rows` up to a multiple of the devices times the microbatches."""
-    parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"]))
-    return round_up(rows, parts * accumulate)
+    parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"])) * accumulate
+    return -(-rows // parts) * parts
 
 
-def local_layout(mesh: Mesh, layout: Layout, accumulate: int = 1) -> Layout:
+def local_layout(mesh: Mesh, layout: "Layout", accumulate: int = 1) -> "Layout":
     """The part of a batch that this process fills: the pairs on its own devices' rows.
 
     Adds empty rows until the batch divides into the devices. They are padding, which

@@ -32,6 +32,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.measures import Measure
+from t2t_jax.sections import at_address
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.results import Translation
@@ -155,8 +156,10 @@ class Task(Examples):
 
     def further(self, pairs, corpora, vocabulary) -> TokenArrays:
         """Returns the arrays of a training text that the loss needs, if any."""
-        made = self.config.train.variant("loss").further
-        return made(self.config, pairs, corpora, vocabulary) if made else NO_ARRAYS
+        make = self.config.train.variant("loss").further
+        if isinstance(make, str):
+            make = at_address(make)
+        return make(self.config, pairs, corpora, vocabulary) if make else NO_ARRAYS
 
     def check_variation(self) -> None:
         """Checks the fields that make the training text vary from epoch to epoch.

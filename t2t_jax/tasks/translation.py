@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.grammar.corpus import SPLITS, word_for_word
+from t2t_jax.data.corpus import Corpus, Pair, built_in_grammar, scheme_of
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.metrics.plain import (
@@ -105,7 +104,7 @@ class Translation(Task):
 
         The word-for-word translation is the baseline that knows words but no grammar.
         """
-        grammar = corpus.spec in {f"grammar:{split}" for split in SPLITS}
+        grammar = scheme_of(corpus.spec) == "grammar"
         row = f"BLEU {scores['bleu']:5.1f}   "
         # Named after their protocols: none passes for sacreBLEU.
         for name in () if grammar else MOSES:
@@ -115,6 +114,6 @@ class Translation(Task):
         if not grammar or identify(corpus.source).code != "en":
             return row
         sources, references = zip(*corpus.pairs(), strict=True)
-        words = [word_for_word(line) for line in sources]
+        words = [*map(built_in_grammar().word_for_word, sources)]
         bleu = corpus_scores(words, references)["bleu"]
         return f"{row}   (word for word: BLEU {bleu:.1f})"

@@ -21,7 +21,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from t2t_jax.data.corpus import Corpus, Pair, in_folder, scheme_of
+from t2t_jax.data.corpus import (
+    Corpus,
+    Pair,
+    built_in_grammar,
+    in_folder,
+    scheme_of,
+)
 from t2t_jax.data.text_files import (
     file_hash,
     find_file,
@@ -29,7 +35,6 @@ from t2t_jax.data.text_files import (
     read_lines,
     similar_files,
 )
-from t2t_jax.grammar import corpus as grammar
 from t2t_jax.grammar.trees import ESCAPES, Tree, parse_bracketed
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.brackets import ROOTS
@@ -56,9 +61,10 @@ def open_treebank(
         rest = spec.removeprefix("grammar:")
         trees, _, split = rest.partition("/")
         if trees != "trees":
+            similar = rest if rest in built_in_grammar().SPLITS else "train"
             raise UserError(
                 f"{spec} has no trees; want grammar:trees/SPLIT, such as "
-                f"grammar:trees/{rest if rest in grammar.SPLITS else 'train'}"
+                f"grammar:trees/{similar}"
             )
         return grammar_trees(split or "train", language, linearise)
     if scheme == "tfds":
@@ -94,6 +100,7 @@ def tree_file(prefix: Path, linearise: Linearise) -> Corpus:
 def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
     """A split of the built-in corpus, in one of its languages."""
     spec = f"grammar:trees/{split}"
+    grammar = built_in_grammar()
     grammar.check_split(split, spec)
     given, language = language, identify(language).code
     if language not in ("en", "de"):

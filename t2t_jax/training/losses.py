@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,8 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.config import Config
-from t2t_jax.data import links
-from t2t_jax.data.filling import TokenArrays
+from t2t_jax.data.filling import LINK, LINKS_OF_A_WORD, SOURCE_WORD, TokenArrays
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
 from t2t_jax.model.attention import LayerTrace, alignment_layer
@@ -40,7 +38,8 @@ class Loss(NamedTuple):
       arrays: arrays of the batch that only this loss needs: by name, the side whose
         tokens they have an entry for, and the shape of an entry.
       further: (config, pairs, corpora, vocabulary) -> the `TokenArrays` of a training
-        text that has these arrays.
+        text that has these arrays; or the address of that function in the package, so
+        that a training step does not import what prepares text.
       check: (config, model) -> None; raises UserError before any text is prepared if
         the loss does not go with the model or another field.
       Options: a dataclass of hyperparameters, `config.train.options`.
@@ -54,7 +53,7 @@ class Loss(NamedTuple):
     arrays: Mapping[str, tuple[str, tuple[int, ...]]] = MappingProxyType({})
     Options: type | None = None
     frozen: Callable[[Config], Sequence[str]] | None = None
-    further: Callable[..., TokenArrays] | None = None
+    further: Callable[..., TokenArrays] | str | None = None
     check: Callable[[Config, Any], None] | None = None
 
     def sums_of(self, module, frozen, batch: Batch, rng, config: Config, bos) -> Sums:
@@ -263,13 +262,6 @@ def check_guided(config: Config, model: Any) -> None:
         )
 
 
-def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
-    """The links of a training text."""
-    names = split_names(config.train.own_options(LOSSES["guided"]).links)
-    paths = [Path(config.data.dir, name) for name in names]
-    return links.word_links(pairs, corpora, vocabulary, paths)
-
-
 def guided_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     """Cross-entropy, and alignment of words by a head (Garg et al. 2019, equation 5).
 
@@ -290,8 +282,8 @@ def guided_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     smoothing = config.train.label_smoothing
     loss, nll, tokens = loss_sums(module, batch, smoothing, bos, rng, trace=trace)
     (weights_b1ts,) = trace.cross
-    link_btk = jnp.where(batch[links.LINK] > 0, batch[links.LINK], -1)
-    word_bs = batch[links.SOURCE_WORD]
+    link_btk = jnp.where(batch[LINK] > 0, batch[LINK], -1)
+    word_bs = batch[SOURCE_WORD]
     linked_bts = (link_btk[..., None] == word_bs[:, None, None]).any(2)
     # Words are numbered in each sentence; weights on other sentences of a row are 0.
     sum_bt = jnp.sum(weights_b1ts[:, 0], axis=-1, where=linked_bts)
@@ -314,12 +306,9 @@ LOSSES = {
     "guided": Loss(
         real_tokens,
         guided_sums,
-        arrays={
-            links.SOURCE_WORD: ("source", ()),
-            links.LINK: ("target", (links.MOST,)),
-        },
+        arrays={SOURCE_WORD: ("source", ()), LINK: ("target", (LINKS_OF_A_WORD,))},
         Options=Guided,
-        further=guided_arrays,
+        further="data.links.guided_arrays",
         check=check_guided,
     ),
 }

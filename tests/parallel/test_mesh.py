@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config, MeshConfig, ModelConfig, TrainConfig
-from t2t_jax.data import links
+from t2t_jax.data import filling
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io.errors import UserError
@@ -98,9 +98,9 @@ def gradient(config, devices):
     layout = meshes.local_layout(mesh, plan[0], config.train.accumulate)
     batch = fill(layout, *sides)
     random = np.random.default_rng(1)
-    linked = (*batch["target"].shape, links.MOST)
-    batch[links.SOURCE_WORD] = random.integers(1, 9, batch["source"].shape, np.int32)
-    batch[links.LINK] = random.integers(0, 9, linked, np.int32)
+    linked = (*batch["target"].shape, filling.LINKS_OF_A_WORD)
+    batch[filling.SOURCE_WORD] = random.integers(1, 9, batch["source"].shape, np.int32)
+    batch[filling.LINK] = random.integers(0, 9, linked, np.int32)
     state, _ = steps.train(steps.init(), meshes.place_batch(mesh, batch))
     return jax.tree.map(lambda x: x / 0.1, jax.device_get(state.optimizer[0].mu))
 

@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 
 from t2t_jax.config import Config, from_config_dict
-from t2t_jax.data.links import MOST
+from t2t_jax.data.filling import LINKS_OF_A_WORD
 from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.layers import constant, dropout, weight
 from t2t_jax.model.model import Model, from_constructor
@@ -66,7 +66,7 @@ def batch_of(rows: int = ROWS, seed: int = 0):
     position = np.arange(LENGTH, dtype=np.int32) * real
     # Two tokens are a word; a word is linked to up to two words, or none.
     word = (np.arange(LENGTH, dtype=np.int32) // 2 + 1) * real
-    link = np.zeros((rows, LENGTH, MOST), np.int32)
+    link = np.zeros((rows, LENGTH, LINKS_OF_A_WORD), np.int32)
     link[..., :2] = random.integers(0, 4, (rows, LENGTH, 2)) * real[..., None]
     link[link[..., 0] == 0] = 0
     return {"target": target, "target_segment": real, "target_position": position} | {
