@@ -248,6 +248,16 @@ the_average_is_not_the_mean t2t_jax/training/averaging.py
   - x / len(steps)
   + x / (len(steps) + 1)
     training/test_checkpoint.py test_the_average_is_the_mean
+a_language_has_two_codes t2t_jax/text/languages.py
+  - macro=True
+  + macro=False
+    text/test_languages.py
+      test_all_spellings_of_a_language_are_read_alike[NLLB]
+foreign_text_is_translated t2t_jax/tools/serve/service.py
+  - foreign = among < self.settings.min_served
+  + foreign = False
+    serve/test_app.py
+      test_text_in_no_served_language_stays_unless_its_language_is_given
 the_papers_bleu_is_smoothed t2t_jax/metrics/plain.py
   - smooth_method="none"
   + smooth_method="exp"

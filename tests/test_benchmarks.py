@@ -363,6 +363,7 @@ RUNS = {
         *("--config=configs/tiny.py", *ONCE, "--pairs=1000", "--vocab=300"),
         "--tokens=2048",
     ),
+    "languages": ("--served=en,de", "--test={text}/train"),
     "layers": ("--layer=attention", *ONCE, "--lengths=32", "--attention=dense"),
     "layers of lstm": ("--layer=lstm", *PEAK, "--sizes=2x4x8", "--peers="),
     "variants": (*SMALL, *OF_TEXT, *ONCE, "--only=norm=pre", "--steps=2"),

@@ -54,7 +54,7 @@ def identify(code: str) -> Language:
         known = langcodes.Language.get(tag, normalize=False)
     except ValueError:
         return unknown
-    if not (known.language and known.is_valid()):
+    if not (known.language and known.is_valid()) or known.extlangs:  # as `deu_Lat`
         return unknown
     usual = langcodes.Language.get(known.language).maximize().script
     script = known.script or (known.territory and known.maximize().script) or ""

@@ -9,10 +9,11 @@ from unittest import mock
 import pytest
 
 from t2t_jax.commands.flags import SEARCH
+from t2t_jax.config import Config, DataConfig
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
-from t2t_jax.tools.compare import command, summary
+from t2t_jax.tools.compare import command, summary, systems
 from t2t_jax.tools.compare.compare import compare
 from t2t_jax.tools.compare.scores import Comet
 from t2t_jax.tools.compare.systems import parse_systems
@@ -106,6 +107,13 @@ def test_files_are_compared_in_a_direction(run, text, files):
     ):
         with pytest.raises(UserError, match=message):
             run(*systems, **flags)
+
+
+def test_without_a_pair_of_training_text_nothing_is_counted():
+    imported = types.SimpleNamespace(config=Config(data=DataConfig(train="")))
+    training, missing = systems._count([imported], None, "en", "de")
+    assert training is None
+    assert "--train=PREFIX" in missing
 
 
 def test_workdirs_reuse_what_is_scored_and_store_what_is_not(

@@ -101,6 +101,9 @@ def test_pairs_come_in_the_order_of_the_files_in_both_directions(there, monkeypa
     assert list(german.pairs()) == DE_EN["train"] == list(german.pairs())
     english = open_("train", source="en", target="de")
     assert list(english.pairs()) == [pair[::-1] for pair in DE_EN["train"]]
+    spelled = open_("train", source="eng_Latn", target="DE")
+    assert list(spelled.pairs()) == list(english.pairs())
+    assert spelled.fingerprint() == english.fingerprint()
     french = open_("validation", "/fr-en", "en", "fr")
     assert list(french.pairs()) == [("two", "")]
 

@@ -123,8 +123,13 @@ class FakeEngine:
 
 
 class FakeGuesser:
-    """The language is the text's first word, as in `fr: bonjour`, or else English."""
+    """The language is the text's first word, as in `fr: bonjour`, or else English.
+
+    Text with a question mark first is in no language that is served.
+    """
 
     def guess(self, text):
+        if text.startswith("?"):
+            return Guess("en", 0.01, 0.02)
         known = text[2:3] == ":"
         return Guess(*((text[:2], 0.925, 1.0) if known else ("en", 0.6, 0.6)))

@@ -150,6 +150,31 @@ def test_directions_are_chosen_by_name_languages_or_guess(client):
     assert body["limits"] == limits
 
 
+def test_text_in_no_served_language_stays_unless_its_language_is_given(client):
+    def texts(fields, **settings):
+        rows = post(client(FakeEngine(), **settings), lines=["?", "a"], **fields)
+        return [r["hypotheses"][0]["text"] for r in rows.json()["translations"]]
+
+    for guessed in ({"target": "de"}, {"source": "auto"}):
+        assert texts(guessed) == ["?", "<de> a"]
+        assert texts(guessed, min_served=0.0) == ["<de> ?", "<de> a"]
+    for given in ({"source": "eng_Latn", "target": "DE"}, {"direction": "en-de"}, {}):
+        assert texts(given) == ["<de> ?", "<de> a"]
+    foreign = {"q": "?", "source": "auto", "target": "de"}
+    body = client(FakeEngine()).post("/translate", json=foreign).json()
+    assert body["translatedText"] == "?"
+    assert body["detectedLanguage"] == {"confidence": 1, "language": "en"}
+
+
+def test_clients_are_told_codes_as_they_spell_them(client):
+    c = client(FakeEngine("eng_Latn-zho_Hant", "deu_Latn-kor_Hang"))
+    codes = [each["code"] for each in c.get("/languages").json()]
+    assert codes == ["en", "zh-Hant", "de", "ko"]
+    asked = {"text": ["a"], "source_lang": "EN-GB", "target_lang": "ZH-HANT"}
+    (found,) = c.post("/v2/translate", json=asked).json()["translations"]
+    assert found == {"text": "<zho_Hant> a", "detected_source_language": "EN-GB"}
+
+
 def test_what_json_cannot_say_is_null(client):
     engine, best = FakeEngine(), Hypothesis("", -math.inf, -math.inf, True, (1,))
     engine._translation = lambda name, line, options: Translation(line, (best,))

@@ -108,7 +108,18 @@ def test_all_spellings_of_a_language_are_read_alike(reader, monkeypatch):
 @pytest.mark.parametrize("reader", READERS)
 def test_private_codes_are_not_refused_nor_another_language(reader, monkeypatch):
     monkeypatch.setattr(plain, "LONGEST", 0)
-    for code in ("clean", "src", "tgt", "xx", "x_y", "1", "a-b-c", "de2", "und"):
+    for code in (
+        "clean",
+        "src",
+        "tgt",
+        "xx",
+        "x_y",
+        "1",
+        "a-b-c",
+        "de2",
+        "und",
+        "deu_Lat",
+    ):
         assert identify(code).code not in SPELLINGS
         result(reader, "en", code)
     assert identify("src") == ("src", "", "", "", "src")

@@ -269,4 +269,7 @@ def _count(
             say(f"warning: without the training text of the first workdir: {e}")
             return None, f"the training text of the first workdir is not there: {e}"
     with waiting("counting the words of the training text"):
-        return count_training(corpora, source, target), ""
+        training = count_training(corpora, source, target)
+    # An imported model's workdir names none.
+    missing = "" if training.pairs else "there is no training text; want --train=PREFIX"
+    return (None if missing else training), missing
