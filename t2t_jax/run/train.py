@@ -214,6 +214,13 @@ def _train(
         say(f"{workdir} is finished: {outcome.why}")
     else:
         say(f"finished: {outcome.why}")
+    every = config.train.save_every
+    if every < outcome.last and outcome.last % every:
+        scheduled = outcome.last // every * every
+        say(
+            f"averages end at step {scheduled:,}, the last multiple of "
+            f"config.train.save_every={every}; --checkpoint=last is {outcome.last:,}"
+        )
     return outcome.last
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.config import Config
-from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
@@ -74,16 +73,9 @@ def choose_checkpoints(
         requested = sorted({int(number) for number in numbers})
         return _choose_by_step(workdir, requested, {"parameters": steps, "best": best})
 
-    # A run that was stopped between two saves has one more checkpoint, off the grid of
-    # save_every. Averages leave it out, so that a stop changes no score. That of the
-    # end of training counts.
-    parameters = workdir.checkpoints / "parameters"
-    series = [
-        step
-        for step in steps
-        if step % config.train.save_every == 0
-        or sealed.notes(parameters / str(step)).get("end")
-    ] or steps
+    # A run that was stopped, or ended, between two saves has one more checkpoint, off
+    # the grid of save_every. Averages leave it out, so that a stop changes no score.
+    series = [s for s in steps if s % config.train.save_every == 0] or steps
     name, _, number = checkpoint.partition(":")
     if name == "last" and not number:
         # Off the grid, too; if the last is damaged, the one before.

@@ -263,16 +263,6 @@ class Checkpoints:
         self._finish(step, ["parameters"])
         self.wait()
 
-    def mark_end(self, step: int) -> None:
-        """Notes that training ended at a step, whose parameters then count in averages.
-
-        Only off the schedule: the others count in any case.
-        """
-        self.wait()
-        if step % self._save_every:
-            with self._explained(step):
-                self._note_end(step)
-
     def saved_before(self, step: int) -> bool:
         """True if a state of an earlier step is stored."""
         self.wait()
@@ -377,12 +367,6 @@ class Checkpoints:
             # The others are waiting at the barrier.
             with self._together(f"writing {kind}"):
                 raise
-
-    @by_first
-    def _note_end(self, step: int) -> None:
-        path = self._path("parameters", step)
-        if not sealed.notes(path).get("end"):
-            folders.seal(path, end=True)
 
     @by_first
     def _seal(self, kind: str, step: int, **notes: float) -> None:

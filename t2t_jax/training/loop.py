@@ -262,7 +262,6 @@ class TrainingRun:
                 why = why or self._reason(0.0, evaluated=True)
                 if why and self.saved != self.step:
                     self._save()
-        self.checkpoints.mark_end(self.step)
         return self.step, why
 
     def _reason(self, seconds: float, evaluated: bool = False) -> str:

@@ -170,7 +170,7 @@ def _describe(config: Config, vocabularies: list[dict]) -> dict:
             # The `state` of two checkpoints stays, in case the newest is damaged. What
             # was saved between two multiples of `save_every` is kept besides.
             "kept": {"last": decode.average, "best": train.keep_best, "state": 2},
-            "averaged": min(decode.average, -(-train.steps // train.save_every)),
+            "averaged": min(decode.average, max(1, train.steps // train.save_every)),
         },
         "decoding": _decoding(config, model),
     }
