@@ -90,7 +90,7 @@ def pharaoh(folder, last=""):
 def test_links_of_a_file_reach_the_batches_of_both_feeders(
     text, tmp_path, batching, monkeypatch
 ):
-    monkeypatch.setattr(links, "MOST", 2)
+    monkeypatch.setattr(links, "LINKS_OF_A_WORD", 2)
     pairs, corpora, vocabulary = text
     file = pharaoh(tmp_path, "0-0 1-1 2-4 0-3 1-3 2-3 0-3")
     made = word_links(pairs, corpora, vocabulary, [file])
