@@ -9,6 +9,7 @@ from tests.model.laws import (
     COMPOSITION,
     LAWS,
     dropout_is_the_papers,
+    initial_weights_are_independent,
     laws_of,
     sharded_is_one_device,
 )
@@ -79,7 +80,9 @@ def test_any_two_variants_compose(case, law):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law", COMPOSITION, ids=lambda law: law.__name__)
+@pytest.mark.parametrize(
+    "law", [*COMPOSITION, initial_weights_are_independent], ids=lambda law: law.__name__
+)
 @pytest.mark.parametrize("case", halves(), ids=str)
 def test_halves_compose(case, law):
     obeys(case, law, "halves")
