@@ -56,6 +56,7 @@ from t2t_jax.model.positions import POSITIONS
 from t2t_jax.parallel import rendezvous
 from t2t_jax.run.differences import workdir_differences
 from t2t_jax.search.algorithm import never_generated
+from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.verify.child_runs import TIME_LIMIT, free_port
@@ -316,7 +317,7 @@ def write_text(folder: Path, run: SimpleNamespace) -> None:
     chance = random.Random(0)
     *sides, between = WORDS[run.text]
     traps = [line for line in NASTY.values() if len(line) < 200] * run.traps
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, size in {"train": 60, "zip": 50, "more": 8, "dev": 6, "test": 6}.items():
         lines = [
             [between.join(side[i] for i in index) for side in sides]
@@ -327,7 +328,9 @@ def write_text(folder: Path, run: SimpleNamespace) -> None:
             text = "".join(f"{line[side]}\n" for line in lines).encode()
             file = folder / f"{name}.{language}"
             if name == "zip":
-                file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(text))
+                file.with_name(f"{file.name}.gz").write_bytes(
+                    gzip.compress(text, mtime=0)
+                )
             else:
                 file.write_bytes(text)
 
@@ -484,7 +487,7 @@ def check_translations(config: Config, run: SimpleNamespace, lines: list[str]) -
     again = translator.translate(lines[::-1], batch_size=3, warn=False)
     assert [each.text for each in again[::-1]] == texts
     (run.folder / "texts").write_text("".join(f"{t}\n" for t in texts), "utf-8")
-    for corpus in open_specs(config.data.test, translator.task.open, config.data.dir):
+    for corpus in open_specs(config.data.test, task_of(config).open, config.data.dir):
         stored = small_run.read_checked_json(workdir / f"scores/{corpus.name}.json")
         assert score_set(translator, corpus, run.work) == stored
     plain = translator.with_choice("probability").with_options(groups=1)
@@ -502,9 +505,9 @@ def check_translations(config: Config, run: SimpleNamespace, lines: list[str]) -
     greedy = [list(each.tokens) for each in exact.translate_ids(sources, beam=1)]
     read = [[exact.vocabulary.bos, *tokens[:-1]] for tokens in greedy]
     forced = agreement.logits(exact, sources, read)
-    for logits_tv in forced:
-        logits_tv[:, [*never_generated(exact.vocabulary)]] = -np.inf
-    argmax = [logits_tv.argmax(-1).tolist() for logits_tv in forced]
+    never_v = np.zeros(len(exact.vocabulary))
+    never_v[[*never_generated(exact.vocabulary)]] = -np.inf
+    argmax = [(logits_tv + never_v).argmax(-1).tolist() for logits_tv in forced]
     limits = [len(ids) + config.decode.extra_length for ids in sources]
     result = agreement.compare_greedy(exact, sources, greedy, argmax, limits)
     assert result.agrees, result
@@ -576,7 +579,9 @@ def main() -> int:
     parser.add_argument("--rows", default="", help="such as 1-9; all by default")
     parts = ["laws", "kills", "end_to_end"]
     parser.add_argument("--only", action="append", choices=parts, help="all by default")
-    parser.add_argument("--keep", type=Path, help="a new folder for the runs")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the runs, which continue"
+    )
     asked = parser.parse_args()
     array = rows(asked.seed)
     first, _, last = (asked.rows or f"1-{len(array)}").partition("-")
