@@ -1,12 +1,12 @@
-"""Sixty defects, made one at a time, and the tests that have to notice each of them.
+"""Defects, made one at a time, and the tests that have to notice each of them.
 
 A safety net for refactoring: tests that are changed together with the code may stop to
 notice defects, and nothing fails. So run the table before and after: what was caught
-must still be caught. Sixteen mutants break a law of the model (tests/model/laws.py) in
-the package itself, twenty a promise of README and docs, and twenty-four bring back a
-defect that a commit fixed.
+must still be caught. Some mutants break a law of the model (tests/model/laws.py) in the
+package itself, others a promise of README and docs, and the rest bring back a defect
+that a commit fixed.
 
-    python -m tests.mutants            # all of them: about twelve minutes on one core
+    python -m tests.mutants            # all of them: about twenty minutes on one core
     python -m tests.mutants NAME ...   # some of them
     python -m tests.mutants --check    # only: does each `old` occur once in its file?
 
