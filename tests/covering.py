@@ -48,6 +48,7 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.corpus import open_specs
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.interruption import SIGNALS
 from t2t_jax.model import attention
 from t2t_jax.model.attention import ATTENTION
 from t2t_jax.model.feed_forward import FEED_FORWARD
@@ -61,7 +62,6 @@ from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.verify.child_runs import TIME_LIMIT, free_port
 from t2t_jax.training.optimizers import OPTIMIZERS
-from t2t_jax.training.stopping import SIGNALS
 from tests import small_run
 from tests.compiler import FAST
 from tests.faults.killing import MOMENTS, kill
