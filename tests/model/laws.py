@@ -429,7 +429,8 @@ def weights_drop_out_apart(subject: Subject) -> float:
     shape = [2 * n for n in seen.shape]  # twice: what is moved out does not come back
 
     def moved(x):  # the sum of the products of x and x moved, for every move
-        return np.fft.irfftn(np.abs(np.fft.rfftn(x, shape)) ** 2, shape)
+        axes = range(x.ndim)
+        return np.fft.irfftn(np.abs(np.fft.rfftn(x, shape, axes)) ** 2, shape, axes)
 
     number = np.round(moved(seen))
     number.flat[0] = 0  # not moved
