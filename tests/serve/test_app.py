@@ -109,7 +109,7 @@ def test_an_unsure_line_is_refused_without_its_text(client):
 
 def test_a_text_of_lines_is_joined_as_it_was(client):
     body = post(client(), text="a\n\n b\n").json()
-    assert body["text"] == "<de> a\n\n<de>  b\n"
+    assert body["text"] == "<de> a\n\n <de> b\n"
     assert [each["source"] for each in body["translations"]] == ["a", "", " b", ""]
 
 
