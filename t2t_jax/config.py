@@ -357,6 +357,13 @@ class SearchOptions(Section):
         help="When the search of a sentence ends. best: when no better hypothesis is "
         "possible; first: as soon as enough hypotheses are complete.",
     )
+    extra_length: int = field(
+        50,
+        low=1,
+        high=1 << 16,
+        safe=True,
+        help="The longest translation in tokens is the length of the input plus this.",
+    )
 
     def override(self, label: str = "", **changes: Any) -> "SearchOptions":
         """Returns these options with some values replaced; None keeps a value.
@@ -394,7 +401,9 @@ class SearchOptions(Section):
         recorded = {}
         for option in dataclasses.fields(SearchOptions):
             value = getattr(self, option.name)
-            if option.name in ("groups", "diversity"):
+            if option.name == "extra_length":
+                has_effect = False  # `Searcher.decode_options` records all lengths
+            elif option.name in ("groups", "diversity"):
                 has_effect = self.groups > 1
             else:
                 has_effect = option.name in _FIRST_OPTIONS or value != option.default
@@ -411,8 +420,6 @@ _FIRST_OPTIONS = ("beam", "alpha", "penalty", "stop")
 class DecodeConfig(SearchOptions):
     """Checkpoints and beam search for translation (section 6.1)."""
 
-    # The longest translation in tokens is the length of the input plus this.
-    extra_length: int = field(50, low=1, safe=True)
     # The longest input in tokens, EOS included; longer lines are truncated.
     max_source: int = field(1024, low=8, safe=True)
     # The number of last checkpoints that are kept, and averaged for translation.

@@ -32,6 +32,7 @@ MISTAKES = {
         "--workdir=WORK --checkpoint=3,12": "no checkpoint of step 3; it has steps",
         "--workdir=WORK --beam=0": "--beam=0 is too small; want at least 1",
         "--workdir=WORK --alpha=nan": "--alpha=nan; want a finite number",
+        "--workdir=WORK --extra_length=0": "--extra_length=0 is too small; want at le",
         "--workdir=WORK --nbest=5": "nbest=5 with beam=2; want 1 <= nbest <= beam",
         "--workdir=WORK --input=TMP/in --output=TMP/in": "in already exists",
         "--workdir=WORK --input=TMP/in --output=TMP/in --format=whole": "already exist",

@@ -79,6 +79,7 @@ def test_lines_go_through_one_by_one_until_the_reader_has_seen_enough(trained):
 
 def test_what_is_printed_beside_translations(trained, commands):
     arguments = f"--workdir={trained[0]}", "--nbest=2", "--alignments", "--scores"
+    arguments += ("--extra_length=9",)
     lines = ["The cat.", "", "A dog."]
     code, output, told = commands(
         "translate", *arguments, source="\n".join(lines).encode()
@@ -87,7 +88,7 @@ def test_what_is_printed_beside_translations(trained, commands):
     rows = [line.split(" ||| ") for line in output.split("\n")[:-1]]
     assert [row for row in rows if row[0] == "1"] == [["1", "", "", "0.000000"]]
     translator = Translator.load(trained[0])
-    found = translator.translate(lines, nbest=2, warn=False)
+    found = translator.translate(lines, nbest=2, extra_length=9, warn=False)
     pairs = [(n, t.source, h) for n, t in enumerate(found) for h in t.hypotheses]
     links = translator.align([(source, h) for _, source, h in pairs])
     assert [row[:3] for row in rows] == [

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
-PENALTY = "alpha", "penalty"  # of the scores: samples have them, too
+OF_SAMPLES = "alpha", "penalty", "extra_length"  # and of searches
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
 
 
@@ -102,7 +102,8 @@ def define_flags():
         "nbest",
         1,
         "Translations per line; more than 1 prints NUMBER ||| TRANSLATION ||| SCORE "
-        "for each, with the line's number counted from 0.",
+        "for each, with the line's number counted from 0. Their texts differ, but for "
+        "those of --sample; there may be fewer.",
     )
     boolean(
         "scores",
@@ -163,6 +164,8 @@ def main(_):
     translator = load_translator(args)
     task, translator = chosen_task(translator, args)
     refuse_unused(task, args)
+    # What is computed from translations must not cut them, either.
+    translator = translator.with_extra_length(options["extra_length"])
     if args.choose is not None:
         translator = translator.with_choice(args.choose)
     if marks:
@@ -284,7 +287,7 @@ def search_of(
     constraints = {"prefix": args.prefix, "must_not": args.must_not or ()}
     search = search_flags(args)
     if args.sample:
-        beam = [name for name in SEARCH if name not in PENALTY]
+        beam = [name for name in SEARCH if name not in OF_SAMPLES]
         beam += ["must", "choose", *PRESERVING]
         unused = [f"--{name}" for name in beam if args[name].present]
         if unused:
@@ -293,8 +296,8 @@ def search_of(
                 "replaces; leave out either"
             )
         sampling = {name: args[name].value for name in SAMPLING}
-        penalty = {name: search.get(name) for name in PENALTY}
-        options = {"samples": args.nbest, **sampling, **penalty, **constraints}
+        common = {name: search.get(name) for name in OF_SAMPLES}
+        options = {"samples": args.nbest, **sampling, **common, **constraints}
         return lambda t, lines, **more: t.sample(lines, **options, **more), options
     unused = [f"--{name}" for name in SAMPLING if args[name].present]
     if unused:

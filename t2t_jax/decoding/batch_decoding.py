@@ -109,8 +109,8 @@ def check_room(
     if source.ids and pieces >= room:
         raise UserError(
             f"line {number}: the prefix has {pieces} tokens, but the "
-            f"translation may have at most {room} (config.decode.extra_length="
-            f"{decode.extra_length}); shorten the prefix"
+            f"translation may have at most {room} (extra_length="
+            f"{decode.extra_length}); shorten the prefix, or raise extra_length"
         )
 
 
@@ -198,12 +198,12 @@ def _hash(source: Source) -> np.ndarray:
 
 
 def to_text(
-    result: Hypotheses, vocabulary: Vocabulary, counts: Sequence[int] = ()
+    result: Hypotheses, vocabulary: Vocabulary, counts: Sequence[int | None] = ()
 ) -> Iterator[tuple]:
     """Yields the hypotheses of each row as text; at least one for each.
 
     Args:
-      counts: how many of each row; empty: all.
+      counts: how many of each row; empty or None: all.
     """
     for row, arrays in enumerate(zip(*result, strict=True)):
         most = counts[row] if counts else None

@@ -130,13 +130,20 @@ class Choice:
 
 
 class Probability(Choice):
-    """Takes what the search returns: the hypothesis with the highest score."""
+    """Takes what the search returns: the best hypothesis of each text."""
 
     def translate(
         self, searcher: Searcher, lines: Sequence[str], request: Request
     ) -> list[Translation]:
-        """Searches; a model without a source can do so, too."""
-        return searcher.search(lines, request)
+        """Searches; a model without a source can do so, too.
+
+        Several texts are taken from all of the beam, which does not change the first
+        ones. With stop="first" their number says when a search ends: it stays.
+        """
+        options, found = searcher.config.decode.override(**request.search), request
+        if request.nbest > 1 and options.stop == "best":
+            found = dataclasses.replace(request, nbest=max(request.nbest, options.beam))
+        return [t.distinct(request.nbest) for t in searcher.search(lines, found)]
 
     def recorded(self) -> dict:
         """{}: scores that were stored before there were choices are of this one."""
@@ -151,14 +158,11 @@ def ranked(
     Of hypotheses with the same text only the first is kept.
     """
     order = np.argsort(-np.round(scores, DECIMALS), kind="stable")
-    best: dict[str, int] = {}
-    for n in order.tolist():
-        best.setdefault(translation.hypotheses[n].text, n)
-    kept = tuple(
+    ordered = tuple(
         dataclasses.replace(translation.hypotheses[n], score=float(scores[n]))
-        for n in [*best.values()][:nbest]
+        for n in order.tolist()
     )
-    return dataclasses.replace(translation, hypotheses=kept)
+    return dataclasses.replace(translation, hypotheses=ordered).distinct(nbest)
 
 
 def beam_candidates(

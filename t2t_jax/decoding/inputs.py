@@ -255,16 +255,18 @@ def longest_source(config: Config, model: Model) -> tuple[int, str]:
     if model.longest is not None:
         # Sources are padded to a bucket, a power of two, and outputs may be longer than
         # the bucket by `extra_length`; all these positions must exist.
-        room = model.longest - config.decode.extra_length
+        extra, positions = config.decode.extra_length, model.longest
+        room = positions - extra
         if room < SHORTEST:
             raise UserError(
-                f"config.model.max_positions={model.longest}; want at least "
-                f"{SHORTEST + config.decode.extra_length}: {SHORTEST} + "
-                "config.decode.extra_length"
+                f"extra_length={extra}: the model has {positions} positions "
+                f"(config.model.max_positions), and sources take {SHORTEST} or more; "
+                f"want extra_length at most {positions - SHORTEST}"
             )
         room = 1 << (room.bit_length() - 1)  # the power of two below
         if room < longest:
-            return room, f"config.model.max_positions={model.longest}"
+            limit = f"config.model.max_positions={positions}, extra_length={extra}"
+            return room, limit
     return longest, f"config.decode.max_source={longest}"
 
 

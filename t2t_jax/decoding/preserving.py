@@ -354,7 +354,7 @@ class PreparedText:
         for part in self._inline():
             part.aligned = [next(aligned) for _ in part.translation.hypotheses]
         sizes = [len(part.translation.hypotheses) for part in self.parts]
-        hypotheses: dict[Any, Hypothesis] = {}
+        hypotheses: list[Hypothesis] = []
         for rank in range(max(sizes, default=1)):
             counted = Report() if rank else report
             made = [segment.translation(rank, counted) for segment in self._segments]
@@ -372,7 +372,7 @@ class PreparedText:
                 log_prob = sum(each.log_prob for each in found)
                 ended = all(each.ended for each in found)
                 joint = Hypothesis(text, score, log_prob, ended)
-            # Ranks of several parts may be the same text.
-            hypotheses.setdefault(rank if len(found) == 1 else text, joint)
+            hypotheses.append(joint)
         cut = sum(part.translation.cut for part in self.parts)
-        return Translation(self.text, (*hypotheses.values(),), cut)
+        # Ranks of several parts may be the same text.
+        return Translation(self.text, (*hypotheses,), cut).distinct()

@@ -78,6 +78,16 @@ class Translation:
     def ended(self) -> bool:
         return self.best.ended
 
+    def distinct(self, most: int | None = None) -> "Translation":
+        """Keeps the first hypothesis of each text, and at most `most` of these.
+
+        A search finds a text several times, split into different tokens.
+        """
+        first: dict[str, Hypothesis] = {}
+        for each in self.hypotheses:
+            first.setdefault(each.text, each)
+        return dataclasses.replace(self, hypotheses=(*first.values(),)[:most])
+
     def surrounded(self, text: str) -> "Translation":
         """Returns the translation of a text whose `core` was the source."""
         begin, end = core(text)

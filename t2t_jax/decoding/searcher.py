@@ -256,6 +256,20 @@ class Searcher:
         )
         return other
 
+    def with_extra_length(self, extra_length: int | None) -> Self:
+        """Returns the same models with another limit of outputs; None keeps it.
+
+        Raises:
+          UserError: it is out of its range, or a model has too few positions.
+        """
+        if extra_length is None:
+            return self
+        options = self.config.decode.override(extra_length=extra_length)
+        _ = self.search_parameters, self.phrases  # made once: copies share them
+        other = self.with_options(extra_length=options.extra_length)
+        other.reader(1, warn=False)  # checks the positions
+        return other
+
     def tagged(self, tag: str) -> Self:
         """Returns the same models, which read a tag such as `<2de>` before each line.
 
@@ -311,6 +325,7 @@ class Searcher:
         samples: int = 1,
         alpha: float | None = None,
         penalty: str | None = None,
+        extra_length: int | None = None,
         prefix: str | Sequence[str | None] | None = None,
         must_not: str | Sequence = (),
         batch_size: int | None = None,
@@ -335,7 +350,8 @@ class Searcher:
           UserError: an option is out of its range.
         """
         options = SamplingOptions(**checked_options(SamplingOptions, sampling))
-        search = self.sampling(samples, options, alpha=alpha, penalty=penalty)
+        searcher = self.with_extra_length(extra_length)
+        search = searcher.sampling(samples, options, alpha=alpha, penalty=penalty)
         request = Request(
             prefix=prefix,
             must_not=must_not,
@@ -344,7 +360,7 @@ class Searcher:
             warn=warn,
             seed=options.seed,
         )
-        return self._decode(search, lines, request)
+        return searcher._decode(search, lines, request)
 
     def score(
         self,
@@ -508,9 +524,11 @@ def _warn_if_unended(
         reader.warn(rows, len(best), f": {why}", f"lines have no translation: {why}")
     unended = [row for row, each in enumerate(best) if not (each.ended or each.failure)]
     room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
+    extra = f"extra_length={decode.extra_length}"
+    more = f"({extra}, in a command --{extra}; more allows longer ones)"
     reader.warn(
         unended,
         len(best),
-        f": its output did not end within {room} tokens",
-        "outputs reached their longest length",
+        f": its output did not end within {room} tokens {more}",
+        f"outputs reached their longest length {more}",
     )

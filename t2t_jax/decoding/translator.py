@@ -103,7 +103,8 @@ class Translator(Searcher):
 
         Args:
           lines: text, one sentence each.
-          nbest: hypotheses to return for each line, at most the beam.
+          nbest: hypotheses to return for each line, at most the beam. Their texts
+            differ; there may be fewer.
           prefix: the text that translations begin with; one for all lines, or a list
             with one for each line.
           must, must_not: phrases that translations contain or do not contain, as whole
@@ -128,6 +129,8 @@ class Translator(Searcher):
         """
         names = {*option_names(PreservingOptions)} & options.keys()
         preserved = preserving.preserving_options({n: options.pop(n) for n in names})
+        choice = self.choice  # made once: copies share it
+        translator = self.with_extra_length(options.pop("extra_length", None))
         request = Request(
             nbest=nbest,
             search={name: x for name, x in options.items() if x is not None},
@@ -139,9 +142,9 @@ class Translator(Searcher):
             warn=warn,
         )
         if not preserved:
-            return self.choice.translate(self, lines, request)
+            return choice.translate(translator, lines, request)
         report = preserving.Report() if report is None else report
-        return self._preserving(lines, request, preserved, report)
+        return translator._preserving(lines, request, preserved, report)
 
     def _preserving(
         self,

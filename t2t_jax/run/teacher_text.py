@@ -88,7 +88,9 @@ class Recipe:
         beam = max(decode.beam, self.nbest)
         options = decode.override(**{"beam": beam} | search)
         nbest = self.nbest if self.by != PROBABILITY else 1
-        return {"nbest": nbest, **options.recorded()}
+        # The teacher's own is part of its provenance.
+        given = {name: x for name, x in search.items() if name == "extra_length"}
+        return {"nbest": nbest, **options.recorded(), **given}
 
     def chooser(self, language: str) -> Callable[[Translation, str], str]:
         """Returns a function (translation, reference) -> the text that is kept.

@@ -96,8 +96,37 @@ def test_an_end_that_never_comes_is_told_and_whole(one, caplog, monkeypatch):
     assert [t.ended for t in found] == [True, False, False]
     assert all(t.text for t in found[1:])
     assert caplog.messages == [
-        "2 of 3 outputs reached their longest length: lines 2, 3"
+        "2 of 3 outputs reached their longest length (extra_length=5, in a command "
+        "--extra_length=5; more allows longer ones): lines 2, 3"
     ]
+
+
+def test_the_limit_of_outputs_is_that_of_the_call(one):
+    source = one.vocabulary.source
+    for extra in (2, 40):
+        longer = one.with_options(extra_length=extra)
+        for ask, choice, options in (
+            ("translate", "probability", {"nbest": 2}),
+            ("translate", "probability", {"markup": "html"}),
+            ("translate", "mbr:samples=3", {}),
+            ("sample", "probability", {"samples": 2}),
+        ):
+            of, same = (each.with_choice(choice) for each in (one, longer))
+            found = getattr(of, ask)(NASTY, extra_length=extra, warn=False, **options)
+            assert found == getattr(same, ask)(NASTY, warn=False, **options)
+            inputs = source.encode(NASTY, end=True)
+            beyond = {
+                len(h.tokens) - len(ids)
+                for ids, each in zip(inputs, found, strict=True)
+                for h in each.hypotheses
+            }
+            assert max(beyond) == extra
+    assert one.config.decode.extra_length == 5
+    learned = translator(positions="learned", max_positions=48)
+    learned.translate(["a"], extra_length=16, warn=False)
+    for wrong, message in ((17, "48 positions .* at most 16$"), (0, "=0 is too small")):
+        with pytest.raises(UserError, match=f"^extra_length.*{message}"):
+            learned.translate(["a"], extra_length=wrong)
 
 
 def test_which_checkpoints_a_choice_means(tmp_path):

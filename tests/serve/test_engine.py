@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.batches import Group
 from t2t_jax.decoding.search_options import SamplingOptions
+from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import (
@@ -94,6 +96,26 @@ def drawn(rng):
         Options(samples=rng.choice((1, 2)), seed=rng.randrange(3)),
         Options(must_not=tuple(phrases), samples=2, seed=7),
     ][kind]
+
+
+def test_the_texts_of_a_line_differ_as_alone(engine, monkeypatch):
+    decode = Vocabulary.decode
+    short = lambda *of: [text[:1] for text in decode(*of)]  # noqa: E731
+    monkeypatch.setattr(Vocabulary, "decode", short)  # many hypotheses, few texts
+    found = translator(1).search(WORDS, Request(nbest=BEAM, warn=False))
+    equal = set()
+    for options in (Options(nbest=2), Options(nbest=BEAM), Options(samples=2)):
+        answers = asyncio.run(ask(engine, WORDS, [options] * len(WORDS)))
+        assert answers == [alone(word, options) for word in WORDS]
+        for each, of_beam in zip(answers, found, strict=True):
+            texts = {h.text for h in each.hypotheses}
+            equal.add((options.samples, len(texts) < len(each.hypotheses)))
+            if not options.samples:
+                best = {h.text: h for h in of_beam.hypotheses[::-1]}
+                texts = dict.fromkeys(map(str, of_beam.hypotheses))
+                wanted = [best[text] for text in texts][: options.nbest]
+                assert [*each.hypotheses] == wanted
+    assert equal == {(0, False), (2, False), (2, True)}
 
 
 def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):

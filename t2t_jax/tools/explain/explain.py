@@ -70,6 +70,7 @@ def explain(
         config's beam has several groups.
     """
     lines, targets = _lines_and_targets(lines, target)
+    translator = translator.with_extra_length(search.get("extra_length"))
     options = translator.config.decode.override(**search)
     if options.groups > 1:
         raise UserError(

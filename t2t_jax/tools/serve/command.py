@@ -17,9 +17,12 @@ from absl import flags
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     SAMPLING,
+    SEARCH,
     define_sampling_flags,
+    define_search_flags,
     define_weights_flag,
     define_workdir_flags,
+    search_flags,
 )
 from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions
@@ -54,6 +57,7 @@ def define_flags():
     integer("longest", 128, "Tokens of a line, at most, with its end.", 2)
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
     integer("samples", 0, "Samples of a line that may be asked for; 0: none.", 0)
+    define_search_flags([name for name in SEARCH if name != "extra_length"])
     define_sampling_flags(["seed"])
     integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
     integer("states", 1024, "States of the automata of all phrases at a time.", 1)
@@ -95,7 +99,7 @@ def main(_):
         if importlib.util.find_spec(name) is None:
             raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
     models = _models(args)  # mistakes are reported before JAX is imported
-    beams = _beams(args.beams)
+    beams, search = _beams(args.beams), search_flags(args)
     named = [name for name in SAMPLING if name != "seed"]
     if not args.samples and (unused := [n for n in named if args[n].present]):
         raise UserError(f"--{', --'.join(unused)}: of samples; add --samples=N")
@@ -130,7 +134,7 @@ def main(_):
         places = models[name] if len(models[name]) > 1 else models[name][0]
         translator = Translator.load(places, args.checkpoint, args.dtype, args.weights)
         say(f"{name}: {translator!r}")
-        return translator
+        return translator.with_extra_length(search.get("extra_length"))
 
     def reload() -> None:
         for name in models:

@@ -156,6 +156,7 @@ class _Line:
     source: Source
     constraints: Constraints
     nbest: int
+    samples: int = 0  # that are drawn, in place of `nbest` that are found
     seed: int = 0
     automata: Mapping[tuple, Automaton] = dataclasses.field(default_factory=dict)
     states: Sequence[int] = ()  # in the table, while it is searched
@@ -344,9 +345,14 @@ class _Lane(Bucket):
         """Gives lines their hypotheses."""
         with self.lock:
             lines = [self.leave(number) for number in numbers]
-        texts = to_text(result, self.vocabulary, [line.nbest for line in lines])
-        for line, nbest in zip(lines, texts, strict=True):
-            line.call.set(line.index, Translation(line.text, nbest, line.source.cut))
+        # Several texts that differ are chosen from all that were found.
+        counts = [line.samples or (1 if line.nbest == 1 else None) for line in lines]
+        texts = to_text(result, self.vocabulary, counts)
+        for line, found in zip(lines, texts, strict=True):
+            translation = Translation(line.text, found, line.source.cut)
+            if not line.samples:
+                translation = translation.distinct(line.nbest)
+            line.call.set(line.index, translation)
 
     def with_parameters(self, parameters: tuple) -> "_Lane":
         """An empty lane with other parameters and the same programs."""
@@ -755,7 +761,7 @@ class Engine:
             warn=False,
         )
         (source,), (constraints,) = translator.encode([text], request)
-        line = _Line(text, source, constraints, count or options.nbest, options.seed)
+        line = _Line(text, source, constraints, options.nbest, count, options.seed)
         if not source.ids:
             return None, line
         if len(source.ids) > limits.longest:

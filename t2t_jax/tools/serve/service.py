@@ -376,7 +376,7 @@ class Call:
             line.found = text.finished(aligned, Report())
         return [
             Answer(
-                [*dict.fromkeys(map(str, line.found.hypotheses))],
+                [*map(str, line.found.hypotheses)],
                 identify(line.language).tag,
                 line.sureness,
                 line.found.ended,

@@ -163,7 +163,7 @@ def notes(folder: Folder) -> list[str]:
             if name in ("max_length", "max_new_tokens"):
                 remarks.append(
                     f"{name}={value} ended translations in the original; here, "
-                    "config.decode.extra_length does"
+                    "extra_length does (translate --extra_length=N)"
                 )
             else:
                 remarks.append(
