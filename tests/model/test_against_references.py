@@ -154,7 +154,7 @@ def test_three_steps_of_training_are_torchs(torch):
 
 
 def twin_logits(torch, batch):
-    return twin.logits(torch.config.model, torch.parameters("weights"), batch)
+    return twin.Twin(torch.config.model).logits(torch.parameters("weights"), batch)
 
 
 def example_logits(torch, batch):
