@@ -31,7 +31,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.metrics import measures
-from t2t_jax.metrics.text_measures import bleu_of, bleu_statistics, text_measures
+from t2t_jax.metrics.text_measures import bleu_of, text_measures
 from t2t_jax.tasks.table import task_of
 
 REVERSE = 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
@@ -59,7 +59,7 @@ def best_weights(
 
     Args:
       terms: for each line [hypotheses, 4], as from `Reranking.terms`.
-      sums: for each line [hypotheses, k], as from `bleu_statistics`.
+      sums: for each line [hypotheses, k], of the measure `bleu`.
       grid: weights of the reverse model, of the language model and of the length.
 
     Returns:
@@ -86,11 +86,9 @@ def tuned(translator: Translator, pairs, args) -> list[System]:
     sources = [source for source, _ in pairs]
     candidates = chooser.candidates(translator, sources, SEARCH)
     terms = chooser.terms(translator, candidates, SEARCH)
-    language = translator.config.data.target
+    measure = text_measures(translator.config.data.target)["bleu"]
     sums = [
-        bleu_statistics(
-            [h.text for h in t.hypotheses], [pair] * len(t.hypotheses), language
-        )
+        measure.statistics([h.text for h in t.hypotheses], [pair] * len(t.hypotheses))
         for t, pair in zip(candidates, pairs, strict=True)
     ]
     first = bleu_of(np.sum([sums_nk[0] for sums_nk in sums], axis=0))

@@ -33,7 +33,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.data.corpus import file_corpus
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
-from t2t_jax.metrics.text_measures import bleu_statistics
+from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.model.layers import project
 from t2t_jax.tools.verify.measuring import random_pairs
 from tests.commands import Commands
@@ -168,7 +168,7 @@ def test_weights_of_reranking_are_those_of_the_highest_bleu_on_the_whole_set():
     references = [" ".join(rng.choice(words, 7)) for _ in lines]
     terms = [rng.normal(size=(4, 4)) for _ in lines]
     sums = [
-        bleu_statistics(texts, [("", reference)] * 4)
+        text_measures("de")["bleu"].statistics(texts, [("", reference)] * 4)
         for texts, reference in zip(lines, references, strict=True)
     ]
     grid = [*itertools.product((0.0, 0.5, 2.0), (0.0, 1.0), (-0.3, 0.0))]

@@ -428,7 +428,8 @@ class Bucket:
         states = parked.state, batch.state
         state = self.once(merge_rows, *states, from_b, mesh=self.mesh)
         # `from_b` counts rows within a block; `line_b` is over all blocks.
-        first_b = _first_rows(len(from_b), self.mesh.size)
+        block = len(from_b) // self.mesh.size
+        first_b = np.arange(len(from_b)) // block * block
         taken_b = from_b >= 0
         rows = (first_b + from_b)[taken_b]
         line_b, left_b = parked.line_b.copy(), batch.line_b.copy()
@@ -459,11 +460,6 @@ def _with_rows(array: np.ndarray, at: np.ndarray, rows: np.ndarray) -> np.ndarra
 def count_lines(batch: Batch) -> int:
     """Returns the number of lines in a batch."""
     return int(np.sum(batch.line_b >= 0))
-
-
-def _first_rows(rows: int, blocks: int) -> np.ndarray:
-    """Returns, for each row, the first row of its block."""
-    return np.arange(rows) // (rows // blocks) * (rows // blocks)
 
 
 def _moves(line_b: np.ndarray, other_b: np.ndarray, blocks: int) -> np.ndarray:

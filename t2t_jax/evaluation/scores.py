@@ -123,7 +123,17 @@ def _score(
         scores |= score_provenance(translator, task, corpus, sources, references)
         scores |= inputs | {"inputs_sha256": inputs_sha256}
         if len(translator.members) > 1:
-            scores["members"] = _members(translator, workdir)
+            scores["members"] = [
+                {
+                    "workdir": str(place),
+                    "checkpoints": list(member.steps),
+                    "parameters_sha256": member.parameters_sha256(),
+                    "dtype": compute_dtype(member.config.model).name,
+                    **({"weights": "int8"} if member.weights == "int8" else {}),
+                    "config": dataclasses.asdict(member.config),
+                }
+                for place, member in zip(workdir, translator.members, strict=True)
+            ]
         scores["translations_sha256"] = hashlib.sha256(output).hexdigest()
         if not writable:
             return scores
@@ -155,21 +165,6 @@ def results_folder(translator: Translator, workdir: Workdirs) -> epath.Path:
 
 def _first(workdir: Workdirs) -> Workdir:
     return Workdir.open(workdir[0] if isinstance(workdir, list | tuple) else workdir)
-
-
-def _members(translator: Translator, workdir: Workdirs) -> list[dict]:
-    """Describes the members of an ensemble, for its scores."""
-    return [
-        {
-            "workdir": str(place),
-            "checkpoints": list(member.steps),
-            "parameters_sha256": member.parameters_sha256(),
-            "dtype": compute_dtype(member.config.model).name,
-            **({"weights": "int8"} if member.weights == "int8" else {}),
-            "config": dataclasses.asdict(member.config),
-        }
-        for place, member in zip(workdir, translator.members, strict=True)
-    ]
 
 
 def _inputs(

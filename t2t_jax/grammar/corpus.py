@@ -193,11 +193,9 @@ TREE_FINGERPRINTS = {
 }
 
 
-def tree_fingerprint(
-    split: str, language: str, seed: int = 0, count: int | None = None
-) -> str:
+def tree_fingerprint(split: str, language: str) -> str:
     """A hash that changes whenever a tree that `trees` returns changes."""
-    arguments = f"{fingerprint(split, seed, count)} {TREE_FINGERPRINTS[language]}"
+    arguments = f"{fingerprint(split)} {TREE_FINGERPRINTS[language]}"
     return hashlib.sha256(arguments.encode()).hexdigest()
 
 

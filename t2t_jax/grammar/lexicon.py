@@ -514,14 +514,6 @@ def _nouns() -> list[Noun]:
     return nouns
 
 
-def _adjectives() -> list[Adjective]:
-    """Parses ADJECTIVES."""
-    return [
-        Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(of))
-        for (english,), (german, *stem), of in rows(ADJECTIVES)
-    ]
-
-
 def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
     """Parses a row of a table of verbs and derives the regular forms."""
     takes_object = frame.startswith(("accusative", "dative", "ditransitive", "prep"))
@@ -567,17 +559,6 @@ def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
     )
 
 
-def _verbs() -> list[Verb]:
-    """Parses VERBS and PREPOSITIONAL."""
-    verbs = [
-        _verb(frame, *row) for frame, table in VERBS.items() for row in rows(table)
-    ]
-    return verbs + [
-        _verb("prepositional", english, german, objects, preposition=preposition)
-        for english, german, preposition, objects in rows(PREPOSITIONAL)
-    ]
-
-
 def _modals() -> list[Modal]:
     """Parses MODALS; "_" stands for a space, "-" for a form that does not exist."""
     modals = []
@@ -590,7 +571,16 @@ def _modals() -> list[Modal]:
     return modals
 
 
-nouns, adjectives, verbs, modals = _nouns(), _adjectives(), _verbs(), _modals()
+nouns, modals = _nouns(), _modals()
+adjectives = [
+    Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(of))
+    for (english,), (german, *stem), of in rows(ADJECTIVES)
+]
+verbs = [_verb(frame, *row) for frame, table in VERBS.items() for row in rows(table)]
+verbs += [
+    _verb("prepositional", english, german, objects, preposition=preposition)
+    for english, german, preposition, objects in rows(PREPOSITIONAL)
+]
 adverbs = {when: entries(table) for when, table in ADVERBS.items()}
 cities, numerals = dict(entries(CITIES)), dict(entries(NUMERALS))
 names = " ".join(NAMES.values()).split()

@@ -50,7 +50,10 @@ def build_once(folder: Path, write: Callable[[Path], None], what: str = "") -> N
             if not folder.is_dir() or sealed.damage(folder):
                 sealed.publish(folder, write)
     except OSError as e:
-        raise UserError(_unwritable(e)) from e
+        raise UserError(
+            f"{cache_folder()} cannot be written: {e}. Fix that, or set the "
+            "environment variable T2T_JAX_CACHE to another folder for prepared text"
+        ) from e
 
 
 def is_intact(folder: Path) -> bool:
@@ -60,13 +63,6 @@ def is_intact(folder: Path) -> bool:
     if trouble := sealed.damage(folder):
         say(f"warning: {folder} is damaged ({trouble}); building it again")
     return not trouble
-
-
-def _unwritable(error: OSError) -> str:
-    return (
-        f"{cache_folder()} cannot be written: {error}. Fix that, or set the "
-        "environment variable T2T_JAX_CACHE to another folder for prepared text"
-    )
 
 
 def remember_size(text: list[str], pairs: int) -> None:

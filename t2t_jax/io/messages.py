@@ -21,11 +21,6 @@ def silence() -> None:
     _silent = True
 
 
-def is_silent() -> bool:
-    """True after `silence`."""
-    return _silent
-
-
 def say(text: str = "") -> None:
     """Prints a line on standard error, above any progress bar."""
     if _silent:
@@ -98,7 +93,7 @@ class Progress:
             leave=False,
             dynamic_ncols=True,
             file=sys.stderr,
-            disable=is_silent() or not sys.stderr.isatty(),
+            disable=_silent or not sys.stderr.isatty(),
         )
 
     def __enter__(self) -> "Progress":

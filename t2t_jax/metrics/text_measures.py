@@ -54,13 +54,6 @@ def _counts(
     return np.array(rows, np.float64).reshape(-1, len(columns))[:, columns]
 
 
-def bleu_statistics(
-    answers: Sequence[str], pairs: Sequence[Pair], language: str = ""
-) -> np.ndarray:
-    """Counts matches, n-grams of answers, and both lengths, [n, 2 orders + 2]."""
-    return _counts("bleu", language, answers, pairs)
-
-
 def ter_of(sums: np.ndarray) -> np.ndarray:
     """Computes TER from sums [..., 2]; 100 for edits without a word of a reference."""
     edits, words = sums[..., 0], sums[..., 1]
@@ -68,7 +61,7 @@ def ter_of(sums: np.ndarray) -> np.ndarray:
 
 
 def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
-    """Computes BLEU from sums [..., 2 orders + 2], as they are in `bleu_statistics`.
+    """Computes BLEU from sums [..., 2 orders + 2]: matches, n-grams, both lengths.
 
     Orders without a match are smoothed (`exp`; Chen and Cherry 2014, method 3): the
     k-th of them counts as 1 / 2^k matches.

@@ -137,7 +137,10 @@ def hook(
         if parts := parts_of(config):
             parameters = taken_over(parts, their_model, model, parameters)
             old = text_vocabulary(old, theirs, config)
-        if takes_labels(parameters, model):
+        axes = flatten_dict(model.axes)
+        if any(
+            _of_labels(path, axes[path], model) for path in flatten_dict(parameters)
+        ):
             _check_labels(config, their_labels, vocabulary)
         if config.train.remap_vocabulary:
             parameters = remap(parameters, model, old, vocabulary)
@@ -407,12 +410,6 @@ def remap(
             means = _means(np.moveaxis(x, axis, 0), origins(_of_source(path, model)))
             arrays[path] = np.moveaxis(means, 0, axis)
     return unflatten_dict(arrays)
-
-
-def takes_labels(parameters: Parameters, model: Model) -> bool:
-    """True if some parameters of a classifier belong to its labels."""
-    axes = flatten_dict(model.axes)
-    return any(_of_labels(keys, axes[keys], model) for keys in flatten_dict(parameters))
 
 
 def _of_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:

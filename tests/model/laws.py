@@ -35,7 +35,7 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
 from tests.compiler import quick_jit
-from tests.model import cases, older_twins
+from tests.model import cases, older_twins, twin_variants
 from tests.model.subject import (
     BEAMS,
     BOS,
@@ -330,8 +330,8 @@ def dropout_is_the_papers(subject: Subject) -> float:
     the sub-layer's input, and on the embeddings plus positions of both sides; it is on
     attention weights and hidden units if their own rates say so, and nowhere else.
     """
-    kinds, known = {*twin.OUTPUTS, "classifier"}, twinned(subject)
-    if subject.config.kind not in kinds:
+    known = twinned(subject)
+    if subject.config.kind not in twin_variants.KINDS:
         raise Excused(f"the twin has no dropout of kind={subject.config.kind}")
     rates = {"dropout"} if known == "paper" else RATES
     if subject.config.attention in ("chunked", "restricted"):
@@ -364,7 +364,7 @@ def dropout_is_the_papers(subject: Subject) -> float:
             sides = batch["source"], batch["target_input"]
             want_btv = twin.in_jax.logits(parameters, *sides, drop)
         else:
-            want_btv = twin.logits(config, parameters, batch, drop=drop)
+            want_btv = twin_variants.logits(config, parameters, batch, drop=drop)
         assert not [*left], "the model drops more often than the twin"
         return jnp.sum(want_btv * projected_btv), want_btv
 
@@ -492,15 +492,9 @@ def sharded_is_one_device(subject: Subject, sizes=(2, 2, 2)) -> float:
     return worst_leaf(got, want)
 
 
-# The entries that have a formula in transformer.py, twin.py or older_twins.py.
+# The entries that have a formula in twin_variants.py or older_twins.py.
 TWINS = {
-    "kind": {
-        "transformer",
-        "encoder_only",
-        "decoder_only",
-        "classifier",
-        *older_twins.MODELS,
-    },
+    "kind": {*twin_variants.KINDS, *older_twins.MODELS},
     "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
     "norm_kind": {"layer", "rms", "none"},
     "attention": {"fused", "dense", "unscaled", "chunked", "restricted"},
@@ -511,7 +505,7 @@ TWINS = {
 def model_is_its_twin(subject: Subject) -> float:
     """Logits are those of the papers' formulas in float64: `examples/transformer.py`.
 
-    Or `twin.py`, which has the variants, and rows of several sentences.
+    Or `twin_variants.py`, which has the variants, and rows of several sentences.
 
     The difference is relative to the logits where they are large, as they are without
     normalization.
@@ -525,7 +519,8 @@ def model_is_its_twin(subject: Subject) -> float:
         sides = batch["source"], batch["target_input"]
         want = twin.IN_NUMPY.logits(parameters, *sides)
     else:
-        want = twin.logits(subject.config, parameters, batch, older_twins.outputs)
+        older = older_twins.outputs
+        want = twin_variants.logits(subject.config, parameters, batch, older)
     real = batch["target_segment"] > 0
     size = max(1.0, float(np.sqrt(np.mean(np.square(want[real])))))
     return worst(subject.forced(whole)[rows], want, real) / size

@@ -13,7 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_jax.tools.verify.references.twin import IN_NUMPY, embeddings, norm, tables
+from t2t_jax.tools.verify.references.twin import IN_NUMPY
+from tests.model.twin_variants import embeddings, norm, tables
 
 softmax = IN_NUMPY.softmax
 

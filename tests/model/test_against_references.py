@@ -1,6 +1,6 @@
 """The model against references that share no line with it.
 
-`examples/transformer.py` is the paper, `twin.py` its variants, in NumPy float64;
+`examples/transformer.py` is the paper, `twin.py` the same model with packed rows, in NumPy float64;
 `torch_transformer.npz` holds what PyTorch's Transformer, cross-entropy and Adam made of
 the same weights (make_torch_fixture.py). The references also have to agree with each
 other, to float64 rounding.
@@ -154,7 +154,7 @@ def test_three_steps_of_training_are_torchs(torch):
 
 
 def twin_logits(torch, batch):
-    return twin.logits(torch.config.model, torch.parameters("weights"), batch)
+    return twin.Twin(torch.config.model).logits(torch.parameters("weights"), batch)
 
 
 def example_logits(torch, batch):

@@ -75,6 +75,13 @@ def _rule(name: str, examination: Examination, pairs: dict[int, Pair]) -> dict:
     rule, count = RULES[name], examination.counts[name]
     # Pairs that break this rule and no other.
     alone = int((examination.mask_p == BIT[name]).sum())
+    examples = []
+    for severity, place, note in examination.worst[name]:
+        corpus, line = examination.where(place)
+        near = _near(place, examination)
+        lines = [[line + n - place, *map(_cut, pairs[n])] for n in near]
+        example = {"corpus": corpus.spec, "line": line, "severity": float(severity)}
+        examples.append({**example, "note": note, "lines": lines})
     return {
         "name": name,
         "group": rule.group,
@@ -84,24 +91,7 @@ def _rule(name: str, examination: Examination, pairs: dict[int, Pair]) -> dict:
         "count": count,
         "share": count / max(1, len(examination)),
         "alone": alone,
-        "examples": [
-            _example(place, severity, note, examination, pairs)
-            for severity, place, note in examination.worst[name]
-        ],
-    }
-
-
-def _example(place, severity, note, examination, pairs) -> dict:
-    corpus, line = examination.where(place)
-    return {
-        "corpus": corpus.spec,
-        "line": line,
-        "severity": float(severity),
-        "note": note,
-        "lines": [
-            [line + near - place, *map(_cut, pairs[near])]
-            for near in _near(place, examination)
-        ],
+        "examples": examples,
     }
 
 

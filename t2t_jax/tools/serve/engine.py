@@ -602,14 +602,11 @@ class Engine:
                     self._remove_retired()
                     self._seconds += time.monotonic() - began
                     self._finished += finished
-                    if self._seconds > 60:
-                        self._forget_half()
+                    if self._seconds > 60:  # what comes now counts more
+                        self._seconds /= 2
+                        self._finished /= 2
+                        self._rows_before = (self._rows_before + self.rows()) / 2
                     self._changed.notify_all()
-
-    def _forget_half(self) -> None:
-        """Lets what comes now count more than what was before."""
-        self._seconds, self._finished = self._seconds / 2, self._finished / 2
-        self._rows_before = (self._rows_before + self.rows()) / 2
 
     def _rate(self) -> float:
         """Lines a second that full batches would finish; 0 if unknown."""

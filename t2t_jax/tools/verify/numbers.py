@@ -89,7 +89,7 @@ def forward(context: Context) -> Measured:
 def forward_error(small: SmallModel) -> float:
     """The largest difference to the twin, of logits of real target tokens."""
     batch = twin.teacher_forcing(small.batch, BOS)
-    want_btv = twin.logits(small.config, small.parameters, batch)
+    want_btv = twin.Twin(small.config).logits(small.parameters, batch)
     real_bt = batch["target_segment"] > 0
     return float(np.max(np.abs(small.logits()[real_bt] - want_btv[real_bt])))
 
@@ -143,7 +143,7 @@ def reference(context: Context) -> Callable[[dict], dict]:
     batch = twin.teacher_forcing(small.batch, BOS)
 
     def mean_loss(parameters):
-        logits_btv = twin.logits(small.config, parameters, batch)
+        logits_btv = twin.Twin(small.config).logits(parameters, batch)
         total, tokens = transformer.cross_entropy(
             logits_btv, batch["target"], SMOOTHING
         )

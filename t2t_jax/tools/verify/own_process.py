@@ -34,7 +34,9 @@ class PeakMemory:
         self._device = device
         gc.collect()
         if device.platform == "cpu":
-            _return_freed_memory()
+            # glibc returns freed memory to the kernel, so that it is not counted.
+            with contextlib.suppress(OSError, AttributeError):  # another system or libc
+                ctypes.CDLL("libc.so.6").malloc_trim(0)
             self._peak_reset = _forget_peak()
             self._before = process_memory("VmRSS")
         else:
@@ -53,12 +55,6 @@ class PeakMemory:
             if peak is not None and peak <= self._earlier:
                 return None
         return None if peak is None else peak - self._before
-
-
-def _return_freed_memory() -> None:
-    """Makes glibc return freed memory to the kernel, so that it is not counted."""
-    with contextlib.suppress(OSError, AttributeError):  # another system or libc
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _forget_peak() -> bool:

@@ -223,17 +223,6 @@ def read_weights(
     )
 
 
-def learned_positions(tensors: weights.Tensors, config: ModelConfig) -> bool:
-    """True if both sides store a table of positions that is not our sinusoids.
-
-    Marian and Pegasus add what their files store, and compute it only if it is missing.
-    """
-    return all(
-        name in tensors and not _is_sinusoids(tensors[name], config)
-        for name in POSITIONS.values()
-    )
-
-
 def _is_sinusoids(table: np.ndarray, config: ModelConfig) -> bool:
     own = config.own_options(Sinusoid)
     # Rows before the first position, such as that of padding, are not used.
@@ -301,7 +290,9 @@ def finish(
     tensors = read_tensors(path)
     if stored_positions:
         usual = from_config_dict({"model": model}).model
-        if learned_positions(tensors, usual):
+        # Marian and Pegasus compute positions only if their files store none.
+        stored = [tensors.get(name) for name in POSITIONS.values()]
+        if not any(x is None or _is_sinusoids(x, usual) for x in stored):
             model = model | {"positions": "learned", "options": {}}
     config = imported_config(
         request,

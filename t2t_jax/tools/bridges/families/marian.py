@@ -129,7 +129,12 @@ def read_npz(request: Request) -> Imported:
     tensors = {name: np.atleast_2d(x) for name, x in tensors.items()}
     if (untransposed := tensors.pop("decoder_ff_logit_out_W", None)) is not None:
         tensors[OUTPUT] = untransposed.T  # as older versions store it
-    _append_padding(tensors)
+    # Marian's decoder starts from an embedding of zeros. Here it starts with the token
+    # of padding, which has that embedding.
+    for name in {SHARED, SOURCE, TARGET, OUTPUT} & tensors.keys():
+        tensors[name] = np.pad(np.float32(tensors[name]), ((0, 1), (0, 0)))
+    if BIAS in tensors:
+        tensors[BIAS] = np.pad(np.float32(tensors[BIAS]), ((0, 0), (0, 1)))
     joint = model["tied"] == "all"
     check_size(str(path), tensors, SHARED if joint else TARGET, vocabulary)
     check_size(str(path), tensors, SHARED if joint else SOURCE, vocabulary.source)
@@ -147,19 +152,6 @@ def read_npz(request: Request) -> Imported:
     if options.get("guided-alignment", "none") not in ("none", ""):
         notes = ("guided-alignment: training here does not supervise attention",)
     return Imported(config, vocabulary, parameters, {}, notes)
-
-
-def _append_padding(tensors: dict[str, np.ndarray]) -> None:
-    """Adds a row of zeros to the tables, as the token of padding.
-
-    Marian's decoder starts from an embedding of zeros. Here it starts with the token of
-    padding, which has that embedding.
-    """
-    for name in (SHARED, SOURCE, TARGET, OUTPUT):
-        if name in tensors:
-            tensors[name] = np.pad(np.float32(tensors[name]), ((0, 1), (0, 0)))
-    if BIAS in tensors:
-        tensors[BIAS] = np.pad(np.float32(tensors[BIAS]), ((0, 0), (0, 1)))
 
 
 def read_options(tensors: weights.Tensors, path: Path) -> Fields:

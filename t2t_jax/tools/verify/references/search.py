@@ -2,9 +2,7 @@
 
 The models here are tables: the logits of a prefix are the row its hash picks, and the
 hash is of the whole prefix as the cache remembers it, so a cache that moves wrongly is
-another model. "Exact" tables put all but 1e-8 of the probability on PAD, which is never
-generated: then a logit on a coarse dyadic grid IS its log-probability in float32, sums
-of them are exact, ties are real ties, and results can be compared bit by bit.
+another model.
 
 Shape suffixes: b batch, n hypotheses, t target, v vocabulary.
 """
@@ -33,16 +31,6 @@ class Options(NamedTuple):
     alpha: float = 0.6
     penalty: str = "gnmt"
     stop: str = "best"
-
-
-def exact_table(seed, vocabulary, grid):
-    """Logits that are their own log-probabilities; one in ten is impossible."""
-    draw = np.random.default_rng(seed)
-    table = -20 - grid * draw.integers(0, 5, (STATES, vocabulary)).astype(np.float32)
-    table[draw.random(table.shape) < 0.1] = -np.inf
-    table[:, BOS] = -20 + 1.5  # tempting, but never to be generated
-    table[:, PAD] = 0
-    return table
 
 
 def smooth_table(seed, vocabulary):
