@@ -1,6 +1,6 @@
 """The model against references that share no line with it.
 
-`examples/transformer.py` is the paper, `twin.py` the same model with packed rows, in NumPy float64;
+`examples/transformer.py` is the paper, `twin.py` the same with packed rows, in float64;
 `torch_transformer.npz` holds what PyTorch's Transformer, cross-entropy and Adam made of
 the same weights (make_torch_fixture.py). The references also have to agree with each
 other, to float64 rounding.
