@@ -74,7 +74,7 @@ def test_attributions_are_finite_differences(options, read, monkeypatch):
     found = attribute(vocabulary, member, PAIR, POSITIONS, tokens)
     start = found.start[:, None]
     whole = np.concatenate([found.source, start, found.target], axis=1)
-    scaled, e = scaled_log_probs(vocabulary, member, monkeypatch), 0.01
+    scaled, e = scaled_log_probs(vocabulary, member, monkeypatch), 0.002
     for column, token in read.items():
         more, less = scaled(token, 1 + e), scaled(token, 1 - e)
         wanted = ((more - less) / (2 * e))[POSITIONS]

@@ -24,7 +24,7 @@ def ending(seed=1):
     """A small model that ends some of its outputs, as other random ones do not."""
     one = translator(seed, output_bias=True)
     embedding = dict(one.parameters["embedding"])
-    bias_v = embedding["output_bias"].at[one.vocabulary.eos].add(25)
+    bias_v = embedding["output_bias"].at[one.vocabulary.eos].add(30)
     parameters = one.parameters | {"embedding": embedding | {"output_bias": bias_v}}
     return Translator(one.config, one.vocabulary, one.model, parameters, one.steps)
 
