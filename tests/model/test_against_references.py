@@ -1,16 +1,9 @@
 """The model against references that share no line with it.
 
-<<<<<<< Updated upstream
 `examples/transformer.py` is the paper, `twin.py` the same with packed rows, in float64;
 `torch_transformer.npz` holds what PyTorch's Transformer, cross-entropy and Adam made of
 the same weights (make_torch_fixture.py). The references also have to agree with each
 other, to float64 rounding.
-=======
-`examples/transformer.py` is the paper, `twin.py` the same model with packed rows, in
-NumPy float64; `torch_transformer.npz` holds what PyTorch's Transformer, cross-entropy
-and Adam made of the same weights (make_torch_fixture.py). The references also have to
-agree with each other, to float64 rounding.
->>>>>>> Stashed changes
 
 Numbers of order 1 to 10 in float32 are compared; rounding changed them by 5e-6 at most
 (logits, 150 random models).
