@@ -148,6 +148,14 @@ an_empty_line_is_dropped t2t_jax/decoding/batch_decoding.py
   - for line in range(len(sources))
   + for line in sorted(nbest_lists)
     decoding/test_translator.py test_one_line_in_one_line_out_in_order
+a_text_comes_twice_in_an_nbest_list t2t_jax/decoding/results.py
+  - first.setdefault(each.text, each)
+  + first[str(len(first))] = each
+    decoding/test_preserving.py test_ranks_of_a_text_of_several_lines_keep_their_order
+the_limit_of_outputs_stays_that_of_the_config t2t_jax/decoding/searcher.py
+  - self.with_options(extra_length=options.extra_length)
+  + self.with_options()
+    decoding/test_translator.py test_the_limit_of_outputs_is_that_of_the_call
 decoding_does_not_undo_encoding t2t_jax/data/tokenizers/sentencepieces.py
   - _ESCAPE * 2: _ESCAPE
   + _ESCAPE * 2: _ESCAPE * 2
