@@ -53,12 +53,12 @@ def run(name: str, command: ModuleType) -> None:
         names such arguments, if it takes any number of them;
         `introduction()` returns the first part of --help, by default the docstring.
     """
+    print_any_character()
     with interruption.watched(ends=True):
         _run(name, command)
 
 
 def _run(name: str, command: ModuleType) -> None:
-    print_any_character()
     log = logging.getLogger("t2t_jax")
     log.propagate = False  # absl's handler of the root logger would print it again
     log.addHandler(_Warnings())

@@ -81,7 +81,7 @@ def tags(text):
 
 
 def test_tags_stay_once_around_a_translation_that_they_do_not_change():
-    one, options = translator(1), {"nbest": 3, "beam": 3}
+    one, options = translator(3), {"nbest": 3, "beam": 3}
     plain = "the cat sees the dog, a dog sleeps"
     for line in (
         "<b>the cat</b> sees <i>the <u>dog</u>,</i> a <br>dog sleeps",

@@ -92,10 +92,10 @@ def test_the_gradient_of_a_rotation_turns_back():
 def test_activations_have_their_known_values():
     # Phi(1) of a standard normal, and the sigmoid of 1, from tables.
     np.testing.assert_allclose(
-        twin_variants.gelu([1, -1, 0]), [0.8413447461, -0.1586552539, 0]
+        twin_variants.gelu(np.array([1, -1, 0])), [0.8413447461, -0.1586552539, 0]
     )
     np.testing.assert_allclose(
-        twin_variants.silu([1, -1, 0]), [0.7310585786, -0.2689414214, 0]
+        twin_variants.silu(np.array([1, -1, 0])), [0.7310585786, -0.2689414214, 0]
     )
 
 

@@ -10,7 +10,10 @@ k head width, f feed-forward width, v vocabulary.
 import math
 from fractions import Fraction
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import scipy
 
 from t2t_jax.tools.verify.references.twin import IN_NUMPY, Side, Twin, float64, paper
 
@@ -272,16 +275,15 @@ def divisor(config, d_k: int) -> float:
     return 1.0 if config.attention == "unscaled" else math.sqrt(d_k)
 
 
-@np.vectorize
-def gelu(x: float) -> float:
+def gelu(x):
     """Hendrycks and Gimpel 2016, section 2: x P(X <= x) of a standard normal X."""
-    return x * (1 + math.erf(x / math.sqrt(2))) / 2
+    erf = jax.lax.erf if isinstance(x, jax.Array) else scipy.special.erf
+    return x * (1 + erf(x / math.sqrt(2))) / 2
 
 
-@np.vectorize
-def silu(x: float) -> float:
+def silu(x):
     """x sigmoid(x), of the same section."""
-    return x / (1 + math.exp(-x))
+    return x / (1 + (jnp if isinstance(x, jax.Array) else np).exp(-x))
 
 
 def relu(x):
