@@ -61,7 +61,6 @@ from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.verify.child_runs import TIME_LIMIT, free_port
 from t2t_jax.training.optimizers import OPTIMIZERS
-from t2t_jax.training.stopping import SIGNALS
 from tests import small_run
 from tests.compiler import FAST
 from tests.faults.killing import MOMENTS, kill
@@ -465,7 +464,7 @@ def check_kills(runs: Runs, chance: random.Random) -> None:
     else:
         for moment in chance.sample([*MOMENTS], 2):
             if end == "stopped":
-                runs.signal = chance.choice([*SIGNALS])
+                runs.signal = chance.choice([signal.SIGINT, signal.SIGTERM])
             kill(runs, name, moment, chance)
     other = runs.finished(name)
     if end != "killed":  # the last states may be of other steps
