@@ -465,7 +465,7 @@ def check_kills(runs: Runs, chance: random.Random) -> None:
     else:
         for moment in chance.sample([*MOMENTS], 2):
             if end == "stopped":
-                runs.signal = chance.choice([*SIGNALS])
+                runs.signal = chance.choice([signal.SIGINT, signal.SIGTERM])
             kill(runs, name, moment, chance)
     other = runs.finished(name)
     if end != "killed":  # the last states may be of other steps

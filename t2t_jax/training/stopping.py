@@ -51,14 +51,14 @@ def reason_to_stop(
             f"the limit config.train.minutes={train.minutes:g} was reached after "
             f"{step:,} of {train.steps:,} steps"
         )
-    best = best_step(goodness)
-    # A run is also evaluated wherever it was stopped, off the grid of eval_every. Those
-    # evaluations do not count, or stopping a run often would use up its patience.
-    regular = [s for s in goodness if s % train.eval_every == 0]
+    # A run is also evaluated wherever it ended, off the grid of eval_every. Those
+    # evaluations do not count: a run that ends often stops where any other does.
+    regular = {s: g for s, g in goodness.items() if s % train.eval_every == 0}
+    best = best_step(regular)
     since = sum(s > best for s in regular) if best is not None else 0
     if train.patience and since >= train.patience:
         return (
-            f"dev {name} did not improve on {abs(goodness[best]):.2f}, reached at step "
+            f"dev {name} did not improve on {abs(regular[best]):.2f}, reached at step "
             f"{best:,}, "
             f"in {since} evaluations (config.train.patience={train.patience})"
         )

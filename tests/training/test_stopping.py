@@ -36,6 +36,11 @@ def test_patience_counts_evaluations_since_the_best():
     assert "bleu did not improve on 30.00, reached at step 20, in 2" in message
     stops = {33: 1.0, 37: 1.0}  # evaluations where the run was stopped do not count
     assert reason(bleu=bleu | stops, patience=3, eval_every=10) == ""
+    # Nor is one the best: a run that was stopped there ends where any other does.
+    high = {17: 99.0, 37: 99.0}
+    assert reason(bleu=bleu | high, patience=2, eval_every=10) == message
+    assert reason(bleu={10: 20.0, 20: 30.0} | high, patience=1, eval_every=10) == ""
+    assert reason(bleu=high, patience=1, eval_every=10) == ""
     with pytest.raises(ValueError, match="goes by the dev score"):
         Config(train=dataclasses.replace(Config().train, patience=2))
 
