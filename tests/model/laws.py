@@ -125,7 +125,7 @@ def future_is_unseen(subject: Subject) -> float:
         after[:, t:] = (after[:, t:] + 5) % V
         changed = subject.forced(batch | {"target_input": after})
         figure = max(figure, worst(changed[:, :t], before[:, :t], real[:, :t]))
-        assert worst(changed[0, t:], before[0, t:]) > 1e-3  # but what it changes does
+        assert worst(changed[0, t:], before[0, t:]) > 1e-4  # but what it changes does
     return figure
 
 
