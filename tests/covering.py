@@ -48,7 +48,6 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.corpus import open_specs
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.interruption import SIGNALS
 from t2t_jax.model import attention
 from t2t_jax.model.attention import ATTENTION
 from t2t_jax.model.feed_forward import FEED_FORWARD
