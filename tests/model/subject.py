@@ -34,7 +34,9 @@ class Subject:
     """A model with random weights, and its functions, each compiled once."""
 
     def __init__(self, config: ModelConfig):
-        self.config = dataclasses.replace(config, dtype="float32", dropout=0.0)
+        rates = ("dropout", "attention_dropout", "activation_dropout")
+        exact = dict.fromkeys(("dtype", "products"), "float32")
+        self.config = dataclasses.replace(config, **exact, **dict.fromkeys(rates, 0.0))
         joint = config.tied != "none" and config.kind == "encoder_only"
         joint |= config.tied == "all" and config.reads("tied")
         source_size = V if joint else V + 6
