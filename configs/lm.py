@@ -20,7 +20,7 @@ def get_config(size="base"):
     config.model.update(kind="decoder_only", norm="pre")
     config.data.update(max_length=256, row_length=256)
     # A language model is scored by its probabilities, which smoothing would spoil.
-    config.train.update(label_smoothing=0.0, dev_lines=500, save_every=1_250)
+    config.train.update(label_smoothing=0.0, dev_lines=500)
     config.decode.extra_length = 200
     if size == "small":
         config.model.update(layers=4, width=128, heads=4, hidden=512, dropout=0.1)

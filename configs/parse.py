@@ -46,6 +46,5 @@ def get_config(text="wsj"):
         row_length=256,
     )
     config.train.warmup = setting["warmup"]
-    config.train.save_every = 1_250  # divides the steps, as in base.py
     config.decode.update(beam=21, alpha=0.3, extra_length=300)
     return config

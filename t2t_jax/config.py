@@ -276,7 +276,7 @@ class TrainConfig(Section):
     eval_every: int = field(1_500, low=1, safe=True)
     # Steps between two checkpoints. Scoring averages the last ones, so this changes
     # scores.
-    save_every: int = field(1_500, low=1)
+    save_every: int = field(1_250, low=1)
     # The first lines of the dev text, which every evaluation translates to measure
     # BLEU; 0: no BLEU.
     dev_lines: int = field(500, low=0)

@@ -31,7 +31,7 @@ from tests.training.small_model import config_of, trained
 
 PAIR = "the cat", "ein Hund"
 traced = []  # by the entries of models, when a program is compiled
-before = {}  # translators, by the name of an entry
+before = {}  # translators, by the table and the name of an entry
 
 
 # ------------------------------------------------------------ what depends on an entry
@@ -66,8 +66,8 @@ def of_search(address, name):
             "options": {"utility": name, "candidates": "beam"},
         },
     }
-    of = before.get(name, translator()).with_options(**decode[address])
-    before[name] = of  # has what it has made of an entry of this name
+    of = before.get((address, name), translator()).with_options(**decode[address])
+    before[address, name] = of  # has what it has made of an entry of this name
     return of.translate(PAIR)[0].score
 
 

@@ -161,8 +161,8 @@ def test_wrong_configurations_are_refused(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             read("nllb", tmp_path, config | more)
-    with pytest.raises(UserError, match="--source=en_Latn .* did you mean 'eng_Latn'"):
-        read("nllb", tmp_path, config, ("en_Latn", "deu_Latn"))
+    with pytest.raises(UserError, match="--source=eng_Lat .* did you mean 'eng_Latn'"):
+        read("nllb", tmp_path, config, ("eng_Lat", "deu_Latn"))
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from t2t_jax.model.attention import LayerTrace
 from t2t_jax.text.units import matched, units
 from t2t_jax.tools.verify.references import twin
 from tests.decoding.small_translator import translator
+from tests.model.twin_variants import logits
 
 PAIRS = [
     ("the cat", "die Katze"),
@@ -47,7 +48,7 @@ def of_twin(translator, source, target):
         batch[f"{side}_position"] = np.arange(batch[tokens].shape[1])[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(twin.IN_NUMPY, "softmax", recording)
-        logits_btv = twin.logits(translator.config.model, translator.parameters, batch)
+        logits_btv = logits(translator.config.model, translator.parameters, batch)
     return logits_btv[0], seen
 
 

@@ -35,8 +35,8 @@ class Subject:
 
     def __init__(self, config: ModelConfig):
         rates = ("dropout", "attention_dropout", "activation_dropout")
-        exact = dict.fromkeys(("dtype", "products"), "float32")
-        self.config = dataclasses.replace(config, **exact, **dict.fromkeys(rates, 0.0))
+        exact = {"dtype": "float32", **dict.fromkeys(rates, 0.0)}
+        self.config = dataclasses.replace(config, **exact)
         joint = config.tied != "none" and config.kind == "encoder_only"
         joint |= config.tied == "all" and config.reads("tied")
         source_size = V if joint else V + 6

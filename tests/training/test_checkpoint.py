@@ -168,7 +168,7 @@ def test_parameters_that_are_not_finite_are_refused_by_name(tmp_path, steps):
     tokens = state.parameters["embedding"]["tokens"].at[3, 1].set(np.nan)
     broken = state.parameters | {"embedding": {"tokens": tokens}}
     checkpoints = Checkpoints(Workdir(tmp_path), 5, 5)
-    checkpoints.save(state._replace(parameters=broken), progress_at(4), average=True)
+    checkpoints.save(state._replace(parameters=broken), progress_at(4))
     checkpoints.close()
     choice = choose_checkpoints(tmp_path, CONFIG, "last")
     with pytest.raises(UserError, match="/4 are not finite: .*tokens'. has NaN"):

@@ -134,7 +134,8 @@ def main(_):
         places = models[name] if len(models[name]) > 1 else models[name][0]
         translator = Translator.load(places, args.checkpoint, args.dtype, args.weights)
         say(f"{name}: {translator!r}")
-        return translator.with_extra_length(search.get("extra_length"))
+        longer = search.get("extra_length")
+        return translator if longer is None else translator.with_extra_length(longer)
 
     def reload() -> None:
         for name in models:
