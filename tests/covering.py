@@ -35,9 +35,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import jaxlib
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 # As in conftest.py: programs are compiled in half the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+if jaxlib.version.__version_info__ < (0, 12):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 import jax
 import numpy as np
