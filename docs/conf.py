@@ -55,7 +55,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!t2t_jax\b).*"),
     (
         r"py:class",
-        r"t2t_jax\.(data|decoding|model|search|text\.words|tools\.pages|workdir)\..*",
+        r"t2t_jax\.(data|decoding|model|search|tools\.pages|workdir)\..*",
     ),
 ]
 # Attributes of one name in two classes: Sphinx looks for a link where none is meant.
