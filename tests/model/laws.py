@@ -119,13 +119,14 @@ def future_is_unseen(subject: Subject) -> float:
         raise Excused("generates = False")
     batch = subject.alone(range(2 * ROWS))
     before, real = subject.forced(batch), batch["target_segment"] > 0
-    figure = 0.0
+    # Without residuals random layers let little of a token through.
+    figure, least = 0.0, 1e-3 if subject.config.residual else 1e-4
     for t in (1, 4, 9):
         after = batch["target_input"].copy()
         after[:, t:] = (after[:, t:] + 5) % V
         changed = subject.forced(batch | {"target_input": after})
         figure = max(figure, worst(changed[:, :t], before[:, :t], real[:, :t]))
-        assert worst(changed[0, t:], before[0, t:]) > 1e-4  # but what it changes does
+        assert worst(changed[0, t:], before[0, t:]) > least  # but what it changes does
     return figure
 
 
