@@ -48,7 +48,7 @@ class Watch:
         self._ends, self._since = ends, 0.0
         self._grace, self._taken = GRACE, {*SIGNALS}
         # While something is unsaved; see `held`.
-        self._held, self._notice, self._forward = False, "", 0
+        self._held, self._notice, self._forward, self._forwarded = False, "", 0, 0
         self._nothing_lost: Callable[[], bool] = lambda: True
 
     @contextlib.contextmanager
@@ -71,6 +71,8 @@ class Watch:
         finally:
             self._held, self._notice, self._forward = False, "", 0
             self._since, self._nothing_lost = time.monotonic(), before
+            if self._forwarded:  # and nobody has asked since
+                self._note(self._forwarded)
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
@@ -93,7 +95,9 @@ class Watch:
         return Interrupted(self.signum, f"{name}: {message}")
 
     def _note(self, signum: int, frame=None) -> None:
-        if self.signum is None:
+        if self._forward:  # then all processes agree on when it comes
+            self._forwarded = signum
+        elif self.signum is None:
             self.signum, self._since = signum, time.monotonic()
 
     def _listen(self, pipe: int) -> None:
@@ -118,11 +122,10 @@ class Watch:
                 os._exit(128 + self.signum)
 
     def _first(self, signum: int) -> None:
+        self._note(signum)
         if self._forward:
             os.kill(os.getpid(), self._forward)
-            return
-        self._note(signum)
-        if self._notice:
+        elif self._notice:
             _print(f"\n{signal.Signals(signum).name}: {self._notice}")
 
 

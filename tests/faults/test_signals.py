@@ -177,6 +177,16 @@ def test_no_signal_is_lost_and_none_raises_where_it_comes(signum, monkeypatch):
     assert not dropped
 
 
+def test_a_forwarded_signal_counts_when_nobody_has_asked_for_it():
+    """Of several processes, which agree on when it comes; it may come after that."""
+    with watched() as watch:
+        with watch.held("", lambda: False, forward=signal.SIGCHLD):
+            Signals(INT)
+            assert watch.signum is None
+        with pytest.raises(Interrupted, match="SIGINT"):
+            interruption.check()
+
+
 WATCHED = """
 import os, sys, threading, time
 from t2t_jax.io import interruption

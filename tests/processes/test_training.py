@@ -61,7 +61,10 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
 @pytest.mark.parametrize(
     ("signum", "numbers"),
     # Ctrl-C in a terminal goes to all of its processes.
-    [(signal.SIGTERM, [1]), (signal.SIGTERM, [0]), (signal.SIGINT, [0, 1])],
+    [
+        *[(signal.SIGTERM, [1]), (signal.SIGTERM, [0])],
+        *[(signal.SIGINT, [1]), (signal.SIGINT, [0, 1])],
+    ],
 )
 def test_a_signal_stops_all_after_the_same_step(text, start, tmp_path, signum, numbers):
     workdir = tmp_path / "work"
