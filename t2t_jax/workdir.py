@@ -289,7 +289,8 @@ class Workdir:
             ) from None
         try:
             check = dict(content.pop(CHECK))
-            # Earlier versions took larger ones, of which JAX used the lower 32 bits.
+            # Earlier versions took larger ones: JAX used the lower 32 bits, the order
+            # of the text all. Such a run is read; it would continue in another order.
             if "seed" in (train := content.get("train", {})):
                 train["seed"] %= 1 << 32
             return fields.from_config_dict(content), check

@@ -177,7 +177,7 @@ a_damaged_checkpoint_passes t2t_jax/io/sealed.py
   + False
     test_files.py test_every_change_of_a_sealed_folder_is_found_and_named
 scores_without_the_options_of_a_task t2t_jax/evaluation/scores.py
-  - **task.answer_options(),
+  - **task.score_options(corpus),
   + **{},
     evaluation/test_reuse.py
       test_scores_are_used_again_unless_a_task_or_a_text_has_changed

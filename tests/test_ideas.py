@@ -61,6 +61,38 @@ def workdir(folder, monkeypatch):
     return workdir
 
 
+@pytest.mark.parametrize("written", ["package.helper", ".helper", "."])
+def test_what_a_module_imports_is_part_of_it(folder, written):
+    (folder / "package").mkdir()
+    (folder / "package/helper.py").write_text("x = 1\n")
+    names = "helper" if written == "." else "x"
+    (folder / "package/my_idea.py").write_text(f"from {written} import {names}\n")
+    ideas.load("package.my_idea")
+    before = ideas.imported["package.my_idea"]
+    module = sys.modules["package.my_idea"]
+    assert ideas._sha256(module) == before
+    (folder / "package/helper.py").write_text("x = 2\n")
+    assert ideas._sha256(module) != before
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+
+def test_the_code_of_an_object_is_that_of_its_class_and_what_it_has():
+    assert ideas.code_of(Scaled(2)) == ideas.code_of(Scaled(2))
+    assert ideas.code_of(Scaled(2)) != ideas.code_of(Scaled(3))
+    assert dict(ideas.code_of(Scaled(2)))[f"{__name__}.Scaled"]
+
+    def unbound():
+        return later
+
+    assert ideas.code_of(unbound)
+    later = 1
+    assert unbound() == later
+
+
 @pytest.mark.parametrize("name", ["my_idea", "my_idea.py", "package.my_idea"])
 def test_a_module_is_imported_once_and_recorded(folder, name):
     (folder / "package").mkdir()

@@ -82,8 +82,9 @@ class Prompt:
                 line = input(f"{what.partition(' ')[0]}> ")
             except EOFError:
                 return print()
-            except KeyboardInterrupt as e:  # Ctrl-C discards the line only
-                _reraise_signals(e)
+            except interruption.Interrupted:  # by SIGTERM
+                raise
+            except KeyboardInterrupt:  # Ctrl-C discards the line only
                 print()
                 continue
             except UnicodeDecodeError as e:
@@ -95,8 +96,9 @@ class Prompt:
                 print(self.answer(line))
             except UserError as e:
                 print(f"error: {e}")
-            except KeyboardInterrupt as e:
-                _reraise_signals(e)
+            except interruption.Interrupted:
+                raise
+            except KeyboardInterrupt:
                 print("stopped")
 
     def answer(self, line: str) -> str:
@@ -192,12 +194,6 @@ class Prompt:
         """The options of the search, some changed; raises UserError as `override`."""
         options = self._select_options(*option_names(SearchOptions)) | changes
         return self._translator.config.decode.override(**options)
-
-
-def _reraise_signals(error: KeyboardInterrupt) -> None:
-    """Re-raises everything but Ctrl-C, such as SIGTERM (`commands/runner.py`)."""
-    if hasattr(error, "signum"):
-        raise error
 
 
 def _parse_count(text: str, default: int) -> int:

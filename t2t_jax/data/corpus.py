@@ -68,6 +68,7 @@ class Corpus:
         particular, such as those of damaged text.
       is_here: False if reading it downloads it first.
       after: Yields the pairs after the first N, faster than `pairs`; None: cannot.
+      written: What a config names it, with its weight.
     """
 
     spec: str
@@ -84,6 +85,7 @@ class Corpus:
     compare_with: str = ""
     is_here: Callable[[], bool] = lambda: True
     after: Callable[[int], Iterator[Pair]] | None = None
+    written: str = ""
 
     def span(self, begin: int, end: int | None = None) -> Iterator[Pair]:
         """Yields the pairs from `begin` to before `end`, counted from 0."""
@@ -430,7 +432,9 @@ def open_specs(
         if corpus.spec in corpora:
             fix = f"; for twice an epoch write {spec}@2" if weights else ""
             raise UserError(f"{specs!r} names {spec} twice; want it once{fix}")
-        corpora[corpus.spec] = dataclasses.replace(corpus, weight=weight)
+        corpora[corpus.spec] = dataclasses.replace(
+            corpus, weight=weight, written=written
+        )
     return list(corpora.values())
 
 

@@ -27,7 +27,6 @@ from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
 from t2t_jax.data.tfds import import_tensorflow
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import split_names
 from t2t_jax.io.threads import in_order
 
 AHEAD = 8  # batches filled ahead of time
@@ -296,7 +295,6 @@ class BatchLookup:
           (the text that the tokens decode to, as the model saw them).
         """
         layout = self._epoch(position.epoch).plan[position.batch]
-        specs = split_names(self._config.data.train)
         # Pairs are numbered consecutively across corpora.
         first = np.cumsum([0, *self._pairs.sizes])
         source, target = self._tokens(position)
@@ -309,7 +307,7 @@ class BatchLookup:
             corpus = int(np.searchsorted(first, pair, side="right")) - 1
             yield {
                 "row": row,
-                "corpus": specs[corpus],
+                "corpus": self._pairs.names[corpus],
                 "line": int(self._pairs.line[pair]),
                 "source": source,
                 "target": target,

@@ -79,6 +79,10 @@ class Words:
 def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
     """The links that the loss `guided` of a run reads; see `word_links`."""
     names = split_names(config.train.own_options(config.train.variant("loss")).links)
+    written = split_names(config.data.train)
+    if len(names) == len(written):  # corpora are in another order
+        file_of = dict(zip(written, names, strict=True))
+        names = [file_of[corpus.written] for corpus in corpora]
     paths = [Path(config.data.dir, name) for name in names]
     return word_links(pairs, corpora, vocabulary, paths)
 

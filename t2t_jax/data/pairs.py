@@ -36,6 +36,7 @@ class Pairs:
     read: int = 0  # the number of pairs before cleaning
     sizes: tuple[int, ...] = ()  # pairs of each corpus; these follow one another
     weights: tuple[float, ...] = ()  # times an epoch reads each corpus; empty: once
+    names: tuple[str, ...] = ()  # of the corpora, as the config has them
     folder: Path | None = None  # of the arrays and of examples of the dropped pairs
     # The line of each pair in its corpus, from 1, int32; empty if not known.
     line: Sequence[int] | np.ndarray = ()

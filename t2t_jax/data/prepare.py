@@ -68,7 +68,8 @@ def training_pairs(
     # The lengths of noise are those of stored pairs, so it comes before the variation.
     noise = examples.noise(vocabulary, texts)
     further = examples.further(pairs, corpora, vocabulary)
-    pairs = dataclasses.replace(pairs, noise=noise, further=further)
+    names = tuple(corpus.written for corpus in corpora)
+    pairs = dataclasses.replace(pairs, names=names, noise=noise, further=further)
     return varied(pairs, variation)
 
 

@@ -33,6 +33,7 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
+from t2t_jax.io import ideas
 from t2t_jax.io.cache import build_once, cache_folder, cache_key
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import waiting
@@ -167,7 +168,9 @@ def _has_symbol(text: Pair, symbols: Iterable[str]) -> bool:
 
 def _learned(name: str, corpora: Sequence[Corpus]) -> Any:
     """What an augmentation learns from the text of some corpora, from the cache."""
-    key = cache_key(learned=name, text=[corpus.fingerprint() for corpus in corpora])
+    text = [corpus.fingerprint() for corpus in corpora]
+    code = ideas.foreign_code(TRAINABLE[name].learn)
+    key = cache_key(learned=name, text=text, **({"code": code} if code else {}))
     folder = cache_folder() / "learned" / key
 
     def write(temporary: Path) -> None:

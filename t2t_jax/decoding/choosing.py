@@ -408,8 +408,6 @@ class Reranking(Choice):
     def provenance(self) -> dict:
         """Returns the options, with hashes of parameters in place of folders."""
         values = {k: v for k, v in super().provenance().items() if k not in MODELS}
-        if "lm" in self.models:
-            values |= self._language_task().answer_options()  # the window
         return values | {
             name: model.provenance() for name, model in self.models.items()
         }

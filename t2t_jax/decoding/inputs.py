@@ -18,6 +18,7 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
+from t2t_jax.text.words import words as text_words
 
 log = logging.getLogger("t2t_jax")
 
@@ -165,7 +166,8 @@ class InputReader:
     ) -> None:
         """Warns of what a tokenizer without bytes cannot spell."""
         rows = [row for row, ids in enumerate(encoded) if side.unknown in ids]
-        words = [*dict.fromkeys(w for row in rows[:NAMED] for w in texts[row].split())]
+        named = [texts[row] for row in rows[:NAMED]]
+        words = [*dict.fromkeys(t[b:e] for t in named for b, e in text_words(t))]
         of_words = zip(words, side.encode(words), strict=True)
         shown = [repr(word) for word, ids in of_words if side.unknown in ids][:NAMED]
         count = sum(ids.count(side.unknown) for ids in encoded)

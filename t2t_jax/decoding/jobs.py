@@ -10,6 +10,7 @@ from pathlib import Path
 
 from t2t_jax.data.text_files import decode_lines, read_lines
 from t2t_jax.decoding.results import Alignment, Translation
+from t2t_jax.io import interruption
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress, say
 from t2t_jax.io.output_files import OutputFile, PrintedOutput
@@ -103,7 +104,7 @@ def run_job(
         output, lines = PrintedOutput(), iter(())  # process 0 replaces them
         with processes.fail_together("beginning the output"):
             if processes.is_first():
-                stdin = sys.stdin.buffer
+                stdin = interruption.awaited(sys.stdin.buffer)
                 lines = text.lines() if text else decode_lines(stdin, "standard input")
             if path:
                 place = text.place if text else {}

@@ -34,7 +34,7 @@ class Hypothesis:
     @property
     def failure(self) -> str:
         """Why a search found nothing for a line; empty if it found this."""
-        if self.tokens or self.ended:
+        if math.isfinite(self.log_prob):
             return ""
         if math.isnan(self.log_prob):
             return "the model's probabilities are not finite (NaN)"

@@ -37,7 +37,7 @@ MEMBER_FIELDS = {"checkpoints", "parameters_sha256", "dtype", "weights", "task_o
 Workdirs = Workdir | epath.PathLike | Sequence[epath.PathLike]
 # Raise this when a score is added, renamed or computed otherwise: stored scores of
 # another version are then computed again.
-SCORES_VERSION = 2
+SCORES_VERSION = 3
 ELSEWHERE = (
     "To store them, give a copy of the workdir in a writable folder; evaluate --json "
     "prints them all (> scores.json), and translate --output=FILE writes translations"
@@ -182,7 +182,6 @@ def _inputs(
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         **of_model,
         "layout": SCORES_VERSION,
-        **task.answer_options(),
         **task.score_options(corpus),
     }
 

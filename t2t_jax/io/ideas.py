@@ -5,6 +5,7 @@ they are never imported because a workdir or a config says so.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -75,6 +76,8 @@ def code_of(*entries: Any) -> list[tuple[str, str]]:
             code += code_of(*part)
         elif hasattr(part, "__qualname__"):
             code += _code_of_definition(part)
+        elif hasattr(part, "__dict__") and not _is_versioned(type(part).__module__):
+            code += code_of(type(part), *vars(part).items())
         else:
             code.append((repr(part), ""))
     return code
@@ -90,8 +93,10 @@ def _code_of_definition(part: Any) -> list[tuple[str, str]]:
             has_file = getattr(module, "__file__", None)
             code = _sha256(module) if has_file else f"{_PROGRAM}-{len(_known)}"
             # A class depends on its bases, and a function on the one that made it.
-            cells = getattr(part, "__closure__", None) or ()
-            more = *getattr(part, "__mro__", ())[1:], *(c.cell_contents for c in cells)
+            more = [*getattr(part, "__mro__", ())[1:]]
+            for cell in getattr(part, "__closure__", None) or ():
+                with contextlib.suppress(ValueError):  # it is empty
+                    more.append(cell.cell_contents)
             _known[part] = [(name, code), *code_of(*more)]
     return _known[part]
 
@@ -184,6 +189,10 @@ def _sha256(module: ModuleType) -> str:
     """
     first = Path(module.__file__)
     package = first.name == "__init__.py"
+    package_of = {
+        getattr(other, "__file__", None): getattr(other, "__package__", None) or ""
+        for other in [*sys.modules.values()]
+    }
     files, unread = set(), [*first.parent.rglob("*.py")] if package else [first]
     while unread:
         if (file := unread.pop()) in files or file.suffix != ".py":
@@ -194,6 +203,9 @@ def _sha256(module: ModuleType) -> str:
                 continue
             above = getattr(node, "module", None) or ""
             for name in (above, *(f"{above}.{a.name}".strip(".") for a in node.names)):
+                level = getattr(node, "level", 0)  # of `from .name import x`
+                if level and (its := package_of.get(str(file))):
+                    name = importlib.util.resolve_name("." * level + name, its)
                 other = Path(getattr(sys.modules.get(name), "__file__", None) or "/")
                 installed = "site-packages" in other.parts or _is_versioned(name)
                 if first.parent in other.parents and not installed:

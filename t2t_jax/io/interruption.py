@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOPPED = "stopped; everything written is complete"
@@ -46,7 +46,7 @@ class Watch:
     def __init__(self, ends: bool):
         self.signum: int | None = None
         self._ends, self._since = ends, 0.0
-        self._grace, self._taken = GRACE, {*SIGNALS}
+        self._taken = {*SIGNALS}
         # While something is unsaved; see `held`.
         self._held, self._notice, self._forward, self._forwarded = False, "", 0, 0
         self._nothing_lost: Callable[[], bool] = lambda: True
@@ -116,7 +116,7 @@ class Watch:
                     # The default effect. Python allows only the main thread to set it.
                     ctypes.CDLL(None).signal(int(number[0]), None)
                     os.kill(os.getpid(), number[0])
-            late = time.monotonic() - self._since > self._grace
+            late = time.monotonic() - self._since > GRACE
             if first and late and self._ends and self._nothing_lost():
                 _print(str(self.ended(STOPPED)))
                 os._exit(128 + self.signum)
@@ -136,7 +136,9 @@ def _forget_in_child() -> None:
     """A forked worker is ended by SIGTERM, and tells its parent of no signal."""
     global _watch
     if _watch:
-        signal.set_wakeup_fd(-1)
+        # Its end of the pipe, too, or the listener would wait for the child to end.
+        with contextlib.suppress(OSError):
+            os.close(signal.set_wakeup_fd(-1))
         for signum in SIGNALS:
             if signal.getsignal(signum) == _watch._note:
                 signal.signal(signum, signal.SIG_DFL)
@@ -199,17 +201,40 @@ def watched(ends: bool = False) -> Iterator[Watch]:
 
 @contextlib.contextmanager
 def at_a_prompt() -> Iterator[None]:
-    """Where a person types, Ctrl-C is Python's again, and SIGTERM needs no grace."""
-    if _watch is None:
+    """Where a person types, both signals raise: reading a line ends, and tidies up."""
+    if (watch := _watch) is None:
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    _watch._taken, _watch._grace = {signal.SIGTERM}, 0.0
+
+    def end(signum: int, frame) -> None:
+        watch._note(signum)
+        raise watch.ended(STOPPED)
+
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: end}
+    before = {
+        signum: signal.signal(signum, new)
+        for signum, new in handlers.items()
+        if signal.getsignal(signum) == watch._note  # not what the parent ignores
+    }
+    watch._taken = {signal.SIGTERM}
     try:
+        watch.check()
         yield
     finally:
-        _watch._taken, _watch._grace = {*SIGNALS}, GRACE
-        signal.signal(signal.SIGINT, before)
+        watch._taken = {*SIGNALS}
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def awaited(lines: Iterable) -> Iterator:
+    """Yields lines that may be long in coming: a signal ends the wait for one."""
+    lines = iter(lines)
+    while True:
+        with at_a_prompt():
+            line = next(lines, None)
+        if line is None:
+            return
+        yield line
 
 
 def _print(text: str) -> None:

@@ -26,7 +26,7 @@ def split_names(names: str) -> list[str]:
 
     A comma in a name is written `\,`; a file or folder `a,b` that exists is one name.
     """
-    if "," in names and is_local(names) and Path(names).expanduser().exists():
+    if "," in names and is_local(names) and os.path.exists(os.path.expanduser(names)):
         return [names]
     parts = (part.replace(r"\,", ",").strip() for part in re.split(r"(?<!\\),", names))
     return [part for part in parts if part]

@@ -106,7 +106,10 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
 
 
 # Of `bleu` by script, unless 13a.
-_TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Jpan": "char", "Kore": "char"}
+_TOKENIZERS = {
+    **{"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "char", "Kore": "char"},
+    **{"Hira": "char", "Kana": "char", "Hrkt": "char"},
+}
 # sacreBLEU's defaults for these languages; `sacrebleu[ja]` is what pip installs.
 BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
@@ -128,7 +131,7 @@ def meaningless(language: str) -> tuple[str, ...]:
     """Names of the scores that mean nothing in a target language."""
     names = MOSES if without_moses(language) else ()
     # sacreBLEU's TER of Japanese splits kanji, but kana only at spaces.
-    return (*names, "ter") if _script(language) == "Jpan" else names
+    return (*names, "ter") if identify(language).code == "ja" else names
 
 
 def by_words(language: str) -> "tuple[str, Metric | None] | None":

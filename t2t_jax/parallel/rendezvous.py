@@ -141,8 +141,7 @@ def _connecting(timeout_message: str) -> Iterator[None]:
     finally:
         timer.cancel()
         if signal.SIGTERM in previous and jax.distributed.is_initialized():
-            # By libc: the signal module cannot return a handler that C++ installed.
-            ctypes.CDLL(None).sigaction(signal.SIGTERM, None, _jax_sigaction)
+            keep_jax_sigaction()
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
@@ -150,6 +149,16 @@ def _connecting(timeout_message: str) -> Iterator[None]:
 # JAX's `struct sigaction` for SIGTERM, in a buffer larger than that struct on any
 # platform; zeros until `_connecting` saves it.
 _jax_sigaction = ctypes.create_string_buffer(1024)
+
+
+def keep_jax_sigaction() -> None:
+    """Keeps JAX's handler of SIGTERM, right after `jax.distributed.initialize`.
+
+    Later calls keep nothing: another handler may be there by then.
+    """
+    if not any(_jax_sigaction.raw):
+        # By libc: the signal module cannot return a handler that C++ installed.
+        ctypes.CDLL(None).sigaction(signal.SIGTERM, None, _jax_sigaction)
 
 
 @contextlib.contextmanager

@@ -62,10 +62,6 @@ class LanguageModel(Task):
         lines = open_lines(spec, data.source, data.target, folder)
         return lines if self.options.unit == "line" else documents(lines)
 
-    def answer_options(self) -> dict:
-        """Returns the window and its stride."""
-        return {"window": self.window, "stride": self.stride}
-
     def answers(
         self, translator: "Translator", pairs: Sequence[Pair], warn: bool = True
     ) -> list[str]:

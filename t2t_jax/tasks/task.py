@@ -228,16 +228,11 @@ class Task(Examples):
         """
         return list(corpus.pairs())
 
-    def answer_options(self) -> dict:
-        """Returns what answers depend on that may change after training, by name.
-
-        Scores are stored with it, and computed again when it changes. What
-        `config.decode` holds is not part of it.
-        """
-        return {}
-
     def score_options(self, corpus: Corpus) -> dict:
-        """Returns what else the scores of a set depend on, as `answer_options` does."""
+        """Returns what scores of a set depend on besides the config, by name.
+
+        Scores are stored with it, and computed again when it changes.
+        """
         return {}
 
     def answers(

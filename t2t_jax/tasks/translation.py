@@ -77,13 +77,9 @@ class Translation(Task):
         return text_measures(corpus.target)
 
     def score_options(self, corpus: Corpus) -> dict:
-        """Names languages under other codes, and the tokenizer of `bleu_mecab`."""
+        """Names the tokenizer of `bleu_mecab`."""
         words = by_words(corpus.target)
-        options = {"words": words[0]} if words and words[1] else {}
-        # Scores stored before languages were identified had the rules of English.
-        spelled = corpus.source, corpus.target
-        codes = [identify(code).code for code in spelled]
-        return options | ({"languages": codes} if codes != [*spelled] else {})
+        return {"words": words[0]} if words and words[1] else {}
 
     def printed_of(self, corpus: Corpus) -> dict[str, str]:
         """Leaves out what means nothing for a language; adds sacreBLEU's default."""

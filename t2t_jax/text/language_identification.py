@@ -7,9 +7,12 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from t2t_jax.text.characters import class_name
 from t2t_jax.text.languages import identify
 
 LONGEST = 1_000  # characters of a text that are read
+# Of languages that are written in several; simplified and traditional are not told.
+_SCRIPTS = {"Latn": "Latin", "Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 
 
 class Guess(NamedTuple):
@@ -44,7 +47,8 @@ class Guesser:
         All other languages together count as much as that one: else a short text would
         always be in one of a hundred others.
         """
-        if not any(map(str.isalpha, text[:LONGEST])):
+        letters = [class_name(c) for c in text[:LONGEST] if c.isalpha()]
+        if not letters:
             return Guess(self.codes[0], 0.0, 0.0)
         others = probabilities(text)
         names = {code: identify(code).code for code in self.codes}
@@ -53,9 +57,15 @@ class Guesser:
         if None in own.values():  # not known to the library
             left, others = sum(others), [0.0]
             own = {code: left if p is None else p for code, p in own.items()}
-        best = max(own, key=own.get)
+
+        def rank(code: str) -> tuple[float, int]:
+            known = identify(code)
+            return own[code], letters.count(_SCRIPTS.get(known.script or known.usual))
+
+        best = max(own, key=rank)
         among = own[best] / (own[best] + max(others))
-        return Guess(best, among * own[best] / sum(own.values()), among)
+        of_languages = sum({names[code]: p for code, p in own.items()}.values())
+        return Guess(best, among * own[best] / of_languages, among)
 
 
 def probabilities(text: str) -> dict[str, float]:

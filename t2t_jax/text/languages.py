@@ -14,6 +14,7 @@ OTHER = 9  # the distance of another language
 PRIVATE = {"src"}
 # Norwegian as most of it is written; Korean letters alone are written Korean.
 _CODES, _SCRIPTS = {"nb": "no"}, {"Hang": "Kore"}
+_MODIFIERS = {"latin": "latn", "cyrillic": "cyrl"}  # of POSIX
 
 
 class Language(NamedTuple):
@@ -43,9 +44,10 @@ def identify(code: str) -> Language:
     """
     import langcodes  # takes a tenth of a second
 
-    # Without what POSIX adds: de_DE.UTF-8, sr_RS@latin.
-    plain = re.sub(r"([-_]\w+)?@.*|\..*", "", code.lower())
-    name, *rest = re.split("[-_]", plain)
+    # POSIX: de_DE.UTF-8, sr_RS.UTF-8@latin.
+    plain, _, modifier = code.lower().partition("@")
+    name, *rest = re.split("[-_]", plain.partition(".")[0])
+    rest = [*filter(None, [_MODIFIERS.get(modifier)]), *rest]
     unknown = Language(name, "", "-".join(rest), "", code)
     if name in PRIVATE or len(name) not in (2, 3):
         return unknown
@@ -82,6 +84,15 @@ def distance(one: str, other: str) -> int:
 def same(one: str, other: str) -> bool:
     """True for codes of one language, of any regions, and not of two scripts."""
     return distance(one, other) < OTHER
+
+
+def pair_of(name: str) -> tuple[str, str] | None:
+    """Divides a name such as `pt-BR-en`; None if it is not of two known languages."""
+    parts = name.split("-")
+    halves = [("-".join(parts[:i]), "-".join(parts[i:])) for i in range(1, len(parts))]
+    known = [pair for pair in halves if all(identify(code).usual for code in pair)]
+    # zh-TW-de is not Twi of Germany: capitals are a region's.
+    return min(known, key=lambda pair: pair[1][:2].isupper(), default=None)
 
 
 def nearest(code: str, codes: Iterable[str]) -> str | None:

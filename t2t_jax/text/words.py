@@ -61,7 +61,7 @@ class TokenWords(NamedTuple):
         spans, one, other = words(line), units(self.text), units(line)
         # An unknown token stands for some characters.
         same = len(spans) == len(self.spans) and all(
-            re.fullmatch(".+".join(map(re.escape, text.split(UNKNOWN))), line[b:e])
+            _stands_for(text, line[b:e])
             for text, (b, e) in zip(self.texts, spans, strict=True)
         )
         if same:
@@ -73,6 +73,19 @@ class TokenWords(NamedTuple):
         }
         of_token = [word_of.get(n, -1) for n in _numbers(self.token_spans, one)]
         return TokenWords(line, self.token_spans, spans, of_token)
+
+
+def _stands_for(text: str, word: str) -> bool:
+    """True if a word has some characters wherever a text has an unknown token.
+
+    Each part is looked for once, from left to right: tries of all places would take
+    time that doubles with each sign.
+    """
+    if text == word:
+        return True
+    first, *parts = map(re.escape, text.split(UNKNOWN))
+    middle = "".join(f"(?>.+?{part})" for part in parts[:-1])
+    return bool(parts and re.fullmatch(f"{first}{middle}.+{parts[-1]}", word))
 
 
 def token_words(spelled: Sequence[bytes], mode: str = "spaces") -> TokenWords:

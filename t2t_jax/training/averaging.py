@@ -156,7 +156,9 @@ def average_checkpoints(
         if len(steps) == choice.number:
             break
         try:
-            total = jax.tree.map(np.add, total, read_parameters(folder, shapes))
+            tree = read_parameters(folder, shapes)
+            _check_finite(tree, folder)
+            total = jax.tree.map(np.add, total, tree)
             steps.append(int(folder.name))
         except DamagedError as e:
             say(f"warning: {e}; ignored")
@@ -168,14 +170,17 @@ def average_checkpoints(
         )
     # Without `exact`, the mean is over as many as are intact.
     mean = jax.tree.map(lambda x: (x / len(steps)).astype(np.float32), total)
-    for path, x in jax.tree.leaves_with_path(mean):
+    return sorted(steps), mean
+
+
+def _check_finite(parameters: Parameters, folder: epath.Path) -> None:
+    for path, x in jax.tree.leaves_with_path(parameters):
         if not np.isfinite(x).all():
             raise UserError(
-                f"the parameters of {', '.join(str(f) for f in choice.folders)} are "
-                f"not finite: {jax.tree_util.keystr(path)} has NaN or infinity; choose "
-                "other steps with --checkpoint, from before the run diverged"
+                f"the parameters of {folder} are not finite: "
+                f"{jax.tree_util.keystr(path)} has NaN or infinity; choose other steps "
+                "with --checkpoint, from before the run diverged"
             )
-    return sorted(steps), mean
 
 
 class DamagedError(UserError):

@@ -112,6 +112,8 @@ def run(
     # A barrier: process 0 may still be writing. JAX's own barrier at exit has a shorter
     # timeout (`rendezvous.EXIT_TIMEOUT`).
     processes.exchange("the end of training", None, processes.LONG_TIMEOUT)
+    # Not before: process 0 would end with this one, while it writes.
+    interruption.check()
     return Outcome(first, last, why)
 
 

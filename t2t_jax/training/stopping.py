@@ -85,21 +85,31 @@ class Interruption:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Interruption":
-        self._watch = watch = self._stack.enter_context(interruption.watched())
-        notice = "finishing this step and saving; again stops at once"
-        if jax.distributed.is_initialized():
-            held = watch.held("", lambda: False, forward=signal.SIGTERM)
-            self._stack.enter_context(held)
-            if threading.current_thread() is threading.main_thread():
-                self._stack.enter_context(rendezvous.jax_sigterm_handler())
-        else:
-            self._stack.enter_context(watch.held(notice, self._all_saved))
+        distributed = jax.distributed.is_initialized()
+        if distributed:
+            rendezvous.keep_jax_sigaction()  # before Python's handler takes its place
+        with self._stack as stack:
+            self._watch = watch = stack.enter_context(interruption.watched())
+            notice = "finishing this step and saving; again stops at once"
+            if distributed:
+                held = watch.held("", lambda: False, forward=signal.SIGTERM)
+            else:
+                held = watch.held(notice, self._all_saved)
+            stack.enter_context(held)
+            if distributed and threading.current_thread() is threading.main_thread():
+                stack.enter_context(rendezvous.jax_sigterm_handler())
+            if watch.signum is not None:
+                # It came before: of several processes only this one knows of it.
+                raise watch.ended(interruption.STOPPED)
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, error: type | None, *_) -> None:
+    def __exit__(self, *_) -> None:
         self._stack.close()
-        if error is None:
-            self._watch.check()  # one that came after the last step
+
+    def check(self) -> None:
+        """Raises `Interrupted` if a signal came after the last step; afterwards."""
+        self._watch.check()
 
     def came(self, step: int) -> bool:
         """True if the run is to end after this step; call it once after every step."""

@@ -165,6 +165,8 @@ def test_hashes_tell_pairs_apart_whatever_the_direction(one, other):
 def test_a_list_of_names_is_split_into_these_names(names):
     assert split_names(join_names(names)) == names
     assert split_names(f" {join_names(names)} ,, ") == names
+    for first in ("x" * 300, "~nobody/x"):  # no names that a file could have
+        assert split_names(f"{first},b") == [first, "b"]
 
 
 def test_names_with_commas_are_corpora_and_workdirs(tmp_path, monkeypatch):

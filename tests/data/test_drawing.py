@@ -156,6 +156,9 @@ def test_the_order_of_corpora_changes_no_pairs_share(
         pairs = prepare.training_pairs(training, vocabulary, config)
         times = np.repeat(pairs.weights, pairs.sizes).tolist()
         sources = vocabulary.decode([pairs.source[i] for i in range(len(pairs))])
+        names = np.repeat([n.partition("@")[0] for n in pairs.names], pairs.sizes)
+        for source, name in zip(sources, names, strict=True):
+            assert int(source.split()[1]) in lines[name]
         made.append(dict(zip(sources, times, strict=True)))
         assert len(made[-1]) == len(sources)
     assert all(one == made[0] for one in made)

@@ -7,9 +7,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from t2t_jax.config import DataConfig
+from t2t_jax.config import Config, DataConfig, TrainConfig
 from t2t_jax.data import links, prepare
-from t2t_jax.data.corpus import open_corpora
+from t2t_jax.data.corpus import heaviest_first, open_corpora
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.links import Words, word_links
@@ -133,6 +133,17 @@ def test_each_corpus_has_its_file_and_each_pair_its_line(text, tmp_path):
     for paths in ([pharaoh(tmp_path)] * 2, [tmp_path / "y.align"]):
         with pytest.raises(UserError, match="for each of the 1 corpora"):
             word_links(*text, paths)
+
+
+def test_files_of_links_are_named_in_the_order_of_the_corpora(tmp_path, monkeypatch):
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        (tmp_path / name).write_text("x\n")
+    monkeypatch.setattr(links, "word_links", lambda *given: given[-1])
+    data = dataclasses.replace(CONFIG, dir=str(tmp_path), train="a, b@2")
+    train = TrainConfig(loss="guided", options={"links": "of_a, of_b"})
+    corpora = heaviest_first(open_corpora(data.train, "en", "de", data.dir, True))
+    found = links.guided_arrays(Config(data=data, train=train), None, corpora, None)
+    assert found == [tmp_path / "of_b", tmp_path / "of_a"]
 
 
 @pytest.mark.parametrize("last", ["0-0 1-x", "0-5", "3-0"])

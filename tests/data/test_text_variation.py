@@ -13,7 +13,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.variation import TextVariation, text_variation_of, variation_of
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.damage import AUGMENTATIONS
+from t2t_jax.text.damage import AUGMENTATIONS, TRAINABLE
 from t2t_jax.text.units import MARKS, SYMBOLS
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise, parse_noise
 
@@ -140,6 +140,11 @@ def test_what_terms_need_is_learned_once_for_a_text(tmp_path, monkeypatch):
     assert first.learned["terms"]["wordaz"] == ["WORDAZ"]
     lines.clear()  # its fingerprint is the same, so it is not read again
     assert variation_of(config, [corpus], None).text == first
+    # Another function, of the user's, may have the name.
+    mine = dataclasses.replace(TRAINABLE["terms"], learn=lambda _: {"a": ["b"]})
+    monkeypatch.setitem(TRAINABLE, "terms", mine)
+    again = variation_of(config, [corpus], None).text
+    assert again.learned["terms"] == {"a": ["b"]}
 
 
 def test_lines_are_pinned():

@@ -38,6 +38,12 @@ def test_a_hypothesis_of_another_vocabulary_counts_as_text(one, theirs):
     assert one.score([(LINE, own)])[0].log_prob == pytest.approx(own.log_prob, abs=1e-4)
 
 
+def test_a_text_without_tokens_is_no_failure():
+    assert Hypothesis("part one, part two", -1.0, -1.0, False).failure == ""
+    assert "NaN" in Hypothesis("", math.nan, math.nan, False).failure
+    assert "constraints" in Hypothesis("", -math.inf, -math.inf, False).failure
+
+
 def test_ids_that_a_vocabulary_lacks_are_refused(one):
     unknown = Hypothesis("text", 0.0, 0.0, True, (5, len(one.vocabulary)))
     for ask in (

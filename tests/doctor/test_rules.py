@@ -10,6 +10,7 @@ import pytest
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import relatedness
+from t2t_jax.tools.doctor.knowledge import Knowledge
 from t2t_jax.tools.doctor.rules import RULES, dropping, with_limits
 
 GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fahren.")
@@ -117,6 +118,13 @@ def test_hardly_a_pair_of_a_clean_text_is_accused(text, known):
         if rule.check and name not in limits:
             found = rule.accuse(view, known, rule.limits)
             assert len(found) <= len(text) * 0.01, (name, found)
+
+
+def test_lines_without_a_language_are_none_of_another(text):
+    numbers = [("7 12345 67", "8 12345 678")] * 40
+    pairs = [*text, *numbers]
+    known = Knowledge([pairs[at : at + 4] for at in range(0, len(pairs), 4)], [])
+    assert not accused("third_language", numbers, known)
 
 
 def test_overlap_counts_a_short_line_only_with_both_sides(known):

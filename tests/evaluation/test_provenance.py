@@ -51,7 +51,7 @@ def test_another_commit_or_machine_scores_nothing_anew(
     translator = Translator.load(workdir)
     assert score_set(translator, corpus, workdir) == trained[1]["test"]
     assert not (workdir / "scores/test.1.json").exists()
-    monkeypatch.setattr(scores, "SCORES_VERSION", 3)
+    monkeypatch.setattr(scores, "SCORES_VERSION", 4)
     found = score_set(translator, corpus, workdir)
     assert found["code"] == {"commit": "another"}
     assert (workdir / "scores/test.1.json").exists()

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM, wherever a run is: nothing is lost, and it goes on as one run."""
 
+import os
 import shutil
 import signal
 import sys
@@ -15,6 +16,7 @@ from t2t_jax.io.interruption import REPEAT, SIGNALS, Interrupted, watched
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.training.metrics_log import read_log
+from t2t_jax.training.stopping import Interruption
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same_run, config_for, flags_for
 
@@ -187,6 +189,34 @@ def test_a_forwarded_signal_counts_when_nobody_has_asked_for_it():
             interruption.check()
 
 
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_before_the_loop_ends_the_run(signum):
+    """Of several processes only this one would know of it, and stop alone."""
+    with watched():
+        Signals(signum)
+        with pytest.raises(Interrupted, match="stopped; everything"), Interruption():
+            raise AssertionError("it came before")
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_signal_ends_the_wait_for_a_line(signum):
+    read, write = os.pipe()
+    timers = [
+        threading.Timer(0.2, os.kill, [os.getpid(), signum]),
+        threading.Timer(30, os.close, [write]),
+    ]
+    os.write(write, b"one\n")
+    found = []
+    with watched() as watch, open(read, "rb") as lines:
+        for timer in timers:
+            timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            found.extend(interruption.awaited(lines))
+        assert signal.getsignal(signum) == watch._note
+    timers[1].cancel()
+    os.close(write)
+
+
 WATCHED = """
 import os, sys, threading, time
 from t2t_jax.io import interruption
@@ -207,6 +237,14 @@ PROCESSES = {
     "unsaved": ("True", "time.sleep(3); os._exit(0)", [TERM], 0),
     "repeated": ("True", "time.sleep(3); os._exit(0)", [TERM, TERM, INT], 0),
     "again": ("True", "time.sleep(99)", [TERM, 2.0, TERM], -TERM),
+    # Its pipe is open in the child, too.
+    "outlived": (
+        "False",
+        "child = os.fork() or time.sleep(99);"
+        "import atexit; atexit.register(os.kill, child, 9)",
+        [],
+        0,
+    ),
     # A worker's end is not its parent's.
     "forked": (
         "True",

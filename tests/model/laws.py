@@ -76,7 +76,8 @@ RATES = {"dropout", "attention_dropout", "activation_dropout"}
 def with_dropout(config: ModelConfig, rate: float = 0.2, rates=RATES) -> ModelConfig:
     """The config with all dropout on that the model has, or that of some rates."""
     used = rates - cases.unused(config.kind)
-    return dataclasses.replace(config, **dict.fromkeys(used, rate))
+    # Bits cannot be recorded in what is computed again.
+    return dataclasses.replace(config, remat="none", **dict.fromkeys(used, rate))
 
 
 def dropout_rng(batch) -> DropoutRng:

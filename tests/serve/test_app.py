@@ -444,11 +444,11 @@ def raw(server, data):
 
 def until(condition):
     """Waits for what another thread does."""
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError("it did not happen within 10 s")
+    raise AssertionError("it did not happen within 60 s")
 
 
 def head(length, path="/translate", more=""):

@@ -15,7 +15,7 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.treebank import open_treebank
 from t2t_jax.text.formats import Po
 from t2t_jax.text.language_identification import Guesser
-from t2t_jax.text.languages import OTHER, distance, identify, nearest
+from t2t_jax.text.languages import OTHER, distance, identify, nearest, pair_of
 from t2t_jax.text.sentences import split
 from t2t_jax.tools.bridges.vocabularies.huggingface import M2M100, NLLB, language_tokens
 from t2t_jax.tools.plan.describe import beside_paper
@@ -131,8 +131,24 @@ def test_scripts_are_not_confused():
     assert nearest("zh-HK", ("zho_Hans", "zho_Hant")) == "zho_Hant"
     assert nearest("zh", ("zho_Hant", "zho_Hans")) == "zho_Hans"
     assert nearest("pt-BR", ("pt-PT", "pt", "es")) == "pt"
-    scores = [plain.plain_scores(*SIDES, t) for t in ("zh", "zho_Hant", "yue_Hant")]
-    assert scores[0] == scores[1] == scores[2]
+    assert nearest("sr@latin", ("sr_Cyrl", "sr_Latn")) == "sr_Latn"
+    assert distance("sr_RS.UTF-8@latin", "sr_Latn_RS") == 0
+    chinese = ("zh", "zho_Hant", "yue_Hant", "zh_Hani")
+    scores = [plain.plain_scores(*SIDES, target) for target in chinese]
+    assert all(score == scores[0] for score in scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        *[("en-de", ("en", "de")), ("pt-BR-en", ("pt-BR", "en"))],
+        *[("en-pt-BR", ("en", "pt-BR")), ("zh-TW-de", ("zh-TW", "de"))],
+        *[("zho_Hans-eng_Latn", ("zho_Hans", "eng_Latn")), ("my-model", None)],
+        *[("src-tgt", None), ("en", None), ("", None)],
+    ],
+)
+def test_a_direction_is_divided_between_its_languages(name, pair):
+    assert pair_of(name) == pair
 
 
 def test_distance_is_symmetric_and_zero_for_itself():

@@ -14,6 +14,7 @@ from t2t_jax.data.links import Words
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.text.units import units
+from t2t_jax.text.words import token_words
 from t2t_jax.tools.explain.words import explained_words
 from tests.bridges.test_published_tokenizers import made
 from tests.decoding import test_bpe_phrases
@@ -63,14 +64,15 @@ def test_links_alignments_explanations_and_heads_agree(kind, line):
     (ids,) = side.encode([line], end=True)
     found = side.words(ids)
     assert of_links(side, ids, "spaces") == (found.of_token, len(found.spans))
-    if explained_words(side, ids).spans != side.words(ids, "tokens").spans:
-        assert explained_words(side, ids).of_token == found.of_token
     of_units = side.words(ids, "units")
     assert of_links(side, ids, "units") == (of_units.of_token, len(of_units.spans))
     # Numbers are those of the line's own words, whatever the tokenizer made of them.
     words = [word.decode() for word in line.encode().split()]
     in_line = side.words(ids, line=line)
     assert len(in_line.spans) == len(words)
+    explained = explained_words(side, ids, line)
+    if explained.spans != side.words(ids, "tokens").spans:
+        assert explained.of_token == in_line.of_token
     for token, number in zip(side.spellings(ids), in_line.of_token, strict=True):
         if number >= 0 and token.strip().isalpha():
             assert token.strip().decode() in normalize("NFKC", words[number])
@@ -87,6 +89,14 @@ def test_links_alignments_explanations_and_heads_agree(kind, line):
                 text.strip() for text in parts.texts
             ]
     assert len(of_units.spans) == len(units(side.spelled(line)))
+
+
+@pytest.mark.parametrize("count", [1, 5, 400])  # tries of all places would not end
+def test_an_unknown_token_stands_for_some_characters(count):
+    found = token_words([b"a\xe2\x81\x87b ", "\u2047".encode() * count, b"c"])
+    for line, stands in (("aüb xc", count == 1), (f"ab {'x' * 500}c", False)):
+        assert (found.of_line(line).of_token == found.of_token) == stands
+    assert found.of_line(f"aüb {'x' * 500}c").of_token == found.of_token
 
 
 @pytest.mark.parametrize("kind", KINDS)

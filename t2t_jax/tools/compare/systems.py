@@ -19,6 +19,7 @@ from t2t_jax.io.locations import is_local, split_names
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.translation import Translation
+from t2t_jax.text.languages import pair_of
 from t2t_jax.tools.compare.compare import System
 from t2t_jax.tools.compare.texts import Texts, Training, count_training
 from t2t_jax.workdir import short_names
@@ -172,10 +173,11 @@ def _corpora(
                 f"--direction={direction}: a workdir knows its languages; leave it out"
             )
         return _open(translators[0], tests)
-    source, dash, target = (direction or "").partition("-")
-    if not (source and dash and target):
+    name = direction or ""
+    source, target = pair_of(name) or name.partition("-")[::2]
+    if not (source and target):
         raise UserError(
-            f"--direction={direction or ''}: no system is a workdir, which would know "
+            f"--direction={name}: no system is a workdir, which would know "
             "the languages; want --direction=en-de for files PREFIX.en and PREFIX.de"
         )
     return _some(open_corpora(tests, source, target), tests)

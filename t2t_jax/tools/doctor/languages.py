@@ -147,7 +147,7 @@ class Languages:
         """
         found = probabilities(line)
         own = max((found.pop(name) for name in self._usual[number]), default=1.0)
-        del found["zxx"]  # no language
+        found.pop("zxx", None)  # no language
         name = max(found, key=found.get)
         return name, found[name] / (found[name] + own)
 

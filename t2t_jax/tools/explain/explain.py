@@ -162,16 +162,19 @@ def _sentence(
         ended, unknown = reference[-1] == vocabulary.eos, float("nan")
         tokens = tuple(reference)
         targets["target"] = Hypothesis(target, unknown, unknown, ended, tokens)
-    readings = read_targets(model, source, constraints, targets, alternatives)
+    own, read = vocabulary.source, read_of(model, source)
+    # Tokens that were cut, or are not read, have no words.
+    whole = line if len(read) == len(source.ids) and not source.cut else None
+    words = explained_words(own, read, whole)
+    readings = read_targets(model, source, words, constraints, targets, alternatives)
     score = None
     if reference is not None:
         log_prob = readings[-1].hypothesis.log_prob
         score = judge_reference(tree, log_prob, translation.score, vocabulary)
-    own, read = vocabulary.source, read_of(model, source)
     return ExplainedSentence(
         source=line,
         pieces=tuple(map(own.piece, read)),
-        words=explained_words(own, read),
+        words=words,
         cut=source.cut,
         tree=tree,
         readings=readings,

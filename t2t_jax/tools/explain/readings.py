@@ -51,6 +51,7 @@ NO_ROLLOUT = Missing(
 def read_targets(
     model: Explained,
     source: Source,
+    source_words: TokenWords,
     constraints: Constraints,
     targets: dict[str, Hypothesis],
     alternatives: int,
@@ -61,7 +62,6 @@ def read_targets(
     """
     vocabulary, members = model.vocabulary, model.members
     read = read_of(model, source)
-    source_words = explained_words(vocabulary.source, read)
     pairs = [(read, [*target.tokens]) for target in targets.values()]
     described = distributions(vocabulary, members, pairs)
     all_maps = _of_one(members, lambda m: _maps(vocabulary, m, pairs))
@@ -70,7 +70,7 @@ def read_targets(
     def reading(row: int, name: str) -> Reading:
         target, pair, distribution = targets[name], pairs[row], described[row]
         difference = _difference(target, targets.values())
-        words = explained_words(vocabulary, pair[1])
+        words = explained_words(vocabulary, pair[1], target.text)
         maps = all_maps if isinstance(all_maps, Missing) else all_maps[row]
         # The constraints are those of the search, not of a target that was given.
         own = constraints if name == "translation" else Constraints()

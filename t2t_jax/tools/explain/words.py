@@ -16,12 +16,17 @@ from t2t_jax.text.characters import UNSPACED, class_name
 from t2t_jax.text.words import TokenWords
 
 
-def explained_words(vocabulary: Vocabulary, ids: Sequence[int]) -> TokenWords:
+def explained_words(
+    vocabulary: Vocabulary, ids: Sequence[int], line: str | None
+) -> TokenWords:
     """Returns the words of a line's tokens, between spaces, as in `Translator.align`.
 
     Where a script has no spaces, each token is one. A final EOS belongs to none.
+
+    Args:
+      line: the text that was encoded; None: the words are those of what tokens spell.
     """
-    found = vocabulary.words(ids)
+    found = vocabulary.words(ids, line=line)
     letters = [character for character in found.text if character.isalpha()]
     unspaced = sum(class_name(character) in UNSPACED for character in letters)
     return vocabulary.words(ids, "tokens") if 2 * unspaced > len(letters) else found

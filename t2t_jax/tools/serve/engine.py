@@ -53,6 +53,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import core_count
 from t2t_jax.parallel.machine import device_memory, tree_bytes
 from t2t_jax.search.algorithm import Hypotheses
+from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
 
@@ -456,10 +457,8 @@ class Engine:
         self.directions: dict[str, Direction] = {}
         for name, translator in translators.items():
             data = translator.config.data
-            languages = name.split("-")
-            if len(languages) != 2:
-                languages = data.source, data.target
-            self.directions[name] = Direction(name, *languages, translator)
+            codes = pair_of(name) or (data.source, data.target)
+            self.directions[name] = Direction(name, *codes, translator)
             self._add_lanes(name, translator)
         self._workers = searches_at_once(self._lanes[0].search)
         self._batches = self._workers + max_parked()  # of all lanes

@@ -39,6 +39,7 @@ from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.run.rerun import newest_intact, open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
+from t2t_jax.text.languages import pair_of
 from t2t_jax.tools.verify.check import (
     Context,
     Measured,
@@ -399,7 +400,8 @@ def _read(workdir: Workdir, task: Task, name: str) -> Scored:
         corpus = task.open(stored["set"], task.config.data.dir)
         ending = corpus.target
     except UserError:
-        corpus, ending = None, stored["direction"].split("-")[-1]
+        codes = pair_of(stored["direction"])
+        corpus, ending = None, (codes or stored["direction"].split("-"))[-1]
     answers = checked_answers(stored, workdir / TRANSLATIONS / f"{name}.{ending}")
     pairs = []
     try:

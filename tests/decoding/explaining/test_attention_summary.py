@@ -74,7 +74,7 @@ def covered(source, target, looks_at):
         keys_s = source_words == word
         weights[0, :, t] = keys_s / keys_s.sum()
     weights[0, :, -1, -1] = 1
-    words = [explained_words(ours, ids) for ids in pair]
+    words = [explained_words(ours, ids, None) for ids in pair]
     maps = AttentionMaps((), (), None, None, weights)
     found = cover(*words, maps, 0, None)
     assert found.links == cover(*words, maps, 0, 1).links  # both heads are alike
@@ -115,7 +115,7 @@ def test_where_no_spaces_are_written_pieces_are_words():
     # Characters of three bytes, since the vocabulary has none of them.
     for text in ("猫 が犬を", "แมวเห็น"):
         (ids,) = ours.encode([text], end=True)
-        words = explained_words(ours, ids)
+        words = explained_words(ours, ids, None)
         assert words.texts == [*text.replace(" ", "")]
         assert sorted({*words.of_token}) == [-1, *range(len(words.texts))]
         # A character in bytes, after the space that begins a line.
