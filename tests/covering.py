@@ -295,6 +295,8 @@ def config_of(row: Row, folder: Path) -> tuple[Config, SimpleNamespace]:
     source, target = given["run.text"].split("-")
     fields["model"] |= {"max_positions": 128}
     fields["data"] |= {"source": source, "target": target, "vocab_size": 320}
+    if not given["data.joint_vocabulary"]:
+        fields["data"]["source_vocab_size"] = 280
     fields["data"] |= {"dir": str(folder / place / "text"), "batch_tokens": 512}
     fields["data"] |= {"max_length": 40}
     fields["decode"] |= {"extra_length": 4, "max_source": 16}
