@@ -43,6 +43,14 @@ FIELDS = {
 }
 
 
+def write_pairs(folder, **texts):
+    """Writes NAME.en and NAME.de of each text, a line for each pair."""
+    for name, pairs in texts.items():
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{name}.{language}").write_text(lines, encoding="utf-8")
+
+
 def config_for(text, **sections):
     fields = {name: dict(values) for name, values in FIELDS.items()}
     fields["data"]["dir"] = str(text)

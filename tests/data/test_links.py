@@ -16,6 +16,7 @@ from t2t_jax.data.links import Words, word_links
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io.errors import UserError
+from tests.small_run import write_pairs
 
 CONFIG = DataConfig(vocab_size=320, max_length=40, batch_tokens=320, row_length=40)
 WORDS = {
@@ -36,9 +37,7 @@ def lines():
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
-    for side, language in enumerate(("en", "de")):
-        content = "".join(pair[side] + "\n" for pair in lines())
-        (folder / f"x.{language}").write_text(content, encoding="utf-8")
+    write_pairs(folder, x=[*lines()])
     corpora = open_corpora("x", "en", "de", str(folder))
     vocabulary = make_tokenizer(corpora, CONFIG)
     return prepare.prepared_pairs(corpora, vocabulary, CONFIG), corpora, vocabulary
