@@ -2,6 +2,7 @@
 
 import fcntl
 import shutil
+import time
 from pathlib import Path
 
 import jax
@@ -41,6 +42,14 @@ FIELDS = {
     },
     "decode": {"beam": 2, "average": 2, "extra_length": 6},
 }
+
+
+def until(condition, seconds=15):
+    """Waits for what another thread or process does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it did not happen within {seconds} s"
+        time.sleep(0.01)
 
 
 def write_pairs(folder, **texts):

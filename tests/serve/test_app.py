@@ -3,7 +3,6 @@
 import json
 import math
 import socket
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
 from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
+from tests.small_run import until
 
 PAIR = {"source": "en", "target": "de"}
 
@@ -440,15 +440,6 @@ def raw(server, data):
     s = socket.create_connection(server.address, timeout=10)
     s.sendall(data)
     return s
-
-
-def until(condition):
-    """Waits for what another thread does."""
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen within 10 s")
 
 
 def head(length, path="/translate", more=""):
