@@ -15,6 +15,7 @@ from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.model.model import build
 from t2t_jax.run.differences import workdir_differences
 from t2t_jax.tools.verify.child_runs import config_flags
+from t2t_jax.tools.verify.random_models import random_parameters
 from t2t_jax.training.averaging import parameter_steps, read_parameters
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import Workdir
@@ -118,12 +119,6 @@ def final_parameters(workdir, text):
 
 def parameters_of(workdir, step, shapes, kind="parameters"):
     return read_parameters(Workdir(workdir).checkpoints / kind / str(step), shapes)
-
-
-def random_parameters(model, seed=0):
-    leaves, tree = jax.tree.flatten(model.shapes)
-    rng = np.random.default_rng(seed)
-    return tree.unflatten(rng.normal(size=x.shape).astype(x.dtype) for x in leaves)
 
 
 def stored(folder, config, vocabulary, seed=0):
