@@ -212,19 +212,12 @@ def text(shared):
     Its lines go to blocks of one length, for which search is compiled but once.
     """
     from t2t_jax.grammar import corpus
-    from tests.small_run import made_once
+    from tests.small_run import made_once, write_pairs
 
     def write(folder):
         lines = corpus.pairs("dev")
         short = [pair for pair in lines[300:] if max(map(len, pair)) <= 40]
-        for name, part in (
-            ("train", lines[:300]),
-            ("dev", short[:20]),
-            ("test", short[20:30]),
-        ):
-            for side, language in enumerate(("en", "de")):
-                content = "".join(pair[side] + "\n" for pair in part)
-                (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+        write_pairs(folder, train=lines[:300], dev=short[:20], test=short[20:30])
 
     return made_once(shared / "text", write)
 

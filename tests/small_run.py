@@ -2,6 +2,7 @@
 
 import fcntl
 import shutil
+import time
 from pathlib import Path
 
 import jax
@@ -14,6 +15,7 @@ from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.model.model import build
 from t2t_jax.run.differences import workdir_differences
 from t2t_jax.tools.verify.child_runs import config_flags
+from t2t_jax.tools.verify.random_models import random_parameters
 from t2t_jax.training.averaging import parameter_steps, read_parameters
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import Workdir
@@ -41,6 +43,22 @@ FIELDS = {
     },
     "decode": {"beam": 2, "average": 2, "extra_length": 6},
 }
+
+
+def until(condition, seconds=60):
+    """Waits for what another thread or process does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it did not happen within {seconds} s"
+        time.sleep(0.01)
+
+
+def write_pairs(folder, **texts):
+    """Writes NAME.en and NAME.de of each text, a line for each pair."""
+    for name, pairs in texts.items():
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{name}.{language}").write_text(lines, encoding="utf-8")
 
 
 def config_for(text, **sections):
@@ -101,12 +119,6 @@ def final_parameters(workdir, text):
 
 def parameters_of(workdir, step, shapes, kind="parameters"):
     return read_parameters(Workdir(workdir).checkpoints / kind / str(step), shapes)
-
-
-def random_parameters(model, seed=0):
-    leaves, tree = jax.tree.flatten(model.shapes)
-    rng = np.random.default_rng(seed)
-    return tree.unflatten(rng.normal(size=x.shape).astype(x.dtype) for x in leaves)
 
 
 def stored(folder, config, vocabulary, seed=0):

@@ -32,7 +32,6 @@ from t2t_jax.tools.verify.references import transformer as example
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.losses import loss_sums
 from tests.compiler import quick_jit
-from tests.model.twin_variants import logits
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "examples/transformer.py"
@@ -101,15 +100,6 @@ def test_loss_and_gradients_are_the_packages(small, batch):
         jax.device_get(gradient),
         want_gradient,
     )
-
-
-def test_the_twin_without_variants_is_the_example(small, batch):
-    inputs = twin.teacher_forcing(batch, BOS)
-    parameters = twin.float64(small.parameters)
-    got = twin.IN_NUMPY.logits(parameters, inputs["source"], inputs["target_input"])
-    want = logits(small.config, parameters, inputs)
-    real = batch["target_segment"] > 0
-    np.testing.assert_allclose(got[real], want[real], rtol=0, atol=1e-12)
 
 
 def test_beams_are_the_packages(small, batch):

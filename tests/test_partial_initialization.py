@@ -21,9 +21,10 @@ from t2t_jax.run.initialization import (
     taken_over,
     text_vocabulary,
 )
+from t2t_jax.tools.verify.random_models import random_parameters
 from t2t_jax.training.step import initial_parameters
 from tests.decoding.small_translator import CONFIG, TEXT, renumbered, vocabulary
-from tests.small_run import assert_same, random_parameters, stored
+from tests.small_run import assert_same, stored
 
 SMALL = {"layers": 1, "width": 8, "heads": 2, "hidden": 8}
 BOTH = "encoder,embedding"
@@ -44,7 +45,7 @@ def started(theirs: Config, ours: Config):
     """The parameters of both models, by path, and those of ours that were taken."""
     their_model, our_model = build(theirs.model, 20), build(ours.model, 20, 20)
     check_parts(ours, theirs, their_model, build(ours.model, 20))
-    before = random_parameters(their_model)
+    before = random_parameters(their_model, 0)
     parts = ours.train.init_parts.split(",")
     taken = taken_over(parts, their_model, our_model, before)
     # Biases begin at 0 here and there.
@@ -147,7 +148,7 @@ def test_a_head_is_taken_over_for_the_same_labels(tmp_path):
 
 def remapped(old: Vocabulary, new: Vocabulary, **model):
     config = dataclasses.replace(CONFIG.model, **model)
-    before = random_parameters(build(config, *old.sizes))
+    before = random_parameters(build(config, *old.sizes), 0)
     after = remap(before, build(config, *new.sizes), old, new)
     return before["embedding"], after["embedding"]
 

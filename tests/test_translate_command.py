@@ -1,7 +1,5 @@
 """The commands translate, score and explain as a hostile user runs them."""
 
-import base64
-import gzip
 import json
 import os
 import re
@@ -15,6 +13,7 @@ import pytest
 from t2t_jax import Translator
 from t2t_jax.io import atomic
 from tests.small_run import ROOT, contents
+from tests.viewing.pages import blobs_of
 
 LINES = [f"The cat sees {n} dogs." for n in range(40)]
 
@@ -125,8 +124,7 @@ def test_explain_writes_a_page_of_the_search_and_of_a_target(
     done = commands("explain", *flags, "--title=A <title>")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "page.1.html").read_text() == "earlier"
-    packed = re.search(r'id="payload">([^<]*)<', page.read_text("utf-8"))[1]
-    content = json.loads(gzip.decompress(base64.b64decode(packed)))
+    content = json.loads(blobs_of(page.read_text("utf-8"))["payload"])
     assert content["title"] == "A <title>"
     wanted = Translator.load(trained[0]).translate([line], warn=False)[0]
     (entry,) = content["sentences"][0]["of"]

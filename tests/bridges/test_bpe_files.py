@@ -146,31 +146,21 @@ def test_one_line_stays_one_line(tmp_path, language):
         ("bpecodes", "a b\n\nc d\n", "line 2: got ''"),
         ("bpecodes", b"a b\n\xff\n", "bpecodes is not UTF-8"),
         ("bpecodes", None, "no file for bpe=subword_nmt; want .* bpecodes or"),
-    ],
-)
-def test_damaged_fairseq_files_are_named(tmp_path, name, content, wanted):
-    options = fairseq(tmp_path)
-    (tmp_path / name).unlink()
-    if content is not None:
-        content = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=wanted):
-        fairseq_vocabulary(tmp_path, options)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "wanted"),
-    [
         ("merges.txt", "a b 1\nc\n", r"merges\.txt, line 2: got 'c'; want 2 symbols"),
         ("vocab-tgt.json", '{"<s>": 0, "a": 0}', "'a' and '<s>' have the same id 0"),
         ("vocab-tgt.json", '{"<s>": 0, "a": 1}', "lacks <pad>, </s>, <unk>"),
     ],
 )
-def test_damaged_fsmt_files_are_named(tmp_path, name, content, wanted):
-    fsmt(tmp_path)
-    (tmp_path / name).write_text(content)
+def test_damaged_files_are_named(tmp_path, name, content, wanted):
+    of_fsmt = name in ("merges.txt", "vocab-tgt.json")
+    write, read = (fsmt, fsmt_vocabulary) if of_fsmt else (fairseq, fairseq_vocabulary)
+    options = write(tmp_path)
+    (tmp_path / name).unlink()
+    if content is not None:
+        content = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=wanted):
-        fsmt_vocabulary(tmp_path, {})
+        read(tmp_path, options)
 
 
 # Against the originals

@@ -18,6 +18,7 @@ from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
+from tests.small_run import write_pairs
 
 
 class Original:
@@ -159,10 +160,8 @@ def test_flags_that_a_format_does_not_read_are_refused(request_, name, given, fl
 @pytest.fixture
 def pairs(tmp_path):
     long = "a dog " * 99  # would be cut, and is not compared
-    english = ["the cat sees the dog", "", "a dog", long]
-    lines = {"en": english, "de": ["die Katze", "", "ein", long]}
-    for language, text in lines.items():
-        (tmp_path / f"set.{language}").write_text("".join(f"{x}\n" for x in text))
+    lines = [("the cat sees the dog", "die Katze"), ("", ""), ("a dog", "ein")]
+    write_pairs(tmp_path, set=[*lines, (long, long)])
     return str(tmp_path / "set")
 
 

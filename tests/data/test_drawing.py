@@ -17,6 +17,7 @@ from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import open_text
 from t2t_jax.text.counter_random import Stream, uniform
+from tests.small_run import write_pairs
 
 # ---------------------------------------------------------------------------- numbers
 
@@ -135,10 +136,8 @@ def test_the_order_of_corpora_changes_no_pairs_share(
     """Each pair is drawn as often as the corpus of its largest weight says."""
     monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "cache"))
     lines = {"big": range(40), "dom": range(30, 36), "ärzte": (3, 33, 50)}
-    for name, numbers in lines.items():
-        for language in ("en", "de"):
-            text = "".join(f"Zeile {i} {language}\n" for i in numbers)
-            (tmp_path / f"{name}.{language}").write_text(text, encoding="utf-8")
+    pairs = {name: [(f"Zeile {i} en", i) for i in of] for name, of in lines.items()}
+    write_pairs(tmp_path, **pairs)
     weights = {"big": 1, "dom": 5, "ärzte": 2.5}
     config = DataConfig(vocab_size=300, temperature=temperature)
     vocabulary, made = None, []
@@ -170,10 +169,8 @@ def test_the_order_of_corpora_changes_no_pairs_share(
 
 def test_a_run_finds_the_weights_that_it_was_prepared_with(tmp_path, monkeypatch):
     monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "cache"))
-    for name, count in (("large", 64), ("little", 4)):
-        for language in ("en", "de"):
-            lines = "".join(f"{name} line {i} {language}\n" for i in range(count))
-            (tmp_path / f"{name}.{language}").write_text(lines)
+    pairs = [(f"line {i} en", f"line {i} de") for i in range(68)]
+    write_pairs(tmp_path, large=pairs[:64], little=pairs[64:])
 
     def made(places, temperature):
         corpora = open_corpora(places, "en", "de", str(tmp_path), weights=True)

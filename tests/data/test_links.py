@@ -16,6 +16,7 @@ from t2t_jax.data.links import Words, word_links
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io.errors import UserError
+from tests.small_run import write_pairs
 
 CONFIG = DataConfig(vocab_size=320, max_length=40, batch_tokens=320, row_length=40)
 WORDS = {
@@ -36,29 +37,15 @@ def lines():
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     folder = tmp_path_factory.mktemp("links")
-    for side, language in enumerate(("en", "de")):
-        content = "".join(pair[side] + "\n" for pair in lines())
-        (folder / f"x.{language}").write_text(content, encoding="utf-8")
+    write_pairs(folder, x=[*lines()])
     corpora = open_corpora("x", "en", "de", str(folder))
     vocabulary = make_tokenizer(corpora, CONFIG)
     return prepare.prepared_pairs(corpora, vocabulary, CONFIG), corpora, vocabulary
 
 
-def test_words_are_those_of_the_text(text):
+def test_a_word_has_one_hash_everywhere_and_others_have_others(text):
+    """Which tokens are a word: tests/text/test_words.py."""
     vocabulary = text[2]
-    plain = ["", "a", "  der  Hund ", "zzz, q?", "x-y (ü)", "1.5 %", "<s>,, 日本"]
-    split = {line: line.split() for line in [*plain, *(b for _, b in lines())]}
-    signs = {"Hund(alte), der!": ["Hund", "(", "alte", ")", ",", "der", "!"]}
-    for wanted, mode in ((split, "spaces"), (signs, "units")):
-        sentences = ragged(vocabulary.encode([*wanted], end=True))
-        number, hashes = Words(vocabulary, mode)(sentences)
-        for i, words in enumerate(wanted.values()):
-            of_line = number[sentences.offsets[i] : sentences.offsets[i + 1]]
-            assert of_line[-1] == 0  # EOS
-            parts = [sentences[i][of_line == w + 1] for w in range(len(hashes[i]))]
-            parts = [word.strip() for word in vocabulary.decode(parts)]
-            assert [word for word in parts if word] == words
-    # A word has one hash everywhere, and others have others.
     alike = ragged(vocabulary.encode(["der Hund! der Hund der"]))
     der, hund, sign, *rest = Words(vocabulary, "units")(alike)[1][0]
     assert rest == [der, hund, der]

@@ -18,7 +18,7 @@ from t2t_jax.data.text_files import pair_hasher
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io.errors import UserError
 from tests.data.test_prepare import CONFIG, LINES, SEPARATE, Blocks
-from tests.small_run import ROOT, contents
+from tests.small_run import ROOT, contents, write_pairs
 
 DIRTY = [*LINES[20:], ("", "leer"), ("a", "b " * 12), *LINES[:9], ("new", "neu")]
 
@@ -30,10 +30,8 @@ def _cache(tmp_path, monkeypatch):
 
 
 def corpora(folder, **texts):
+    write_pairs(folder, **texts)
     for name, pairs in texts.items():
-        for side, language in enumerate(("en", "de")):
-            lines = "".join(pair[side] + "\n" for pair in pairs)
-            (folder / f"{name}.{language}").write_text(lines, encoding="utf-8")
         hashes = map(pair_hasher("en", "de"), pairs)
         (folder / f"{name}.hashes").write_text("".join(f"{h}\n" for h in hashes))
     return open_corpora(",".join(texts), "en", "de", str(folder))

@@ -29,7 +29,7 @@ from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
-from tests.small_run import contents
+from tests.small_run import contents, write_pairs
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
 LINES = [
@@ -43,9 +43,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def corpora(folder, pairs=LINES):
-    for side, language in enumerate(("en", "de")):
-        text = "".join(pair[side] + "\n" for pair in pairs)
-        (folder / f"x.{language}").write_text(text, encoding="utf-8")
+    write_pairs(folder, x=pairs)
     return open_corpora("x", "en", "de", str(folder))
 
 

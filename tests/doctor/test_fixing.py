@@ -13,6 +13,7 @@ from t2t_jax.tools.doctor import command
 from t2t_jax.tools.doctor.examination import Examination, Options
 from t2t_jax.tools.doctor.fixing import HEADER, write_fix
 from tests.doctor.made_up import corpus_of
+from tests.small_run import write_pairs
 
 LANGUAGES = "en", "de"
 
@@ -78,10 +79,7 @@ def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
 
 
 def test_the_command(text, tmp_path, run_doctor):
-    for name, part in (("train", text[:60] + text[:2]), ("dev", text[60:70])):
-        for side, language in enumerate(LANGUAGES):
-            lines = "".join(f"{pair[side]}\n" for pair in part)
-            (tmp_path / f"{name}.{language}").write_text(lines, encoding="utf-8")
+    write_pairs(tmp_path, train=text[:60] + text[:2], dev=text[60:70])
     data = {"dir": str(tmp_path), "train": "train", "dev": "dev", "test": ""}
     told = run_doctor(
         {"data": data},

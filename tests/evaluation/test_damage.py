@@ -11,6 +11,7 @@ from t2t_jax.data.corpus import Corpus, open_corpus, tagged
 from t2t_jax.evaluation import robustness
 from t2t_jax.evaluation.robustness import damaged, damages_named
 from t2t_jax.text.damage import DAMAGES
+from tests.small_run import write_pairs
 
 OF_BOTH = {"capitals", "codes", "joined"}
 WORDS = ["Über", "don't", "3.5", "“well”", "naïve,", "{x}", "walking", "B&B", "-", "Я"]
@@ -96,8 +97,7 @@ def test_both_sides():
 
 
 def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
-    for language, text in (("en", "A dog.\n"), ("de", "Ein Hund.\n")):
-        (tmp_path / f"some.{language}").write_text(text)
+    write_pairs(tmp_path, some=[("A dog.", "Ein Hund.")])
     corpus = open_corpus("some", "en", "de", str(tmp_path))
     with_tag = tagged(corpus, "en-de", "<2de>")
     copy = damaged(with_tag, "capitals")

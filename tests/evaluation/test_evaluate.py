@@ -82,37 +82,14 @@ def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
     assert contents(tmp_path / "work") == before
 
 
-def test_a_choice_is_part_of_what_scores_depend_on(run, trained, tmp_path):
-    """Those of another choice are computed again, and put away under another name."""
-    folder = tmp_path / "work"
-    asked = []
-    search = Translator.search
-
-    def ask(self, lines, request):
-        asked.append(request.nbest)
-        return search(self, lines, request)
-
-    with mock.patch.object(Translator, "search", ask):
-        beam = "mbr:candidates=beam,nbest=1"  # the search of the run
-        first, told = run(choose=beam)
-        assert asked == [1]
-        assert told[0].startswith("test, 10 lines")
-        assert run(choose=beam)[0] == first
-        assert asked == [1]  # the stored scores are read
-        by_words, _ = run(choose=f"{beam},utility=bleu")
-        assert asked == [1, 1]
-        plain, _ = run()
-        assert asked == [1, 1, 1]
-        with pytest.raises(UserError, match="no option 'sampels'"):
-            run(choose="mbr:sampels=3")
+def test_a_choice_is_part_of_what_scores_depend_on(run, trained):
+    """So they are computed again, which `test_reuse.py` has."""
+    chosen, told = run(choose="mbr:candidates=beam,nbest=1")  # the search of the run
+    assert told[0].startswith("test, 10 lines")
     described = {"name": "mbr", "candidates": "beam", "utility": "chrf", "nbest": 1}
-    assert first["decode"]["choose"] == described
-    assert by_words["decode"]["choose"] == described | {"utility": "bleu"}
+    assert chosen["decode"]["choose"] == described
+    plain, _ = run()
     assert plain == trained[1]["test"] | {"set": plain["set"]}
-    kept = [json.loads(p.read_text()) for p in (folder / "scores").glob("*.json")]
-    choices = [scores["decode"].get("choose", {}).get("name") for scores in kept]
-    # The run's own, two others, and the last; none is overwritten.
-    assert sorted(map(str, choices)) == ["None", "None", "mbr", "mbr"]
 
 
 def test_damaged_copies_are_scored_and_nothing_is_overwritten(run, tmp_path):

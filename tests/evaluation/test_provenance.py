@@ -11,14 +11,14 @@ import pytest
 
 from t2t_jax import Translator
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.evaluation import provenance, scores
+from t2t_jax.evaluation import provenance
 from t2t_jax.evaluation.provenance import (
     PUBLISHED,
     ScoredText,
     code_version,
     compare_with,
 )
-from t2t_jax.evaluation.scores import read_answers, score_set
+from t2t_jax.evaluation.scores import read_answers
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 
@@ -39,22 +39,6 @@ def test_a_score_has_its_provenance(trained, text):
     assert set(stored["versions"]) == {"t2t_jax", *provenance.PACKAGES}
     assert sum(stored["machine"]["device_kinds"].values()) == 1
     assert stored["compare_with"].startswith("no published number is known")
-
-
-def test_another_commit_or_machine_scores_nothing_anew(
-    trained, text, tmp_path, monkeypatch
-):
-    workdir = shutil.copytree(trained[0], tmp_path / "work")
-    for name in ("code_version", "describe_machine"):
-        monkeypatch.setattr(provenance, name, lambda: {"commit": "another"})
-    corpus = open_corpus("test", "en", "de", str(text))
-    translator = Translator.load(workdir)
-    assert score_set(translator, corpus, workdir) == trained[1]["test"]
-    assert not (workdir / "scores/test.1.json").exists()
-    monkeypatch.setattr(scores, "SCORES_VERSION", 4)
-    found = score_set(translator, corpus, workdir)
-    assert found["code"] == {"commit": "another"}
-    assert (workdir / "scores/test.1.json").exists()
 
 
 def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_path):

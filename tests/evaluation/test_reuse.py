@@ -12,6 +12,7 @@ from t2t_jax import Translator, UserError
 from t2t_jax.config import SECTIONS
 from t2t_jax.data.corpus import derived, open_corpus
 from t2t_jax.decoding import searcher
+from t2t_jax.evaluation import provenance, scores
 from t2t_jax.evaluation.scores import score_set
 from t2t_jax.io import ideas
 from t2t_jax.io.output_files import OutputFile
@@ -146,6 +147,18 @@ def test_scores_are_used_again_unless_a_task_or_a_text_has_changed(
     (tmp_path / "set.de").write_text("one\nthree\n")
     assert asked(one)
     assert not asked(one)
+
+
+def test_another_commit_or_machine_scores_nothing_anew(asked, tmp_path, monkeypatch):
+    one, folder = translator(), tmp_path / "work/scores"
+    assert asked(one)
+    for name in ("code_version", "describe_machine"):
+        monkeypatch.setattr(provenance, name, lambda: {"commit": "another"})
+    assert not asked(one)
+    monkeypatch.setattr(scores, "SCORES_VERSION", 4)
+    assert asked(one)
+    assert json.loads((folder / "set.json").read_text())["code"]["commit"] == "another"
+    assert (folder / "set.1.json").exists()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from t2t_jax.tools.experiment import leases
 from t2t_jax.tools.experiment.leases import SILENCE, Leases, LostError
 from tests.experiment.made_up import holder
-from tests.small_run import ROOT
+from tests.small_run import ROOT, until
 
 # In each round processes take the same lease at the same moment; prints how many have
 # it.
@@ -119,10 +119,7 @@ def test_the_heart_touches_the_lease(tmp_path, monkeypatch):
     monkeypatch.setattr(leases, "HEARTBEAT", 0.01)
     lease, file = Leases(tmp_path).take("row"), tmp_path / "row.json"
     os.utime(file, (0, 0))
-    end = time.monotonic() + 20
-    while not file.stat().st_mtime:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: file.stat().st_mtime, seconds=20)
     lease.release()
 
 

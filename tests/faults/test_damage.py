@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 from random import Random
 
@@ -54,7 +53,6 @@ STATE, PARAMETERS = "checkpoints/state/8", "checkpoints/parameters/8"
 # What is damaged, and how; what the run says; the step after which it continues.
 SURVIVED = {
     "bit": (STATE, flip_largest, "its SHA-256 differs", 4),
-    "cut": (STATE, lambda s: os.truncate(s / "manifest.json", 9), "cannot be read", 4),
     "lost": (STATE, lambda s: (s / "manifest.json").unlink(), "has no manifest", 4),
     "parameters": (PARAMETERS, flip_largest, "and is saved again", 8),
     "both": ("checkpoints", damage_both, "is damaged", 4),

@@ -15,10 +15,9 @@ from tests.small_run import assert_same_run, config_for, flags_for
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 # Where a run ends and is continued. Steps 4, 8 and 12 are saved on schedule; ends at
-# others are not averaged. `tests/covering.py` varies all the rest, and kills at random.
+# others are in test_ends.py. `tests/covering.py` varies all the rest, and kills.
 STOPS = {
     "saved_on_schedule": [{"steps": 4}, {"steps": 12}],
-    "between_two_saves": [{"steps": 6}, {"steps": 7}, {"steps": 12}],
     "by_a_time_limit": [{"minutes": 1e-6}, {"minutes": 0.0}],
 }
 

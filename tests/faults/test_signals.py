@@ -12,10 +12,9 @@ import pytest
 from t2t_jax import train
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.io import interruption
-from t2t_jax.io.interruption import REPEAT, SIGNALS, Interrupted, watched
+from t2t_jax.io.interruption import SIGNALS, Interrupted, watched
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
-from t2t_jax.training.metrics_log import read_log
 from t2t_jax.training.stopping import Interruption
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same_run, config_for, flags_for
@@ -23,21 +22,6 @@ from tests.small_run import assert_same_run, config_for, flags_for
 pytestmark = pytest.mark.usefixtures("compiled_once", "signals_as_ever")
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
-SLOW_TO_SAVE = """
-from t2t_jax.io import sealed
-def seal(*_, **__):
-    say("sealing")
-    time.sleep(999)
-sealed.seal = seal
-"""
-TELLS_OF_EVALUATION = """
-from t2t_jax.decoding.translator import Translator
-translate = Translator.translate
-def told(*arguments, **options):
-    say("evaluating")
-    return translate(*arguments, **options)
-Translator.translate = told
-"""
 
 
 def states(workdir):
@@ -46,7 +30,7 @@ def states(workdir):
 
 @pytest.mark.slow
 def test_a_run_that_is_interrupted_everywhere_is_one_run(text, tmp_path, start):
-    """Of few texts, and a dev set that takes a while."""
+    """In an evaluation, and twice while it saves: by the tests below."""
     short, workdir = shutil.copytree(text, tmp_path / "text"), tmp_path / "work"
     for file in short.glob("dev.*"):
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -68,13 +52,6 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(text, tmp_path, start):
     assert states(workdir) in ([], [1])
     shutil.rmtree(workdir / "checkpoints", ignore_errors=True)
 
-    saving = begin(patch=SLOW_TO_SAVE).until("sealing").send(INT)
-    saving.until("SIGINT: finishing this step and saving; again stops at once")
-    saving.send(INT)  # as a shell repeats it, which is no second one
-    time.sleep(2 * REPEAT)
-    saving.send(INT).ends(-INT)  # killed, not merely ended
-    assert states(workdir) == []
-
     training = begin().until("the first step took").send(TERM).ends(143)
     (step,) = states(workdir)
     assert step < 20
@@ -83,13 +60,6 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(text, tmp_path, start):
         "command again to continue\n"
     )
     assert not (workdir / ".lock").exists()
-
-    evaluating = begin(patch=TELLS_OF_EVALUATION).until("evaluating").send(INT)
-    evaluating.ends(130)
-    assert f"continuing after step {step}" in evaluating.err()
-    assert "SIGINT: stopped after step 20, which is saved" in evaluating.err()
-    assert states(workdir)[-1] == 20
-    assert not read_log(workdir / "metrics.jsonl").metrics("dev")
 
     # As nohup and a shell's & start it: a signal that is ignored stays so.
     ignoring = begin(before=["sh", "-c", 'trap "" INT; exec "$@"', "sh"])

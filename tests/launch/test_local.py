@@ -6,12 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.small_run import ROOT
+from tests.small_run import ROOT, until
 
 PYTHONS = Path(sys.executable).parent
 
@@ -34,10 +33,7 @@ def launch(start, tmp_path, monkeypatch):
 
 
 def wait_for(*paths):
-    end = time.monotonic() + 15
-    while not all(path.exists() and path.read_text() for path in paths):
-        assert time.monotonic() < end, f"not there in 15 s: {paths}"
-        time.sleep(0.02)
+    until(lambda: all(path.exists() and path.read_text() for path in paths))
 
 
 def assert_gone(folder, count):
@@ -51,10 +47,7 @@ def assert_gone(folder, count):
 
     pids = " ".join(path.read_text() for path in folder.glob("ready-*")).split()
     assert len(pids) == count
-    end = time.monotonic() + 5
-    while alive := [*filter(lives, pids)]:
-        assert time.monotonic() < end, f"orphans: {alive}"
-        time.sleep(0.02)
+    until(lambda: not any(map(lives, pids)), seconds=5)
 
 
 def test_all_are_told_who_they_are_and_only_process_0_is_heard(launch, tmp_path):

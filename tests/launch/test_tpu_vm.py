@@ -6,13 +6,14 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.small_run import ROOT, until
+
 HERE = Path(__file__).parent
-SCRIPT = HERE.parents[1] / "launch" / "tpu_vm.sh"
+SCRIPT = ROOT / "launch" / "tpu_vm.sh"
 ZONE = "--zone=us-west4-a"
 WORKDIR = "--workdir=gs://bucket/run"
 
@@ -92,12 +93,6 @@ class Cloud:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def wait_for(self, condition):
-        end = time.monotonic() + 15
-        while not condition():
-            assert time.monotonic() < end
-            time.sleep(0.05)
-
     def training(self):
         """The stand-ins of both workers have begun."""
         marks = self.folder.glob("worker-*/t2t_jax/gs:/bucket/run/ready-0")
@@ -149,10 +144,10 @@ def test_training_is_started_once_followed_and_stopped_with_a_save(cloud):
     assert (tree / "t2t_jax" / "main.py").exists()
     assert cloud("status", ZONE).count(": not started") == 2
     cloud(*run)
-    cloud.wait_for(cloud.training)
+    until(cloud.training)
     log = cloud.folder / "worker-1" / "t2t_jax.log"
     told = f"process 0 says --config=configs/big.py --config.x=a 'b {WORKDIR}"
-    cloud.wait_for(lambda: told in log.read_text())
+    until(lambda: told in log.read_text())
 
     first = cloud.pids()
     assert "is training; 'follow' shows it" in cloud(*run, status=3)
@@ -164,14 +159,14 @@ def test_training_is_started_once_followed_and_stopped_with_a_save(cloud):
     assert cloud("status", ZONE).count(": stopped by hand") == 2
     cloud.says("exit2")
     cloud(*run)
-    cloud.wait_for(lambda: ": running" not in cloud("status", ZONE))
+    until(lambda: ": running" not in cloud("status", ZONE))
     assert cloud("status", ZONE).count(": ended with status 2") == 2
 
 
 def test_watch_recreates_after_a_preemption_and_ends_with_the_training(cloud):
     process = cloud.start("watch", ZONE, WORKDIR, "--every=0.1", "--spot")
     try:
-        cloud.wait_for(cloud.training)
+        until(cloud.training)
         cloud.says("end")
         (cloud.folder / "queued-resources").write_text("SUSPENDED\n")
         (cloud.folder / "tpu-vm").write_text("PREEMPTED\n")
@@ -201,7 +196,7 @@ def test_watch_gives_up_what_a_restart_does_not_mend(cloud, what, told):
     cloud("install", ZONE)
     if what == "stop":
         cloud("run", ZONE, WORKDIR)
-        cloud.wait_for(cloud.training)
+        until(cloud.training)
         cloud("stop", ZONE)
     else:
         cloud.says(what)

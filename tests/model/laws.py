@@ -5,8 +5,7 @@ to a table is put through all laws that apply to it. A law returns the worst
 figure that it saw, which has to be at most its bound; it raises `Excused` if a property
 of the model says that it does not apply.
 
-    python -m tests.model.laws             # the worst figure of each law and config
-    python -m tests.model.laws --meshes    # that of `sharded_is_one_device`, by mesh
+    python -m tests.model.laws    # the worst figure of each law and config
 """
 
 import contextlib
@@ -692,19 +691,6 @@ def laws_of(case: dict) -> list:
     return [law for law in others if law not in DEPENDS or changed & {*DEPENDS[law]}]
 
 
-def by_mesh(kinds, meshes_tried) -> None:
-    """Prints the worst figure of `sharded_is_one_device` of each kind and mesh."""
-    names = ["x".join(map(str, sizes)) for sizes in meshes_tried]
-    print("| | " + " | ".join(names) + " |")
-    print("|---" * (len(names) + 1) + "|", flush=True)
-    for name in kinds:
-        # Heads, hidden units and width divide into four.
-        config = cases.config_of(**{"heads": 4, **cases.alone()[name]})
-        one = Subject(config)
-        cells = [f"{sharded_is_one_device(one, sizes):.1e}" for sizes in meshes_tried]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-
-
 def main() -> None:
     names = [law.__name__ for law in LAWS]
     print("| | " + " | ".join(names) + " |")
@@ -720,13 +706,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_num_cpu_devices", 16)
+    jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_disable_most_optimizations", True)
     from t2t_jax.model import attention
 
     attention.SMALLEST_BLOCK = 4
-    if "--meshes" in sys.argv:
-        of_kinds = [name for name, case in cases.alone().items() if "kind" in case]
-        sixteen = (2, 4, 2), (4, 2, 2), (2, 2, 4), (1, 4, 4), (4, 4, 1)
-        sys.exit(by_mesh(["defaults", *of_kinds], ((2, 2, 2), *sixteen)))
     sys.exit(main())

@@ -14,29 +14,9 @@ from fractions import Fraction
 import numpy as np
 
 from t2t_jax.tools.verify.references.twin import IN_NUMPY
-from tests.model.twin_variants import embeddings, norm, tables
+from tests.model.twin_variants import embeddings, norm, option, relu, tables
 
 softmax = IN_NUMPY.softmax
-
-# What the options are if a config does not say: the values of their papers.
-OPTIONS = {
-    "bytenet_extra": 0,
-    "bytenet_kernel": 3,
-    "bytenet_set": 5,
-    "bytenet_unfold": 1.2,
-    "conv_kernel": 3,
-    "lstm_form": "gnmt",
-    "neural_gpu_rows": 2,
-    "position_offset": 0,
-}
-
-
-def option(config, name: str):
-    return config.options.get(name, OPTIONS[name])
-
-
-def relu(x) -> np.ndarray:
-    return np.maximum(0, x)
 
 
 def sigmoid(x) -> np.ndarray:

@@ -29,6 +29,7 @@ from t2t_jax.tools.verify.random_models import BOS, VOCABULARY
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.step import initial_state, loss_sums, train_step
 from tests.compiler import quick_jit
+from tests.model import twin_variants
 
 SMOOTHING = 0.1
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
@@ -157,13 +158,18 @@ def twin_logits(torch, batch):
     return twin.Twin(torch.config.model).logits(torch.parameters("weights"), batch)
 
 
+def variant_logits(torch, batch):
+    """Those of the twin that has variants, of which none is chosen."""
+    return twin_variants.logits(torch.config.model, torch.parameters("weights"), batch)
+
+
 def example_logits(torch, batch):
     """Those of `examples/transformer.py`, all of it in NumPy and float64."""
     weights = twin.float64(torch.parameters("weights"))
     return twin.IN_NUMPY.logits(weights, batch["source"], batch["target_input"])
 
 
-@pytest.mark.parametrize("logits_of", [twin_logits, example_logits])
+@pytest.mark.parametrize("logits_of", [twin_logits, variant_logits, example_logits])
 def test_the_references_are_torch(torch, logits_of):
     batch = twin.teacher_forcing(torch.batch, BOS)
     real_bt, want_btv = torch.real_bt(), torch.numbers["logits"]

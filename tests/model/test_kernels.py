@@ -15,7 +15,7 @@ from jax.experimental.pallas.ops.tpu import flash_attention as library
 from t2t_jax.config import MeshConfig, ModelConfig, from_config_dict
 from t2t_jax.costs import chips
 from t2t_jax.model import attention, kernels
-from t2t_jax.model.attention import KV, NO_POSITION, dense, fused, scaled
+from t2t_jax.model.attention import KV, NO_POSITION, dense, scaled
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng, compute_dtype
 from t2t_jax.model.mask import Mask, Tokens
@@ -120,12 +120,6 @@ def test_each_device_has_its_rows_and_heads_in_flash_attention(positions, monkey
         assert_dense(flash, *arrays, each)
 
 
-def test_a_cpu_has_no_kernel_and_gets_the_plain_one():
-    arguments = *drawn(128, 128, True), NO_POSITION, NO_DROPOUT
-    assert kernel_for(*arguments) is None
-    np.testing.assert_array_equal(fused(*arguments), dense(*arguments))
-
-
 @pytest.fixture
 def chosen(monkeypatch):
     """The kernel for bfloat16 arrays on a device of some platform."""
@@ -186,12 +180,10 @@ def test_every_device_has_a_dtype_and_a_kernel_or_none(
 @pytest.mark.parametrize(
     ("backend", "dtype", "t", "causal", "wanted"),
     [
-        ("gpu", "bfloat16", 128, True, cudnn),
         ("gpu", "bfloat16", 126, False, cudnn),
         ("gpu", "bfloat16", 127, False, None),
         ("gpu", "bfloat16", 4, False, None),  # a beam's attention to the source
         ("gpu", "float32", 128, True, None),
-        ("tpu", "bfloat16", 128, True, flash),
         ("tpu", "bfloat16", 64, False, None),
     ],
 )

@@ -19,7 +19,14 @@ from t2t_jax.tools.verify.references.twin import IN_NUMPY, Side, Twin, float64, 
 
 # What the options are if a config does not say: the values of their papers.
 OPTIONS = {
+    "bytenet_extra": 0,
+    "bytenet_kernel": 3,
+    "bytenet_set": 5,
+    "bytenet_unfold": 1.2,
+    "conv_kernel": 3,
+    "lstm_form": "gnmt",
     "neighbourhood": 32,
+    "neural_gpu_rows": 2,
     "pooling": "mean",
     "position_offset": 0,
     "relative_clip": 16,

@@ -69,12 +69,9 @@ def slow(*values):
     ("devices", "vocab", "sections"),
     [
         (8, VOCAB, {"mesh": {"fsdp": 2, "tensor": 2}, "train": {"accumulate": 3}}),
-        slow(8, VOCAB, {"mesh": {"data": 2, "fsdp": 4}}),
         # A vocabulary that does not divide is replicated.
         slow(8, VOCAB + 1, {"mesh": {"data": 2, "fsdp": 2, "tensor": 2}}),
         slow(3, VOCAB, {}),  # 32 rows and one of padding
-        slow(1, VOCAB, {"train": {"accumulate": 4}}),
-        slow(1, VOCAB, {"model": {"remat": "full"}}),
     ],
 )
 def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch(
@@ -109,7 +106,6 @@ def gradient(config, devices):
     ("model", "train"),
     [
         ({"kind": "lstm"}, {"accumulate": 2, "freeze": "embedding"}),
-        pytest.param({"kind": "lstm"}, {}, marks=pytest.mark.slow),
         pytest.param(
             {"kind": "neural_gpu", "options": {"neural_gpu_rows": 4}},
             {"accumulate": 2},

@@ -3,15 +3,15 @@
 import json
 import math
 import socket
-import time
 
 import pytest
 
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
-from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
+from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
+from tests.small_run import until
 
 PAIR = {"source": "en", "target": "de"}
 
@@ -442,15 +442,6 @@ def raw(server, data):
     return s
 
 
-def until(condition):
-    """Waits for what another thread does."""
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen within 60 s")
-
-
 def head(length, path="/translate", more=""):
     return (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{more}"
@@ -491,7 +482,7 @@ def test_a_body_that_does_not_come_is_given_up(running):
 # ------------------------------------------------------------------- files of the flags
 
 
-def test_a_bad_file_of_keys_or_terms_is_told_by_its_line(tmp_path):
+def test_a_bad_file_of_keys_is_told_by_its_line(tmp_path):
     file = tmp_path / "file"
     for content, told in (
         ("\n \n", "has no key; want one a line"),
@@ -501,16 +492,6 @@ def test_a_bad_file_of_keys_or_terms_is_told_by_its_line(tmp_path):
         file.write_text(content)
         with pytest.raises(UserError, match=told):
             read_keys(str(file))
-    for content, told in (
-        ("a\tb\nc d\n", "file, line 2: got 0 tabs, want 1: SOURCE<TAB>TARGET"),
-        ("a\tb\tc\n", "file, line 1: got 2 tabs, want 1"),
-        ("\tb\n", "line 1: the source is empty"),
-        ("a\t \n", "line 1: the target is empty"),
-        ("a\tb\n\na\tc\n", "line 3: 'a' is there before, too"),
-    ):
-        file.write_text(content)
-        with pytest.raises(UserError, match=told):
-            Glossary("t", "en-de", str(file))
 
 
 def test_keys_are_kept_as_digests(tmp_path):

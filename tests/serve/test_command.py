@@ -27,8 +27,8 @@ from t2t_jax.tools.serve.app import application, serve
 from t2t_jax.tools.serve.command import listen
 from t2t_jax.tools.serve.settings import Settings
 from tests.serve.fake_engine import FakeEngine, FakeGuesser
-from tests.serve.test_app import head, until
-from tests.small_run import ROOT
+from tests.serve.test_app import head
+from tests.small_run import ROOT, until
 
 # The command around a fake engine; files of the test's folder let it go on.
 COMMAND = """

@@ -1,9 +1,6 @@
 """The page of a translation server: one file, and what a reader does in a browser."""
 
-import base64
-import gzip
 import json
-import re
 import time
 
 import pytest
@@ -11,15 +8,15 @@ import pytest
 from t2t_jax.tools.serve.page import page
 from tests.browser.looking import HOSTILE, Opened, launched
 from tests.serve.made_up_server import running
+from tests.viewing.pages import blobs_of
 
 LARGEST = 40_000  # bytes
 
 
 def test_the_page_is_one_small_file():
     html = page().decode()
-    packed = re.findall(r'id="packed-(\w+)">([^<]*)<', html)
-    parts = {name: gzip.decompress(base64.b64decode(data)) for name, data in packed}
-    assert parts.keys() == {"style", "program"}
+    parts = blobs_of(html)
+    assert parts.keys() == {"packed-style", "packed-program", "payload"}
     for part in (html, *(data.decode() for data in parts.values())):
         for word in ("http:", "https:", "@import", "url(", "src=", "innerHTML"):
             assert word not in part

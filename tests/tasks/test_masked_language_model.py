@@ -6,7 +6,6 @@ import json
 import math
 
 import jax
-import numpy as np
 import pytest
 from flax import nnx
 
@@ -21,6 +20,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.training.losses import loss_sums
+from tests.bridges.exported import random_like
 from tests.decoding import small_translator
 from tests.decoding.explaining.test_distribution import probabilities
 
@@ -37,10 +37,7 @@ def translator(kind="encoder_only"):
         model=dataclasses.replace(small_translator.CONFIG.model, kind=kind),
     )
     built = build(config.model, 300)
-    rng = np.random.default_rng(1)  # quicker than to compile `built.init`
-    parameters = jax.tree.map(
-        lambda x: rng.normal(0, 0.5, x.shape).astype(x.dtype), built.shapes
-    )
+    parameters = random_like(built.shapes, 0.5, 1)  # `built.init` would be compiled
     return Translator(config, Vocabulary(model), built, parameters, [7])
 
 

@@ -139,8 +139,6 @@ def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
         assert parameter_steps(tmp_path, "best") == kept
     save(tmp_path, steps, [80, 81], keep=1)
     assert parameter_steps(tmp_path, "best") == [20, 70]
-    assert choose_checkpoints(tmp_path, CONFIG, "best:2").steps == [20, 70]
-    assert choose_checkpoints(tmp_path, CONFIG, "best").steps == [70]
 
 
 def test_going_back_sets_aside_all_that_came_later(tmp_path, steps):
@@ -187,8 +185,6 @@ def test_parameters_that_are_not_finite_are_refused_by_name(tmp_path, steps):
 
 def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps):
     save(tmp_path, steps, [1])
-    with pytest.raises(UserError, match=r"no checkpoint of step 7; it has steps \[1\]"):
-        choose_checkpoints(tmp_path, CONFIG, "7")
     with pytest.raises(UserError, match="has shape"):
         parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)
     other = build(dataclasses.replace(CONFIG.model, output_bias=True), 11).shapes

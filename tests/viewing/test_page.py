@@ -1,7 +1,5 @@
 """A page: its payload comes back, hostile text stays text, and it loads nothing."""
 
-import base64
-import gzip
 import json
 import re
 import shutil
@@ -13,6 +11,7 @@ import pytest
 
 from t2t_jax.tools.pages import page as pages
 from t2t_jax.tools.pages.page import Payload, bundle, in_order, page
+from tests.viewing.pages import blobs_of
 
 FOLDER = pages.resources.files("t2t_jax.tools.pages") / "page"
 LARGEST = 75_000  # bytes of a page without data
@@ -39,15 +38,6 @@ class Elements(HTMLParser):
     def handle_data(self, text):
         if self.open:
             self.open["text"] += text
-
-
-def blobs_of(text):
-    """Returns the bytes of the document and of each blob, as a browser finds them."""
-    return {
-        element["id"]: gzip.decompress(base64.b64decode(element["text"]))
-        for element in Elements(text).found
-        if element["tag"] == "script" and "id" in element
-    }
 
 
 def test_the_document_has_five_digits_and_no_infinity():

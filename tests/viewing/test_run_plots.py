@@ -1,10 +1,7 @@
 """Plots of runs: what is read of their logs, and what is drawn of it."""
 
-import base64
-import gzip
 import json
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +12,7 @@ from t2t_jax.tools.pages import command, run_plots
 from t2t_jax.tools.pages.run_log import find_runs, read_run
 from t2t_jax.training.metrics_log import MetricsLog
 from tests.viewing.logs import eventful_run, train, write_run
+from tests.viewing.pages import blobs_of
 
 
 @pytest.fixture
@@ -122,8 +120,7 @@ def test_smoothing_is_a_centred_mean():
 def test_the_page_carries_the_numbers(eventful, tmp_path):
     html = run_plots.page([eventful], x="tokens", smooth=3)
     assert "<title>Training of eventful</title>" in html
-    packed = re.search(r'id="payload">([^<]+)<', html)[1]
-    content = json.loads(gzip.decompress(base64.b64decode(packed)))
+    content = json.loads(blobs_of(html)["payload"])
     assert content["smooth"] == 3
     assert content["x"] == "tokens"
     kept = content["runs"][0]["stretches"][0]

@@ -1,9 +1,6 @@
 """An explanation says what the translator does, and its page holds the same numbers."""
 
-import base64
-import gzip
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ from t2t_jax import UserError
 from t2t_jax.tools.explain.explain import explain
 from t2t_jax.tools.explain.explanation import Missing, to_payload
 from tests.decoding.small_translator import translator
+from tests.viewing.pages import blobs_of
 
 LINE, TARGET = "a dog </script><b>", "ein Hund"
 
@@ -72,22 +70,17 @@ def test_the_verdict_names_the_difference(explained):
     assert "target" not in alone
 
 
-def unpacked(page, name):
-    """What a browser reads out of an element of the page."""
-    packed = re.search(rf'id="{name}">([^<]*)<', page)[1]
-    return gzip.decompress(base64.b64decode(packed))
-
-
 def test_the_page_holds_the_arrays(explained):
     page = explained.html()
-    content = json.loads(unpacked(page, "payload"))
+    blobs = blobs_of(page)
+    content = json.loads(blobs["payload"])
     assert LINE not in page
     assert content["models"][0]["name"] == "a & b"
     (sentence,) = content["sentences"]
     assert sentence["source"] == LINE
 
     def array(shown, kind):
-        raw = np.frombuffer(unpacked(page, f"blob-{shown['blob']}"), kind)
+        raw = np.frombuffer(blobs[f"blob-{shown['blob']}"], kind)
         return raw.reshape(shown["shape"])
 
     (entry,) = sentence["of"]
