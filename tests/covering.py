@@ -12,9 +12,7 @@ fixed, and a covering array of strength 2 combines it in few rows. For each row:
     python -m tests.covering [--seed=0] [--rows=1-9] [--only=laws|kills|end_to_end]
 
 A row takes about half a minute on one core. The end prints each failure again with the
-command that repeats it. Whether a change of the code changed what is computed: with
-`--keep=FOLDER` before and after it, `python -m t2t_jax compare --runs` of a row's two
-workdirs finds the first other batch, metric and array, and `texts` has translations.
+command that repeats it.
 """
 
 import argparse
