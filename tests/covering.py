@@ -296,7 +296,7 @@ def config_of(row: Row, folder: Path) -> tuple[Config, SimpleNamespace]:
     fields["model"] |= {"max_positions": 128}
     fields["data"] |= {"source": source, "target": target, "vocab_size": 320}
     if not given["data.joint_vocabulary"]:
-        fields["data"]["source_vocab_size"] = 280
+        fields["data"]["source_vocab_size"] = 360 if given["run.traps"] else 280
     fields["data"] |= {"dir": str(folder / place / "text"), "batch_tokens": 512}
     fields["data"] |= {"max_length": 40}
     fields["decode"] |= {"extra_length": 4, "max_source": 16}
