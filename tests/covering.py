@@ -407,6 +407,8 @@ class Runs:
             if count > 1:
                 rendezvous.initialize(f"127.0.0.1:{port}", count, number)
             train(config, name)
+            if count > 1:  # the others, too, before process 0 takes the service away
+                jax.distributed.shutdown()
 
         children = [
             start(functools.partial(work, i), self.run, f"{i}.log", self.run.devices)
