@@ -186,6 +186,28 @@ results_without_the_code_of_entries t2t_jax/decoding/searcher.py
   + sha256_of([fixed])
     evaluation/test_reuse.py
       test_all_else_that_a_result_depends_on_is_part_of_its_provenance
+one_state_is_kept_before_the_first_save_on_schedule t2t_jax/training/checkpoint.py
+  - scheduled = scheduled or steps
+  + pass
+    training/test_checkpoint.py test_before_the_first_on_schedule_a_spare_state_is_kept
+links_of_another_corpus t2t_jax/data/links.py
+  - if len(names) == len(written):
+  + if False:
+    data/test_links.py test_files_of_links_are_named_in_the_order_of_the_corpora
+a_process_stops_alone_by_ctrl_c t2t_jax/io/interruption.py
+  - if self._forward:  # then
+  + if False:  # then
+    faults/test_signals.py
+      test_a_forwarded_signal_counts_when_nobody_has_asked_for_it
+a_signal_before_the_loop_is_kept_for_its_first_step t2t_jax/training/stopping.py
+  - if watch.signum is not None:
+  + if False:
+    faults/test_signals.py test_a_signal_before_the_loop_ends_the_run
+explained_words_of_the_tokens t2t_jax/tools/explain/words.py
+  - vocabulary.words(ids, line=line)
+  + vocabulary.words(ids)
+    text/test_words.py
+      test_links_alignments_explanations_and_heads_agree
 an_idea_without_its_helpers t2t_jax/io/ideas.py
   - unread.append(other)
   + pass
