@@ -186,10 +186,6 @@ results_without_the_code_of_entries t2t_jax/decoding/searcher.py
   + sha256_of([fixed])
     evaluation/test_reuse.py
       test_all_else_that_a_result_depends_on_is_part_of_its_provenance
-one_state_is_kept_before_the_first_save_on_schedule t2t_jax/training/checkpoint.py
-  - scheduled = scheduled or steps
-  + pass
-    training/test_checkpoint.py test_before_the_first_on_schedule_a_spare_state_is_kept
 links_of_another_corpus t2t_jax/data/links.py
   - if len(names) == len(written):
   + if False:

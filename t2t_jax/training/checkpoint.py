@@ -400,8 +400,6 @@ class Checkpoints:
         folder, most = self._folder / kind, self._keep[kind]
         steps = folders.sealed_steps(folder)
         scheduled = [step for step in steps if step % self._save_every == 0]
-        if kind == "state":  # before the first on schedule: a spare all the same
-            scheduled = scheduled or steps
         kept = {*scheduled[-most:], *steps[-1:]}
         if kind == "best":
             kept = {*[*folders.best_steps(folder)][:most]}  # best first

@@ -8,6 +8,7 @@ import pytest
 
 from t2t_jax.commands.prompt import HELP, Prompt
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.interruption import Interrupted
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_ctrl_c_ends_an_answer_and_sigterm_all(one, monkeypatch, capsys):
     monkeypatch.setattr(one, "translate", interrupted)
     stop = KeyboardInterrupt()
     assert "stopped\n" in session(one, monkeypatch, capsys, LINE, ":quit")
-    stop.signum = signal.SIGTERM  # as command.py says it
+    stop = Interrupted(signal.SIGTERM)
     for line in (stop, LINE):
         with pytest.raises(KeyboardInterrupt):
             session(one, monkeypatch, capsys, line, ":quit")

@@ -117,15 +117,6 @@ def test_two_states_and_the_averaging_window_are_kept(tmp_path, steps):
     assert_same(parameters_of(tmp_path, 5, MODEL.shapes), state_at(steps, 5).parameters)
 
 
-def test_before_the_first_on_schedule_a_spare_state_is_kept(tmp_path, steps):
-    for step in (4, 8, 11, 15):  # after each of which it was stopped
-        checkpoints = Checkpoints(Workdir(tmp_path), 3, 1, save_every=15)
-        checkpoints.save(state_at(steps, step), progress_at(step))
-        checkpoints.close()
-        kept = sorted(int(p.name) for p in (tmp_path / "checkpoints/state").iterdir())
-        assert kept == {4: [4], 8: [4, 8], 11: [8, 11], 15: [15]}[step]
-
-
 def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
     for step, bleu, kept in (
         (10, 3.0, [10]),
