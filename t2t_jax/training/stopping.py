@@ -93,11 +93,11 @@ class Interruption:
             notice = "finishing this step and saving; again stops at once"
             if distributed:
                 held = watch.held("", lambda: False, forward=signal.SIGTERM)
+                stack.enter_context(held)
+                if threading.current_thread() is threading.main_thread():
+                    stack.enter_context(rendezvous.jax_sigterm_handler())
             else:
-                held = watch.held(notice, self._all_saved)
-            stack.enter_context(held)
-            if distributed and threading.current_thread() is threading.main_thread():
-                stack.enter_context(rendezvous.jax_sigterm_handler())
+                stack.enter_context(watch.held(notice, self._all_saved))
             if watch.signum is not None:
                 # It came before: of several processes only this one knows of it.
                 raise watch.ended(interruption.STOPPED)
