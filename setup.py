@@ -124,8 +124,6 @@ setup(
         # What import and export compare with; benchmarks/ measure against them.
         "peers": [
             "ctranslate2>=4.6",
-            "jax2onnx>=0.17",
-            "onnxruntime>=1.20",
             "subword-nmt>=0.3.8",
             "torch>=2.6",
             "transformers>=5.0",

@@ -135,7 +135,8 @@ QUICK = (
     *("describe --workdir=nix", "plan --slice=v5e:3x5", "doctor --config=tinny"),
     *("distill --teacher=nix --input=a --workdir=b", "experiment table4 --workdir=b"),
     *("explain --workdir=nix --output=a.html line", "plot --workdir=nix"),
-    *("export --workdir=nix --to=onnx --output=a", "import --model=nix --workdir=b"),
+    "export --workdir=nix --to=stablehlo --output=a",
+    "import --model=nix --workdir=b",
     *("verify --quick --full", "serve --workdir=nix", "serve --workdir=WORK --port=x"),
 )
 # Prints (exit status, heavy libraries that were imported) of each command.

@@ -28,7 +28,7 @@ COMMANDS = {
     },
     "exchange": {
         "import": "read a published model: Hugging Face, fairseq, Marian, PyTorch",
-        "export": "write a run for CTranslate2, Hugging Face, ONNX, StableHLO",
+        "export": "write a run for CTranslate2, Hugging Face, StableHLO",
     },
     "look": {
         "explain": "show on a page why a sentence was translated this way",

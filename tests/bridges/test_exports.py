@@ -1,4 +1,4 @@
-"""Exports for ONNX, StableHLO and our own format compute what ours computes."""
+"""Exports for StableHLO and our own format compute what ours computes."""
 
 import copy
 import importlib.util
@@ -13,45 +13,13 @@ import pytest
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import mesh
-from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.exports import to_onnx, to_safetensors, to_stablehlo
+from t2t_jax.tools.bridges.checks import peer_process
+from t2t_jax.tools.bridges.exports import to_safetensors, to_stablehlo
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.importing import chosen_format
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
-from tests.bridges.exported import needs, run_peer, translator
+from tests.bridges.exported import run_peer, translator
 from tests.decoding.small_translator import vocabulary
-
-# -------------------------------------------------------------------------------- ONNX
-
-SOURCES = [[5, 9, 40, 2], [7, 2], [*range(30, 60), 2]]
-TARGETS = [[1, 8, 9], [1], [1, *range(40, 80)]]
-
-
-@needs("jax2onnx", "onnxruntime")
-@pytest.mark.parametrize("model", [{}, {"positions": "relative"}, {"kind": "conv"}])
-def test_onnx_runtime_computes_our_logits(model, tmp_path):
-    one = translator(**model)
-    job = to_onnx.write(one, tmp_path, {})
-    theirs = run_peer(
-        "onnx", "logits", tmp_path, sources=SOURCES, targets=TARGETS, **job
-    )
-    ours = agreement.logits(one, SOURCES, TARGETS)
-    for row, wanted in enumerate(ours):
-        np.testing.assert_allclose(theirs[f"logits_{row}"], wanted, atol=1e-4)
-
-
-def test_the_function_that_is_converted_is_the_model():
-    one = translator(dtype="float32")
-    ids = np.full((2, 3, 44), 6, np.int32)
-    for x, rows in zip(ids, (SOURCES, TARGETS), strict=True):
-        for i, row in enumerate(rows):
-            x[i, : len(row)] = row
-    lengths = np.array([len(row) for row in SOURCES], np.int32)
-    function = jax.jit(to_onnx.logits_function(one.model, one.parameters))
-    found = np.asarray(function(ids[0], lengths, ids[1]))
-    for row, wanted in enumerate(agreement.logits(one, SOURCES, TARGETS)):
-        np.testing.assert_allclose(found[row, : len(wanted)], wanted, atol=1e-4)
-
 
 # -------------------------------------------------------------------------- our format
 
@@ -224,13 +192,10 @@ def test_greedy_search_begins_with_forced_tokens_and_respects_limits(peer, tmp_p
 # ---------------------------------------------------------------------------- refusals
 
 
-def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
+def test_what_cannot_be_exported_is_refused(tmp_path):
     one = translator().with_options(beam=2)
     (member,) = one.members
     one.members = (member._replace(model=member.model._replace(has_source=False)),)
     with pytest.raises(UserError, match="'transformer' has no source"):
         to_stablehlo.write(one, tmp_path, {})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 't2t_jax\[peers\]'"):
-        to_onnx.write(translator(), tmp_path, {})
     assert not [*tmp_path.iterdir()]

@@ -183,7 +183,7 @@ def test_models_without_a_source_or_a_search_export_their_weights_alone(kind, fo
     check_task(translator, "safetensors", EXPORTS["safetensors"])
     if TASKS[kind].predicts != "target" or not TASKS[kind].has_source:
         with pytest.raises(UserError, match=f"{kind!r} does not"):
-            check_task(translator, "onnx", EXPORTS["onnx"])
+            check_task(translator, "stablehlo", EXPORTS["stablehlo"])
 
 
 # For ideas, by tests/test_your_idea.py.

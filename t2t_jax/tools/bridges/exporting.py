@@ -283,12 +283,6 @@ def _beam(translator, form, job, lines, rounded):
     return result, text, good
 
 
-def _logits(translator, form, job, lines, rounded):
-    """Logits of random pairs, for formats without a search."""
-    compared = agreement.check_logits(translator, form.peer, **job)
-    return compared._asdict(), str(compared), compared.agrees
-
-
 def _values(translator, form, job, lines, rounded):
     """Stored values, bit by bit."""
     result = peer_process.run(form.peer, "values", **job)
@@ -297,4 +291,4 @@ def _values(translator, form, job, lines, rounded):
 
 
 # Task of a peer script -> function that compares its answer with ours.
-CHECKS = {"greedy": _greedy, "beam": _beam, "logits": _logits, "values": _values}
+CHECKS = {"greedy": _greedy, "beam": _beam, "values": _values}

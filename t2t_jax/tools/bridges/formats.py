@@ -78,8 +78,7 @@ class ExportFormat(NamedTuple):
     write: Callable[[Translator, Path, dict[str, Any]], dict[str, Any]]
     # A script in checks/peers/ that loads the result, in a process without t2t_jax.
     peer: str
-    # Its tasks: `greedy` and `beam` for translations, `logits` for a format without a
-    # search, `values` for one of weights alone.
+    # Its tasks: `greedy` and `beam` for translations, `values` for weights alone.
     checks: tuple[str, ...] = ("greedy", "beam")
     options: tuple[str, ...] = ()  # of the command, such as `quantization`
 

@@ -75,7 +75,6 @@ def check_free(workdir: Workdir) -> None:
 # File of an export that no format reads -> what the export is for.
 ONE_WAY = {
     "model.bin": "CTranslate2",
-    "model.onnx": "ONNX",
     "parameters.npz": "StableHLO",
 }
 

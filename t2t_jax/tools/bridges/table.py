@@ -3,7 +3,6 @@
 from t2t_jax.tools.bridges.exports import (
     to_ctranslate2,
     to_huggingface,
-    to_onnx,
     to_safetensors,
     to_stablehlo,
 )
@@ -30,5 +29,4 @@ EXPORTS = {
     "huggingface": to_huggingface.EXPORT,
     "safetensors": to_safetensors.EXPORT,
     "stablehlo": to_stablehlo.EXPORT,
-    "onnx": to_onnx.EXPORT,
 }

@@ -23,7 +23,6 @@ _RUNNER = Path(__file__).with_name("peer_job.py")
 NEEDS = {
     "ctranslate2_peer": ("ctranslate2", "sentencepiece"),
     "huggingface": ("torch", "transformers", "sentencepiece"),
-    "onnx": ("onnxruntime",),
     "safetensors": ("safetensors",),
     "stablehlo": ("jax",),
     "torch_transformer": ("torch",),
