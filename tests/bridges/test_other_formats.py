@@ -1,4 +1,4 @@
-"""Imports of fairseq's, Marian's and PyTorch's own files: names, forms and refusals.
+"""Imports of fairseq's and Marian's own files: names, forms and refusals.
 
 The files are written by hand from random parameters.
 """
@@ -14,14 +14,12 @@ import sentencepiece
 from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.model.positions import sinusoids
-from t2t_jax.tools.bridges import importing, weights
-from t2t_jax.tools.bridges.families import fairseq, marian, torch_transformer
+from t2t_jax.tools.bridges import weights
+from t2t_jax.tools.bridges.families import fairseq, marian
 from t2t_jax.tools.bridges.families.huggingface import SILENT
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import IMPORTS
-from t2t_jax.workdir import IMPORTED, Workdir
-from tests.bridges.exported import needs, random_like
+from tests.bridges.exported import random_like
 from tests.bridges.published_tokenizers import spm
 from tests.bridges.torch_writer import saved, unzipped, zipped
 
@@ -327,75 +325,3 @@ def test_marian_files_that_are_refused(tmp_path, models):
     (tmp_path / "src.spm").write_bytes(models[1])
     with pytest.raises(UserError, match=r"src.spm and .*trg.spm differ"):
         marian.read_npz(Request(tmp_path, "en", "de"))
-
-
-# ---------------------------------------------------------------- torch.nn.Transformer
-
-TABLES = torch_transformer.Tables(
-    *("src_tok_emb.embedding.weight", "tgt_tok_emb.embedding.weight"),
-    *("generator.weight", "generator.bias", {}),
-)
-
-
-def torch_file(path, models, norm="post"):
-    """Writes a state dict; returns our parameters and the request to read it."""
-    source, target = path.with_name("src.model"), path.with_name("trg.model")
-    target.write_bytes(models[0])
-    source.write_bytes(models[1])
-    fields = {"norm": norm, "tied": "none", "options": HALF, "output_bias": True}
-    config, parameters = random_parameters(COMMON | fields, 150, 154)
-    rules = torch_transformer.weight_rules(config, "net.", TABLES)
-    arrays = weights.write([*rules], parameters)
-    saved(path, arrays)
-    asked = {"heads": 2, "feed_forward": "relu", "embedding_scale": True, "norm": norm}
-    return config, parameters, arrays, Request(path, "en", "de", target, source, asked)
-
-
-@pytest.mark.parametrize("norm", ["post", "pre", "post_final"])
-def test_torch_transformer(norm, tmp_path, models):
-    path = tmp_path / "model.pt"
-    *ours, arrays, request = torch_file(path, models, norm)
-    assert IMPORTS["torch"].recognize(path)
-    arrays["positional_encoding.pe"] = sinusoids(50, 16, *HALF.values())[:, None]
-    saved(path, arrays)
-    imported = torch_transformer.read(request)
-    check_same(imported, *ours)
-    assert imported.config.model.norm_epsilon == 1e-5
-    assert imported.peer["tables"]["positions"]["encoder"] == "positional_encoding.pe"
-    wrong = "pre" if norm == "post" else "post"
-    with pytest.raises(UserError, match=rf"norm={wrong}, but .* final norms"):
-        torch_transformer.read(request._replace(model=request.model | {"norm": wrong}))
-
-
-def test_what_the_user_has_to_say_about_a_torch_transformer(tmp_path, models):
-    path = tmp_path / "model.pt"
-    *_, arrays, request = torch_file(path, models)
-    whole = request._replace(model=request.model | {"positions": "sinusoid"})
-    assert torch_transformer.read(whole).config.model.positions == "sinusoid"
-    learned = request.model | {"positions": "learned"}
-    for refused, message in (
-        (request, r"add --config.model.positions= \(sinusoid"),
-        (request._replace(model={}), r"heads= \(`nhead`.*feed_forward=.*norm="),
-        (request._replace(model=learned), "has no table of positions"),
-        (whole._replace(tokenizer=None), "has no tokenizer; add --tokenizer="),
-        (whole._replace(tokenizer=whole.source_tokenizer), "150 rows, and .*154 "),
-    ):
-        with pytest.raises(UserError, match=message):
-            torch_transformer.read(refused)
-    saved(path, arrays | {"third_src.weight": np.zeros((150, 16))})
-    with pytest.raises(UserError, match="not clear which of "):
-        torch_transformer.read(whole)
-
-
-@needs("torch")
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_torch_itself_computes_the_same(norm, tmp_path, models):
-    *_, request = torch_file(tmp_path / "model.pt", models, norm)
-    request = request._replace(model=request.model | {"positions": "sinusoid"})
-    workdir = Workdir(tmp_path / "workdir")
-    importing.import_model(request, workdir)
-    facts = json.loads((workdir / IMPORTED).read_text())
-    assert facts["format"] == "torch"
-    assert facts["compared"]["logits"]["difference"] <= 1e-4
-    greedy = facts["compared"]["greedy"]
-    assert greedy["equal"] + greedy["ties"] == greedy["lines"] == 100

@@ -10,7 +10,6 @@ from t2t_jax.tools.bridges.families import (
     fairseq,
     huggingface,
     marian,
-    torch_transformer,
 )
 
 # The first format that recognizes a path reads it.
@@ -22,7 +21,6 @@ IMPORTS = {
     "t2t_jax-safetensors": to_safetensors.IMPORT,
     "fairseq": fairseq.FAIRSEQ,
     "marian-npz": marian.NPZ,
-    "torch": torch_transformer.IMPORT,
 }
 EXPORTS = {
     "ctranslate2": to_ctranslate2.EXPORT,

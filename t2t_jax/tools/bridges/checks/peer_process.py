@@ -25,7 +25,6 @@ NEEDS = {
     "huggingface": ("torch", "transformers", "sentencepiece"),
     "safetensors": ("safetensors",),
     "stablehlo": ("jax",),
-    "torch_transformer": ("torch",),
 }
 
 
