@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from t2t_jax import load_config
+from t2t_jax.costs.chips import CHIPS
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.plan import command
 from t2t_jax.tools.plan import forecast as plans
 from t2t_jax.tools.plan.command import parse_mesh
-from t2t_jax.tools.plan.forecast import has_tpu_compiler
+from t2t_jax.tools.plan.compilers import cuda_plugin, description, has_tpu_compiler
 from tests.small_run import ROOT
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -42,6 +43,19 @@ def test_a_refusal_has_the_numbers_and_the_flags(told):
     assert "--config.train.accumulate=4 --config.model.remat=full" in text
 
 
+def test_a_gpu_is_described_by_its_numbers():
+    """Those that XLA's own descriptions of the same GPUs have."""
+    lines = description("a100-80", CHIPS["a100-80"]).splitlines()
+    told = dict(line.strip().split(": ") for line in lines if line.count(": ") == 1)
+    assert told["core_count"] == "108"
+    assert told["shared_memory_per_block_optin"] == "166912"
+    assert told["l2_cache_size"] == str(40 * 2**20)
+    assert told["device_memory_size"] == "80000000000"
+    for name, chip in CHIPS.items():
+        if chip.nvidia:
+            assert "minor: " in description(name, chip)
+
+
 def test_meshes_are_read():
     assert parse_mesh("data:2,fsdp:4") == {"data": 2, "fsdp": 4, "tensor": 1}
     assert parse_mesh("fsdp:4")["data"] == -1
@@ -49,15 +63,27 @@ def test_meshes_are_read():
         parse_mesh("dat:2")
 
 
+COMPILERS = [
+    pytest.param(
+        *("v5e:2x2", "TPU"),
+        marks=pytest.mark.skipif(not has_tpu_compiler(), reason="no libtpu: '.[plan]'"),
+    ),
+    pytest.param(
+        *("a100-40:4", "GPU"),
+        marks=pytest.mark.skipif(not cuda_plugin(), reason="no plugin: '.[cuda13]'"),
+    ),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not has_tpu_compiler(), reason="no libtpu: pip install '.[plan]'")
-def test_a_tpus_compiler_divides_the_step():
+@pytest.mark.parametrize(("slice", "kind"), COMPILERS)
+def test_a_chips_own_compiler_divides_the_step(slice, kind):
     """In a process of its own: libtpu is loaded once."""
     flags = [f"--config.model.{name}={value}" for name, value in SMALL.items()]
-    flags += ["--slice=v5e:2x2", "--mesh=data:2,fsdp:2", "--json"]
+    flags += [f"--slice={slice}", "--mesh=data:2,fsdp:2", "--json"]
     words = [sys.executable, "-m", "t2t_jax", "plan", *flags]
     told = json.loads(subprocess.check_output(words, cwd=ROOT))
     memory = told["memory"]
-    assert (told["dtype"], memory["by"]) == ("bfloat16", "the TPU's compiler")
+    assert (told["dtype"], memory["by"]) == ("bfloat16", f"the {kind}'s compiler")
     assert {"all-gather", "all-reduce"} <= {row["kind"] for row in told["collectives"]}
     assert 0 < memory["parts"]["temporary"] < memory["chip"]

@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from t2t_jax.costs.timing import timed
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -45,10 +45,39 @@ class Chip:
     native: bool = True  # the hardware multiplies bfloat16; otherwise float32 is used
     sizes: tuple[str, ...] = ()  # dimensions of the slices on offer (TPU)
     torus: int = 0  # a dimension that is a multiple closes into a ring (TPU)
+    network: float = 0.0  # bytes/s in one direction, a GPU's part of its node's
+    nvidia: "Nvidia | None" = None  # of a GPU since Ampere
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s of matrix products for activations of a type."""
         return self.bfloat16 if dtype == "bfloat16" else self.float32
+
+
+class Multiprocessor(NamedTuple):
+    """A core of an NVIDIA GPU."""
+
+    threads: int  # at a time
+    float32_units: int
+    shared: int  # KiB of shared memory
+
+
+# By compute capability (CUDA C++ Programming Guide, "Compute Capabilities").
+MULTIPROCESSORS = {
+    8.0: Multiprocessor(2048, 64, 164),
+    8.6: Multiprocessor(1536, 128, 100),
+    8.9: Multiprocessor(1536, 128, 100),
+    9.0: Multiprocessor(2048, 128, 228),
+}
+NODE = 8  # GPUs with `Chip.link` among them; nodes are linked by a network
+
+
+class Nvidia(NamedTuple):
+    """What XLA's compiler for NVIDIA's GPUs has to know, besides a `Chip`."""
+
+    capability: float  # NVIDIA's "compute capability"
+    multiprocessors: int
+    clock: float  # GHz, the boost clock
+    cache: int  # MiB, of level 2
 
 
 def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
@@ -59,11 +88,15 @@ def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
     return Chip("tpu", usable, *rates, source, sizes=sizes, torus=torus)
 
 
-def _gpu(memory, bfloat16, float32, bandwidth, link, source, native=True):
-    """A GPU, from GB, TFLOP/s, GB/s of memory and GB/s of all its links."""
+def _gpu(memory, bfloat16, float32, bandwidth, link, network, source, nvidia=None):
+    """A GPU, from GB, TFLOP/s, and GB/s of memory, of all its links and of the network.
+
+    Without `nvidia` it is older than Ampere and has no bfloat16.
+    """
     usable = memory * GIGA * GPU_USABLE
     rates = bfloat16 * TERA, float32 * TERA, bandwidth * GIGA, link * GIGA
-    return Chip("gpu", usable, *rates, source, native)
+    more = {"network": network * GIGA, "nvidia": nvidia}
+    return Chip("gpu", usable, *rates, source, nvidia is not None, **more)
 
 
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
@@ -89,42 +122,56 @@ CHIPS = {
         "cloud.google.com/tpu/docs/v6e: 918 TFLOPs, 32 GB, 1600 GB/s, 800 GB/s two-way",
     ),
     "h100": _gpu(
-        *(80, 989, 494, 3_350, 450),
-        "NVIDIA H100 data sheet, SXM: NVLink 900 GB/s two-way",
+        *(80, 989, 494, 3_350, 450, 50),
+        "NVIDIA H100 data sheet, SXM: NVLink 900 GB/s two-way; DGX H100: 400 Gb/s of "
+        "InfiniBand for each GPU",
+        Nvidia(9.0, 132, 1.98, 50),
     ),
     "h200": _gpu(
-        *(141, 989, 494, 4_800, 450),
-        "NVIDIA H200 data sheet, SXM: NVLink 900 GB/s two-way",
+        *(141, 989, 494, 4_800, 450, 50),
+        "NVIDIA H200 data sheet, SXM: NVLink 900 GB/s two-way; DGX H200: 400 Gb/s of "
+        "InfiniBand for each GPU",
+        Nvidia(9.0, 132, 1.98, 50),
     ),
     "a100-40": _gpu(
-        *(40, 312, 156, 1_555, 300),
-        "NVIDIA A100 data sheet, SXM 40 GB: NVLink 600 GB/s two-way",
+        *(40, 312, 156, 1_555, 300, 25),
+        "NVIDIA A100 data sheet, SXM 40 GB: NVLink 600 GB/s two-way; DGX A100: 200 "
+        "Gb/s of InfiniBand for each GPU",
+        Nvidia(8.0, 108, 1.41, 40),
     ),
     "a100-80": _gpu(
-        *(80, 312, 156, 2_039, 300),
-        "NVIDIA A100 data sheet, SXM 80 GB: NVLink 600 GB/s two-way",
+        *(80, 312, 156, 2_039, 300, 25),
+        "NVIDIA A100 data sheet, SXM 80 GB: NVLink 600 GB/s two-way; DGX A100: 200 "
+        "Gb/s of InfiniBand for each GPU",
+        Nvidia(8.0, 108, 1.41, 40),
     ),
     "l4": _gpu(
-        *(24, 121, 60, 300, 32),
-        "NVIDIA L4 data sheet (242 and 120 with sparsity); PCIe 4 x16, 64 GB/s two-way",
+        *(24, 121, 60, 300, 32, 1.56),
+        "NVIDIA L4 data sheet (242 and 120 with sparsity); PCIe 4 x16, 64 GB/s "
+        "two-way; Amazon EC2 g6.48xlarge: 100 Gb/s for 8",
+        Nvidia(8.9, 58, 2.04, 48),
     ),
     "a10g": _gpu(
-        *(24, 70, 35, 600, 32),
-        "NVIDIA A10G data sheet (Amazon EC2 G5); PCIe 4 x16, 64 GB/s two-way",
+        *(24, 70, 35, 600, 32, 1.56),
+        "NVIDIA A10G data sheet; PCIe 4 x16, 64 GB/s two-way; Amazon EC2 g5.48xlarge: "
+        "100 Gb/s for 8",
+        Nvidia(8.6, 80, 1.71, 6),
     ),
     "t4": _gpu(
-        *(16, 8.1, 8.1, 320, 16),
-        "NVIDIA T4 data sheet: float32 8.1; PCIe 3 x16, 32 GB/s two-way",
-        native=False,
+        *(16, 8.1, 8.1, 320, 16, 1.56),
+        "NVIDIA T4 data sheet: float32 8.1; PCIe 3 x16, 32 GB/s two-way; Amazon EC2 "
+        "g4dn.metal: 100 Gb/s for 8",
     ),
     "v100": _gpu(
-        *(16, 15.7, 15.7, 900, 150),
-        "NVIDIA V100 data sheet, SXM2 16 GB: float32 15.7; NVLink 300 GB/s two-way",
-        native=False,
+        *(16, 15.7, 15.7, 900, 150, 6.25),
+        "NVIDIA V100 data sheet, SXM2 16 GB: float32 15.7; NVLink 300 GB/s two-way; "
+        "DGX-1: 4 of 100 Gb/s for 8",
     ),
     "rtx4090": _gpu(
-        *(24, 165.2, 82.6, 1_008, 32),
-        "NVIDIA Ada architecture white paper, float32 accumulation; PCIe 4 x16",
+        *(24, 165.2, 82.6, 1_008, 32, 1.56),
+        "NVIDIA Ada architecture white paper, float32 accumulation; PCIe 4 x16; "
+        "network assumed: 100 Gb/s for 8",
+        Nvidia(8.9, 128, 2.52, 72),
     ),
 }
 
@@ -178,11 +225,13 @@ class Slice:
     def interconnect(self) -> float:
         """Bytes/s that a chip can send in a collective of the complete slice.
 
-        A TPU is linked to its neighbours. In a dimension of n chips, each has two links
-        if the ring is closed, otherwise 2 (n - 1) / n on average.
+        GPUs of several nodes wait for the network between these. A TPU is linked to its
+        neighbours. In a dimension of n chips, each has two links if the ring is closed,
+        otherwise 2 (n - 1) / n on average.
         """
         if self.chip.kind != "tpu":
-            return self.chip.link
+            nodes = self.chip.network and self.count > NODE
+            return self.chip.network if nodes else self.chip.link
         links = 0.0
         for n in self.shape:
             # In a ring of two, both links would go to the same neighbour.

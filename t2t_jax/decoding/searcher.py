@@ -46,7 +46,7 @@ from t2t_jax.io.atomic import sha256_of
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
-from t2t_jax.model.products import quantized, transposed
+from t2t_jax.model.products import converted, quantized, transposed
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
@@ -400,16 +400,7 @@ class Searcher:
     @cached_property
     def search_parameters(self) -> tuple[Parameters, ...]:
         """Each member's parameters as searches multiply by them."""
-        return tuple(
-            replicate(
-                transposed(member.parameters, member.model.summed),
-                [*member.mesh.devices.flat],
-            )
-            if jax.default_backend() == "cpu"
-            and member.config.model.products == member.weights == "float32"
-            else member.parameters
-            for member in self.members
-        )
+        return tuple(map(_search_parameters, self.members))
 
     @cached_property
     def phrases(self) -> Phrases:
@@ -532,3 +523,19 @@ def _warn_if_unended(
         f": its output did not end within {room} tokens {more}",
         f"outputs reached their longest length {more}",
     )
+
+
+def _search_parameters(member: Member) -> Parameters:
+    """A member's parameters as searches multiply by them."""
+    if member.weights != "float32":
+        return member.parameters
+    model, config = member.model, member.config.model
+    if jax.default_backend() == "cpu":
+        if config.products != "float32":
+            return member.parameters
+        parameters = transposed(member.parameters, model.summed)
+        return replicate(parameters, [*member.mesh.devices.flat])
+    dtype = compute_dtype(config)
+    if dtype == "float32":
+        return member.parameters
+    return converted(member.parameters, model.summed, dtype)

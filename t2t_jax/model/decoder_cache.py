@@ -12,6 +12,7 @@ from jax import Array
 
 from t2t_jax.model.attention import KV
 from t2t_jax.model.mask import Tokens
+from t2t_jax.parallel.mesh import target_device
 
 
 class Cache(NamedTuple):
@@ -65,13 +66,16 @@ class LayerCache(NamedTuple):
                 old_bhntk, new_bhntk, self.position, axis=3
             )
 
-        # Always true, but XLA does not know. Without the condition it would update a
-        # second array, in the reader's layout, and copy all values three times.
-        stored = jax.lax.cond(
-            self.position >= 0,
-            lambda: jax.tree.map(put, self.kv, new),
-            lambda: self.kv,
-        )
+        def put_all():
+            return jax.tree.map(put, self.kv, new)
+
+        if target_device().platform == "cpu":
+            # Always true, but XLA does not know. Without the condition it would update
+            # a second array, in the reader's layout, and copy all values three times.
+            # On a GPU it would do so with the condition, and wait for the host.
+            stored = jax.lax.cond(self.position >= 0, put_all, lambda: self.kv)
+        else:
+            stored = put_all()
         # For attention, the rows of all hypotheses are one row of n * room keys. `Mask`
         # selects those of each hypothesis.
 

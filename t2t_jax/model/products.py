@@ -118,6 +118,36 @@ class Transposed:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Converted:
+    """A weight with a copy in the type of the activations, made once.
+
+    In a loop XLA would convert the weight again in every step.
+    """
+
+    weight: Array  # float32
+    copy: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weight.shape
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        return self.weight.dtype
+
+    def astype(self, dtype) -> Array:
+        same = dtype == self.copy.dtype
+        return self.copy if same else self.weight.astype(dtype)
+
+    def __jax_array__(self) -> Array:
+        return self.weight
+
+    def __getitem__(self, rows) -> "Converted | Array":
+        return self if rows is ... else self.weight[rows]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Collected:
     """A table whose gradients are added up on each device before devices sum them.
 
@@ -140,7 +170,7 @@ class Collected:
         return self
 
 
-Weight = Array | Rounded | Int8 | Transposed | Collected
+Weight = Array | Rounded | Int8 | Transposed | Converted | Collected
 
 
 def transposed(parameters: Any, summed: Any) -> Any:
@@ -160,6 +190,16 @@ def transposed(parameters: Any, summed: Any) -> Any:
         return Transposed(np.ascontiguousarray(values), axes)
 
     return jax.tree.map(of, parameters, summed)
+
+
+def converted(parameters: Any, summed: Any, dtype: jnp.dtype) -> Any:
+    """Adds to the weights of products their copy in a type; others stay as they are.
+
+    Arguments as for `transposed`.
+    """
+    return jax.tree.map(
+        lambda x, axes: Converted(x, x.astype(dtype)) if axes else x, parameters, summed
+    )
 
 
 def quantized(parameters: Any, summed: Any) -> Any:

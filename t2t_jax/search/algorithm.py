@@ -280,29 +280,29 @@ def best_extensions(
     allowed_v = np.ones(v, bool)
     allowed_v[list(banned)] = False
     allowed_gw = allowed_v.reshape(groups, width)
-    # As `log_softmax` computes it: XLA joins it with the product of the logits, which
-    # sums in another order if it stands alone.
-    shifted_bnv = logits_bnv - logits_bnv.max(2, keepdims=True)
-    log_sum_bn = jnp.log(jnp.exp(shifted_bnv).sum(2))
-    shifted_bngw = shifted_bnv.reshape(b, n, groups, width)
-    highest_bng = shifted_bngw.max(3)
+    # The logits are read twice: for the maxima of groups, whose maximum is that of the
+    # row, and for the sum of `log_softmax`.
+    logits_bngw = logits_bnv.reshape(b, n, groups, width)
+    highest_bng = logits_bngw.max(3)
+    max_bn = jax.lax.optimization_barrier(highest_bng).max(2)
+    log_sum_bn = jnp.log(jnp.exp(logits_bnv - max_bn[..., None]).sum(2))
     for g in np.flatnonzero(~allowed_gw.all(1)):
-        part_bnw = jnp.where(allowed_gw[g], shifted_bngw[:, :, g], -jnp.inf)
+        part_bnw = jnp.where(allowed_gw[g], logits_bngw[:, :, g], -jnp.inf)
         highest_bng = highest_bng.at[:, :, g].set(part_bnw.max(2))
 
-    def scores(shifted: Array, log_sum: Array, log_prob: Array) -> Array:
+    def scores(logits: Array, highest: Array, log_sum: Array, log_prob: Array) -> Array:
         """As `extensions` computes them, to the bit."""
-        next_ = log_prob[..., None] + (shifted - log_sum[..., None])
+        next_ = logits - highest[..., None] - log_sum[..., None] + log_prob[..., None]
         return jnp.where(log_prob[..., None] != -jnp.inf, next_, -jnp.inf)
 
-    of_rows = log_sum_bn, log_prob_bn
+    of_rows = max_bn, log_sum_bn, log_prob_bn
     highest_bng = scores(highest_bng, *of_rows)
     _, group_bk = jax.lax.top_k(highest_bng.reshape(b, -1), k)
     # In the order of indices, so that the second stage resolves ties like the first.
     group_bk = jnp.sort(group_bk, axis=1)
-    shifted_bkw = take_rows(shifted_bngw.reshape(b, -1, width), group_bk)
+    logits_bkw = take_rows(logits_bngw.reshape(b, -1, width), group_bk)
     row_bk = group_bk // groups
-    next_bkw = scores(shifted_bkw, *(take_rows(x, row_bk) for x in of_rows))
+    next_bkw = scores(logits_bkw, *(take_rows(x, row_bk) for x in of_rows))
     allowed_bkw = jnp.asarray(allowed_gw)[group_bk % groups]
     next_bkw = jnp.where(allowed_bkw, next_bkw, -jnp.inf)
     best_bk, at_bk = jax.lax.top_k(next_bkw.reshape(b, -1), k)

@@ -170,6 +170,8 @@ def summed(
 # [v, d], and computing the table's gradient hides the cost of adding it to the total:
 # one chunk takes 316 ms where eight take 426 (model T of docs/notes/cpu-speed.md).
 CHUNK_TOKENS = 512
+# On a GPU, where each chunk reads the table and its gradient from memory.
+GPU_CHUNK_TOKENS = 8192
 # The least number of chunks if most tokens are not real. With 15% of them real, and
 # those first in each row, about 2 of 8 chunks are computed.
 SPARSE_CHUNKS = 8
@@ -329,7 +331,8 @@ def _chunks(shape: tuple[int, ...], shards: int, least: int = 1) -> int:
     At least `least` of them, if the length has so many positions.
     """
     b, t, d = shape
-    most = shards * max(CHUNK_TOKENS, 2 * d)
+    gpu = meshes.target_device().platform == "gpu"
+    most = shards * max(GPU_CHUNK_TOKENS if gpu else CHUNK_TOKENS, 2 * d)
     counts = (n for n in range(min(least, t), t + 1) if t % n == 0)
     # If even single positions have too many tokens (b > most), use single positions.
     return next((n for n in counts if b * t <= most * n), t)

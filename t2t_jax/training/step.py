@@ -6,6 +6,7 @@ Shape suffixes: b batch, t target.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -137,10 +138,14 @@ def train_step(
         ema = moving_average(ema, every, train.ema_decay, _updates_made(state))
         return trained, ema, moments
 
-    # `cond`, not `where` on every array: `where` copies, since it needs the old and the
-    # new value at once. For Adam alone 67 ms instead of 188 (docs/notes/cpu-speed.md).
     old = trained, state.ema, state.optimizer
-    trained, ema, moments = jax.lax.cond(finite, updated, lambda old: old, old)
+    if meshes.target_device().platform == "cpu":
+        # `where` on every array would copy, since it needs the old and the new value at
+        # once. For Adam alone 67 ms instead of 188 (docs/notes/cpu-speed.md).
+        new = jax.lax.cond(finite, updated, lambda old: old, old)
+    else:  # a GPU would wait for the host at a condition
+        new = jax.tree.map(partial(jnp.where, finite), updated(old), old)
+    trained, ema, moments = new
     metrics = {
         "loss": loss,
         "loss_count": count,

@@ -9,6 +9,7 @@ import pytest
 from t2t_jax.model.products import (
     Rounded,
     Transposed,
+    converted,
     product,
     quantized,
     quantized_rows,
@@ -73,6 +74,22 @@ def test_a_transposed_weight_is_the_same_weight(equation):
         assert y.dtype == dtype
         terms = np.einsum(equation, np.abs(x), np.abs(w))
         assert np.all(np.abs(y - np.einsum(equation, x, w)) <= error * terms)
+
+
+@of_equations
+def test_a_converted_weight_is_the_same_weight(equation):
+    """To the bit: its copy for products, the weight itself for all else."""
+    x, w, _ = drawn(equation)
+    x = x.astype(ml_dtypes.bfloat16)
+    other = converted(jnp.asarray(w), (0,), jnp.bfloat16)
+    np.testing.assert_array_equal(product(equation, x, other), product(equation, x, w))
+    wide = x.astype(np.float32)
+    np.testing.assert_array_equal(
+        product(equation, wide, other), product(equation, wide, w)
+    )
+    np.testing.assert_array_equal(other[1:], w[1:])
+    np.testing.assert_array_equal(jnp.tanh(other), jnp.tanh(w))
+    assert converted(w, (), jnp.bfloat16) is w
 
 
 @of_equations

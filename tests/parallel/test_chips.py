@@ -12,7 +12,8 @@ def test_every_chip_has_a_source_and_rates_that_hang_together(name):
     assert chip.source
     assert chip.bfloat16 >= chip.float32 > 1e12
     assert chip.float32 / chip.bandwidth > 5  # products are not bound by memory
-    assert chip.link <= chip.bandwidth
+    assert chip.network <= chip.link <= chip.bandwidth
+    assert (chip.kind == "gpu") == (chip.network > 0)
     assert 10e9 < chip.memory < 145e9
     assert chip.native or chip.bfloat16 == chip.float32
 
@@ -45,6 +46,8 @@ def test_links_are_counted_in_the_slice():
     ):
         assert find_slice(name).interconnect() == links * link
     assert find_slice("v5p:4x4x4").interconnect() == 6 * CHIPS["v5p"].link
+    assert find_slice("h100:8").interconnect() == CHIPS["h100"].link
+    assert find_slice("h100:16").interconnect() == 50e9  # two nodes: the network
 
 
 def test_the_peak_of_a_device_is_that_of_its_chip():

@@ -1,5 +1,7 @@
 """The loss and its hand-written gradient, against float64 formulas and JAX's own."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,6 +109,15 @@ def test_in_chunks_it_is_the_plain_loss(
 ):
     monkeypatch.setattr(chunked, "CHUNK_TOKENS", at_once)
     assert_equal_to_plain(function, drawn(b, t), smoothing, biased)
+
+
+def test_chunks_are_larger_on_a_gpu(monkeypatch):
+    base = 192, 128, 512
+    assert chunked._chunks(base, shards=1) == 32
+    gpu = types.SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(meshes, "target_device", lambda: gpu)
+    assert chunked._chunks(base, shards=1) == 4
+    assert chunked._chunks(base, shards=8) == 1
 
 
 def test_chunks_without_real_tokens_are_skipped():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import types
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from t2t_jax.data.filling import ragged
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.model import build
-from t2t_jax.parallel.mesh import make_mesh
+from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.validation import cross_entropy_of
 from tests.small_run import assert_same, config_for
@@ -43,12 +44,24 @@ def test_a_step_is_a_function_of_state_and_batch(steps):
     assert steps.train(later, batch)[1]["loss"] != metrics["loss"]
 
 
-def test_a_skipped_batch_is_as_if_it_had_not_been():
+@pytest.fixture
+def gpu(monkeypatch):
+    """Programs are traced for a GPU, without kernels, and compiled for this machine."""
+    device = types.SimpleNamespace(platform="gpu", compute_capability="0")
+    monkeypatch.setattr(meshes, "target_device", lambda: device)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_a_skipped_batch_is_as_if_it_had_not_been(platform, request):
     """Of parameters, moving average and optimizer; without dropout, which counts it.
 
     So the schedule counts updates, and a skipped step does not use up warm-up.
     """
+    if platform == "gpu":
+        request.getfixturevalue("gpu")
     steps = steps_of(config_of(**PAPER, ema_decay=0.9))
+    text = steps.train.lower(steps.shapes, batch_of()).as_text()
+    assert ("stablehlo.if" in text or "stablehlo.case" in text) == (platform == "cpu")
     ends = []
     for skipped in (0, 2):
         state, _ = steps.train(steps.init(), batch_of(seed=1))
@@ -116,7 +129,7 @@ def test_it_is_a_mean_over_tokens_of_any_batches():
     rng = np.random.default_rng(0)
     rows = [[rng.integers(3, 30, n) for n in rng.integers(2, 15, 40)] for _ in range(2)]
     steps = compile_steps(
-        build(CONFIG.model, 30), CONFIG, make_mesh(devices=jax.devices()[:1]), 1
+        build(CONFIG.model, 30), CONFIG, meshes.make_mesh(devices=jax.devices()[:1]), 1
     )
     parameters = steps.init().parameters
 

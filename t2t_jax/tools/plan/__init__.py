@@ -1,5 +1,6 @@
 """Plans runs: describes a config next to the paper, and forecasts memory and time.
 
 `describe.py` needs only a config. `forecast.py` plans for chips that are not here, and
-compiles the step for them; `collectives.py` reads what they exchange.
+compiles the step for them with their compilers (`compilers.py`); `collectives.py` reads
+what they exchange.
 """

@@ -140,7 +140,8 @@ def memory_lines(plan: dict) -> list[str]:
     if len(bar) > end:  # everything after the mark does not fit
         bar = f"{bar[:end]}|{bar[end:]}"
     gpu = plan["chip"]["kind"] == "gpu"
-    guess = " (an upper estimate for a GPU)" if gpu else ""
+    by_cpu = memory["by"] == "the CPU's compiler"
+    guess = " (an upper estimate for a GPU)" if gpu and by_cpu else ""
     lines = [
         f"memory    {_size(memory['needed'])} of {_size(memory['chip'])} a chip "
         f"({memory['needed'] / memory['chip']:.0%}), by {memory['by']}{guess}",

@@ -5,8 +5,6 @@ which parts of the answer are measured and which are assumed.
 """
 
 import dataclasses
-import importlib.util
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -21,12 +19,12 @@ from t2t_jax.costs import chips as chips_table
 from t2t_jax.costs import memory_check, step_costs
 from t2t_jax.costs.chips import Chip, Slice
 from t2t_jax.costs.timing import median_seconds
-from t2t_jax.io.errors import UserError, first_line
+from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import waiting
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tools.plan import collectives
+from t2t_jax.tools.plan import collectives, compilers
 from t2t_jax.tools.plan.describe import VOCABULARIES
 from t2t_jax.training.step import Steps, compile_steps
 
@@ -58,11 +56,11 @@ def plan(
         # starts JAX.
         if chips_table.find_slice(slice, chips_table.CHIPS["h100"]).count > 1:
             raise UserError(f"--slice={slice}: want cpu:1; this machine is one chip")
-        _use_cpu(1)
+        compilers.use_cpu(1)
         rented = chips_table.find_slice(slice, chips_table.measured_cpu())
     else:
         rented = chips_table.find_slice(slice)
-    devices = make_devices(rented)
+    devices = compilers.devices_of(rented)
 
     def compiled(config: Config) -> dict:
         with waiting(f"compiling for {rented.topology}"):
@@ -75,78 +73,6 @@ def plan(
         config = fields.changed(config, "model", dtype="float32")
         result["measured_step"] = measure_step(config, devices[:1])
     return result
-
-
-def make_devices(rented: Slice) -> list:
-    """Creates a device to compile for, for each chip of a slice, before JAX starts.
-
-    A TPU slice gets the devices of the TPU compiler, which the package `libtpu`
-    contains and which needs no TPU. Other slices get virtual CPU devices: XLA
-    partitions a program among them in the same way.
-    """
-    _use_cpu(1 if rented.chip.kind == "tpu" else rented.count)
-    if rented.chip.kind == "tpu":
-        return _tpus(rented)
-    devices = jax.devices("cpu")
-    if len(devices) < rented.count:
-        raise UserError(
-            f"{rented.topology} needs {rented.count} virtual devices, but JAX has "
-            f"started with {len(devices)}; plan in a new process, or first call "
-            f"jax.config.update('jax_num_cpu_devices', {rented.count})"
-        )
-    return devices[: rented.count]
-
-
-def _use_cpu(count: int) -> None:
-    """Makes JAX use the CPU, unless it has started; leaves accelerators to others."""
-    try:
-        if count > 1:
-            jax.config.update("jax_num_cpu_devices", count)
-        jax.config.update("jax_platforms", "cpu")
-    except RuntimeError:  # JAX has started: use the devices that it has
-        pass
-
-
-def has_tpu_compiler() -> bool:
-    """True if `libtpu` is installed."""
-    return importlib.util.find_spec("libtpu") is not None
-
-
-def _tpus(rented: Slice) -> list:
-    """The TPU compiler's devices for a slice."""
-    if not has_tpu_compiler():
-        raise UserError(
-            f"--slice={rented.topology}: the TPU compiler is not installed; install it "
-            "with: pip install -e '.[plan]' (needs Linux, but no TPU)"
-        )
-    # Otherwise libtpu asks Google's metadata server which TPU this is, and locks out
-    # other programs that use it.
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
-    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
-    from jax.experimental import topologies
-
-    options = {}
-    if rented.name == "v4":
-        options["chip_config_name"] = "megacore"  # a chip's two cores as one device
-    if rented.shape == (1, 1):
-        options["chips_per_host_bounds"] = (1, 1, 1)
-    try:
-        devices = topologies.get_topology_desc(
-            platform="tpu", topology_name=rented.topology, **options
-        ).devices
-    except jax.errors.JaxRuntimeError as e:
-        raise UserError(
-            f"--slice={rented.topology}: the TPU compiler refuses it: {first_line(e)}"
-        ) from None
-    if len(devices) != rented.count:
-        raise UserError(
-            f"--slice={rented.topology}: the TPU compiler has {len(devices)} devices "
-            f"for {rented.count} chips; use another slice"
-        )
-    return devices
 
 
 def for_chip(config: Config, chip: Chip) -> Config:
@@ -166,6 +92,7 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
     parts = step_costs.state_bytes(steps)
     parts["batch"] = step_costs.bytes_on_device(batch)
     counted, arguments, flops, rows = sum(parts.values()), 0, 0.0, None
+    platform = steps.mesh.devices.flat[0].platform
     lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     try:
         compiled = lowered.compile()
@@ -187,7 +114,7 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
         parts["temporary"] = step_costs.temporary_bytes(memory)
         # Other chips keep machine code elsewhere.
         code = memory.generated_code_size_in_bytes
-        parts["program"] = code if chip.kind == "tpu" else 0
+        parts["program"] = code if platform == "tpu" else 0
     return {
         "memory": {
             "chip": chip.memory,
@@ -195,7 +122,7 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
             "needed": sum(parts.values()),
             "arguments": arguments,
             "gradients": parts["parameters"],  # float32; within `temporary`
-            "by": "the TPU's compiler" if chip.kind == "tpu" else "the CPU's compiler",
+            "by": f"the {platform.upper()}'s compiler",
         },
         "flops": {"compiler_a_chip": flops},  # with the body of a loop counted once
         "collectives": rows,
@@ -228,7 +155,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     """Forecasts memory, communication and time of a run on a slice.
 
     Args:
-      devices: of `make_devices`.
+      devices: of `compilers.devices_of`.
 
     Returns:
       Strings, numbers, lists and dicts, as `--json` prints them. Bytes are per chip.
@@ -240,6 +167,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     compiled = _compiled(steps, batch, chips.chip, shape.target)
     chip = dataclasses.asdict(chips.chip)
     del chip["sizes"], chip["torus"]  # the slices on offer
+    del chip["nvidia"]  # for a compiler
     result = {
         "slice": chips.topology,
         "chips": chips.count,
