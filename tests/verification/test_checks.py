@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from t2t_jax.config import ModelConfig
 from t2t_jax.model import kernels
 from t2t_jax.tools.verify import determinism, numbers, random_models
 from t2t_jax.tools.verify.check import Context, Unavailable
@@ -16,6 +17,14 @@ from t2t_jax.tools.verify.references import search
 @pytest.fixture
 def context(tmp_path):
     return Context(tmp_path)
+
+
+def test_a_random_translator_writes_so_many_tokens():
+    config = ModelConfig(layers=1, width=16, heads=2, hidden=16)
+    one = random_models.random_translator(config, 40, rows=2, source=5, steps=7)
+    for translation in one.translate(random_models.random_lines(3, 5, 40), warn=False):
+        assert len(translation.text.split()) == 7
+    assert one.score([("5 6", one.translate(["5 6"], warn=False)[0])])
 
 
 @pytest.mark.parametrize("broken", [False, True])

@@ -29,7 +29,7 @@ class Numbers:
 
     name, model = "numbers", b""
     pad, bos, eos, unknown = PAD, BOS, EOS, -1
-    never, free_spaces = (), False
+    never, free_spaces, sha256 = (), False, ("",)
 
     def __init__(self, size: int):
         self.size, self.sizes, self.source = size, (size,), self
