@@ -300,7 +300,7 @@ def rows_of(examination: Examination, done: dict[str, list[int]]) -> list[tuple]
     for name, places in done.items():
         if not places:
             continue
-        bits = np.uint32(sum(BIT[rule] for rule in rules[name]))
+        bits = np.uint64(sum(BIT[rule] for rule in rules[name]))
         detected = (examination.mask_p[places] & bits > 0).mean()
         rows.append((name, len(places), detected, dropped[places].mean()))
     return rows
@@ -311,7 +311,7 @@ def false_alarms(examination: Examination, damaged: set[int]) -> dict[str, float
     clean = np.ones(len(examination), bool)
     clean[sorted(damaged)] = False
     masks = examination.mask_p[clean]
-    shares = {name: (masks & np.uint32(BIT[name]) > 0).mean() for name in RULES}
+    shares = {name: (masks & np.uint64(BIT[name]) > 0).mean() for name in RULES}
     return shares | {"removed": examination.dropped_p[clean].mean()}
 
 
