@@ -21,16 +21,10 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.parallel.mesh import target_device
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Rounded:
-    """A weight whose products with float32 activations have operands in bfloat16.
+class _OfWeight:
+    """A weight and more; its shape and type are those of `weight`."""
 
-    Sums are float32, and so is the gradient by the weight, which is that of a float32
-    product: rounded terms would be lost in a sum over all tokens of a batch.
-    """
-
-    weight: Array  # float32, or already rounded
+    weight: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,6 +33,18 @@ class Rounded:
     @property
     def dtype(self) -> jnp.dtype:
         return self.weight.dtype
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rounded(_OfWeight):
+    """A weight whose products with float32 activations have operands in bfloat16.
+
+    Sums are float32, and so is the gradient by the weight, which is that of a float32
+    product: rounded terms would be lost in a sum over all tokens of a batch.
+    """
+
+    weight: Array  # float32, or already rounded
 
     def astype(self, dtype) -> "Rounded | Array":
         """Rounds the weight once, for several products with activations of `dtype`."""
@@ -118,7 +124,7 @@ class Transposed:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Converted:
+class Converted(_OfWeight):
     """A weight with a copy in the type of the activations, made once.
 
     In a loop XLA would convert the weight again in every step.
@@ -126,14 +132,6 @@ class Converted:
 
     weight: Array  # float32
     copy: Array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.weight.shape
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        return self.weight.dtype
 
     def astype(self, dtype) -> Array:
         same = dtype == self.copy.dtype
@@ -148,7 +146,7 @@ class Converted:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Collected:
+class Collected(_OfWeight):
     """A table whose gradients are added up on each device before devices sum them.
 
     A use adds its gradient on each of the g devices that share the batch to that of
@@ -157,14 +155,6 @@ class Collected:
 
     weight: Array | Rounded
     slot: Array  # zeros [g, v, d]; only its gradient is used
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.weight.shape
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        return self.weight.dtype
 
     def __getitem__(self, all_rows) -> "Collected":
         return self
