@@ -22,6 +22,9 @@ GIB, TERA, GIGA = 2**30, 1e12, 1e9
 
 # Assumptions, which are in no data sheet.
 SHARE_OF_PEAK = 0.45  # of the peak rate, reached by matrix products in training
+# Of the peak of products and of the memory's bandwidth: what one H200 reached, with 650
+# TFLOP/s and 3.2 TB/s (docs/results/devices.md).
+REACHED_PEAK, REACHED_BANDWIDTH = 0.657, 0.667
 SHARE_OF_LINKS = 0.8  # of the interconnect's bandwidth, reached by collectives
 GPU_USABLE = 0.9  # of a GPU's memory, if XLA_PYTHON_CLIENT_MEM_FRACTION is raised
 JAX_TAKES = 0.75  # of a GPU's memory: JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION
@@ -45,6 +48,7 @@ class Chip:
     native: bool = True  # the hardware multiplies bfloat16; otherwise float32 is used
     sizes: tuple[str, ...] = ()  # dimensions of the slices on offer (TPU)
     torus: int = 0  # a dimension that is a multiple closes into a ring (TPU)
+    clock: float = 0.0  # Hz, of the cycles that the compiler estimates (TPU)
     network: float = 0.0  # bytes/s in one direction, a GPU's part of its node's
     nvidia: "Nvidia | None" = None  # of a GPU since Ampere
 
@@ -80,12 +84,16 @@ class Nvidia(NamedTuple):
     cache: int  # MiB, of level 2
 
 
-def _tpu(memory, peak, bandwidth, link, sizes, torus, source):
-    """A TPU, from GiB, TFLOP/s, GB/s of memory and GB/s of one link."""
+def _tpu(memory, peak, units, bandwidth, link, sizes, torus, source):
+    """A TPU, from GiB, TFLOP/s, GB/s of memory and GB/s of one link.
+
+    `units` are arrays of 128 x 128 that multiply, each once in a cycle.
+    """
     # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
     usable, sizes = memory * GIB * 63 / 64, tuple(sizes.split())
     rates = peak * TERA, peak * TERA, bandwidth * GIGA, link * GIGA
-    return Chip("tpu", usable, *rates, source, sizes=sizes, torus=torus)
+    clock = peak * TERA / (2 * units * 128**2)
+    return Chip("tpu", usable, *rates, source, sizes=sizes, torus=torus, clock=clock)
 
 
 def _gpu(memory, bfloat16, float32, bandwidth, link, network, source, nvidia=None):
@@ -105,20 +113,20 @@ _CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x1
 # A TPU's link: half of the chip's two-way bandwidth, divided by its 4 or 6 links.
 CHIPS = {
     "v4": _tpu(
-        *(32, 275, 1_200, 50, _CUBES, 4),
+        *(32, 275, 8, 1_200, 50, _CUBES, 4),
         "cloud.google.com/tpu/docs/v4; links: Jouppi et al. 2023 (arXiv 2304.01433), "
         "6 of 50 GB/s",
     ),
     "v5e": _tpu(
-        *(16, 197, 819, 50, _FLAT, 16),
+        *(16, 197, 4, 819, 50, _FLAT, 16),
         "cloud.google.com/tpu/docs/v5e: 197 TFLOPs, 16 GB, 819 GB/s, 400 GB/s two-way",
     ),
     "v5p": _tpu(
-        *(95, 459, 2_765, 100, _CUBES + " 16x16x24", 4),
+        *(95, 459, 8, 2_765, 100, _CUBES + " 16x16x24", 4),
         "cloud.google.com/tpu/docs/v5p: 459 TFLOPs, 95 GB, 2765 GB/s, two-way 1200",
     ),
     "v6e": _tpu(
-        *(32, 918, 1_600, 100, _FLAT, 16),
+        *(32, 918, 16, 1_600, 100, _FLAT, 16),
         "cloud.google.com/tpu/docs/v6e: 918 TFLOPs, 32 GB, 1600 GB/s, 800 GB/s two-way",
     ),
     "h100": _gpu(

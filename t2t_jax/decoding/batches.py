@@ -35,11 +35,16 @@ def bucket_for(length: int) -> int:
     return max(SHORTEST, 1 << (length - 1).bit_length())
 
 
-def block_rows(bucket: int, decode: DecodeConfig) -> int:
-    """Returns the number of rows of a block: fixed for its width, a multiple of 8."""
+def block_rows(bucket: int, decode: DecodeConfig, platform: str = "") -> int:
+    """Returns the number of rows of a block: fixed for its width, a multiple of 8.
+
+    Args:
+      platform: of the devices: `cpu`, `gpu` or `tpu`; of this process' if empty.
+    """
     tokens = decode.batch_tokens
     if not tokens:  # measured: docs/results/speed.md
-        tokens = 512 if jax.default_backend() == "cpu" else 16_384
+        cpu = (platform or jax.default_backend()) == "cpu"
+        tokens = 512 if cpu else 16_384
     return max(8, tokens // bucket // 8 * 8)
 
 

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.stages import Lowered
 
 from t2t_jax.model.architecture import logits, step_logits
 from t2t_jax.model.attention import LayerTrace
@@ -111,27 +112,60 @@ class Search(NamedTuple):
         Returns:
           (a, b): n hypotheses of each sentence take a * n + b * n^2 bytes.
         """
-        devices = self.mesh.size
-        side = jax.ShapeDtypeStruct((devices * rows, bucket), jnp.int32)
-        limit = jax.ShapeDtypeStruct((devices * rows,), jnp.int32)
-        hashes = jax.ShapeDtypeStruct((devices * rows, 2), jnp.uint32)
-        seeds = jax.ShapeDtypeStruct((devices * rows,), jnp.uint32)
-        begin = partial(
-            begin_search.__wrapped__,  # a program with XLA's options is not traced
-            definitions=self.definitions,
-            algorithm=self.algorithm,
-            room=max_length,
-            max_length=max_length,
-            mesh=self.mesh,
-        )
-        block = Block(side, side, limit, None, hashes, seeds)
-        state = jax.eval_shape(begin, self.parameters, block).search
+        _, state = self._shapes(rows, bucket, max_length, max_length)
+        state, devices = state.search, self.mesh.size
         stored = tree_bytes(state)
         # Each hypothesis attends to the keys of all hypotheses of its sentence, layer
         # by layer, with float32 scores (`model/decoder_cache.py`).
         heads = [c.kvs[0][0].shape[1] for c in state.cache if isinstance(c, Cache)]
         scores = 4 * rows * max(heads, default=0) * max_length
         return stored / devices / self.algorithm.rows, scores
+
+    def lowered(self, rows: int, bucket: int, room: int, max_length: int) -> Lowered:
+        """`advance_search` for blocks of a shape, on devices that may not be here.
+
+        Args:
+          rows, bucket, room, max_length: as for `begin` and `memory`.
+        """
+        divided = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
+        replicated = NamedSharding(self.mesh, PartitionSpec())
+
+        def placed(tree, sharding):
+            return jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+                tree,
+            )
+
+        block, state = self._shapes(rows, bucket, room, max_length)
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=replicated)
+        present = jax.ShapeDtypeStruct(block.limit_b.shape, jnp.bool, sharding=divided)
+        return advance_search.jitted().lower(
+            placed(self.parameters, replicated),
+            *(number, number, placed(state, divided), present, None),
+            definitions=self.definitions,
+            algorithm=self.algorithm,
+            mesh=self.mesh,
+        )
+
+    def _shapes(
+        self, rows: int, bucket: int, room: int, max_length: int
+    ) -> tuple[Block, SearchState]:
+        """Shapes and types of a block for each device, and of the search it starts."""
+        lines = self.mesh.size * rows
+        side = jax.ShapeDtypeStruct((lines, bucket), jnp.int32)
+        limit = jax.ShapeDtypeStruct((lines,), jnp.int32)
+        hashes = jax.ShapeDtypeStruct((lines, 2), jnp.uint32)
+        seeds = jax.ShapeDtypeStruct((lines,), jnp.uint32)
+        begin = partial(
+            begin_search.__wrapped__,  # a program with XLA's options is not traced
+            definitions=self.definitions,
+            algorithm=self.algorithm,
+            room=room,
+            max_length=max_length,
+            mesh=self.mesh,
+        )
+        block = Block(side, side, limit, None, hashes, seeds)
+        return block, jax.eval_shape(begin, self.parameters, block)
 
 
 @functools.cache
@@ -203,6 +237,7 @@ def program(
         def call(*arrays, **fields):
             return jitted()(*arrays, **fields)
 
+        call.jitted = jitted  # to lower it
         return call
 
     return decorate

@@ -10,6 +10,7 @@ from t2t_jax.costs import step_costs
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.plan import collectives
+from t2t_jax.tools.plan.hlo import Program
 from t2t_jax.training.step import compile_steps
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -34,7 +35,7 @@ def test_groups_of_devices_are_axes_of_the_mesh(groups, axes):
         "ENTRY %main (p: f32[4]) -> f32[4] {\n"
         f"  %r = f32[4]{{0}} all-reduce(%p), replica_groups={groups}, channel=1\n}}\n"
     )
-    (found,) = collectives.parse_collectives(hlo, MESH)
+    (found,) = collectives.parse_collectives(Program(hlo), MESH)
     assert found.axes == axes
     assert found.devices == 2 ** len(axes)
 
@@ -69,7 +70,9 @@ ENTRY %main (p: bf16[8,4]) -> bf16[4,4] {
 
 
 def test_a_tpus_fusions_are_one_operation_each():
-    found = collectives.parse_collectives(FUSED, {"data": 1, "fsdp": 2, "tensor": 1})
+    found = collectives.parse_collectives(
+        Program(FUSED), {"data": 1, "fsdp": 2, "tensor": 1}
+    )
     told = [(one.kind, one.bytes, one.name) for one in found]
     assert told == [
         ("reduce-scatter", 2 * 8 * 4, "dot"),
@@ -90,7 +93,9 @@ def test_what_is_in_a_loop_counts_as_often_as_it_runs(trips):
         "ENTRY %main (p: f32[4]) -> f32[4] {\n"
         f"  %w = f32[4] while(%p), condition=%under, body=%body{trips}\n}}\n"
     )
-    (found,) = collectives.parse_collectives(hlo, {"data": 2, "fsdp": 1, "tensor": 1})
+    (found,) = collectives.parse_collectives(
+        Program(hlo), {"data": 2, "fsdp": 1, "tensor": 1}
+    )
     assert found.times == 6
     assert found.sent == 6 * 16
 
@@ -110,7 +115,7 @@ def step_on(mesh):
     shape, _ = step_costs.assumed_shape(config, mesh)
     batch = step_costs.batch_shapes(shape, mesh)
     hlo = steps.train.lower(steps.shapes, batch).compile().as_text()
-    return collectives.parse_collectives(hlo, dict(mesh.shape)), steps.shapes
+    return collectives.parse_collectives(Program(hlo), dict(mesh.shape)), steps.shapes
 
 
 def rows_of(found, reason):

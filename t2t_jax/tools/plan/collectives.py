@@ -1,16 +1,18 @@
 """Collectives of a compiled step: what devices send each other, and why.
 
-XLA has no stable interface for this, so `parse_collectives` parses the HLO text of the
-program; `explain` gives the reason of one, and `table` summarises them all.
+`parse_collectives` finds them in a program, `explain` gives the reason of one, and
+`table` summarises them all.
 """
 
 import collections
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
+
+from t2t_jax.tools.plan.hlo import Array, Operation, Program, size
 
 KINDS = (
     "all-reduce",
@@ -31,15 +33,6 @@ PARTIAL = "partial sums of products with sharded weights"
 SOFTMAX = "softmax over a sharded vocabulary"
 ACTIVATIONS = "activations"
 OTHER = "edges of arrays that do not divide evenly, and other transfers"
-# Bits of an element; other types name theirs, as f32 does.
-_BITS = {"pred": 8, "bf16": 16}
-# `%x = f32[8,16]{1,0} all-reduce-start(...)`: (result type, kind, "-start").
-_OP = re.compile(rf" = (.*?) ({'|'.join(KINDS)})(-start)?\(")
-_ARRAY = re.compile(r"([a-z]+[0-9]*)\[([\d,]*)\]")  # f32[8,16]
-# Other computations that a line runs: fusions, loop bodies, reductions, calls.
-_CALLS = re.compile(r"(?:calls|body|to_apply|computation)=%?([\w.-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")  # of a conditional
-_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')  # from metadata={...}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +42,16 @@ class Collective:
     kind: str  # one of KINDS
     axes: tuple[str, ...]  # the mesh axes along which devices take part
     devices: int  # in one group
-    # (type, shape) of the unsharded arrays: the result of an all-gather, the operand of
-    # a reduce-scatter, on one device.
-    arrays: tuple[tuple[str, tuple[int, ...]], ...]
+    # The unsharded arrays: the result of an all-gather, the operand of a
+    # reduce-scatter, on one device.
+    arrays: tuple[Array, ...]
     times: int  # executions per step; more than one inside a loop
     name: str  # JAX's, of the operation of the program that needs it
 
     @property
     def bytes(self) -> int:
         """Size of `arrays`, for one execution."""
-        return sum(_size(kind, shape) for kind, shape in self.arrays)
+        return sum(map(size, self.arrays))
 
     @property
     def sent(self) -> float:
@@ -75,90 +68,43 @@ class Collective:
         return max((math.prod(shape) for _, shape in self.arrays), default=0)
 
 
-def _size(kind: str, shape: tuple[int, ...]) -> int:
-    """Bytes of an array; `kind` is an HLO type such as `f32` or `f8e4m3fn`."""
-    # The bits are the digits before an `e`: f8e4m3fn has 8.
-    bits = _BITS.get(kind) or int(re.sub(r"\D", "", kind.partition("e")[0]) or 8)
-    return math.prod(shape) * bits // 8
-
-
-def parse_collectives(hlo: str, mesh: Mapping[str, int]) -> list[Collective]:
-    """Lists the collectives of a step, of `compiled.as_text()` for any device."""
-    entry, bodies = _computations(hlo)
+def parse_collectives(program: Program, mesh: Mapping[str, int]) -> list[Collective]:
+    """Lists the collectives of a step, compiled for any device."""
     collectives = []
-    for line, times, inside, caller in _lines(entry, bodies):
-        if not (op := _OP.search(line)):
+    for operation, times, inside, caller in program.executed(_enters):
+        kind = operation.kind.removesuffix("-start")
+        if kind not in KINDS:
             continue
-        kind = op[2]
-        group = _group(line, mesh)
+        group = _group(operation.attributes, mesh)
         if len(group) < 2:  # nothing leaves the device
             continue
-        arrays = _arrays(op[1], kind, bool(op[3]), len(group))
+        arrays = _arrays(operation, kind, len(group))
         # The TPU compiler writes a reduce-scatter as an all-reduce inside a
         # computation of this name.
         if kind == "all-reduce" and inside.startswith("all-reduce-scatter"):
             kind = "reduce-scatter"
-        named = _NAME.search(line) or _NAME.search(caller)
-        name, axes = named[1] if named else "", _axes(group, mesh)
+        name = operation.op_name or (caller.op_name if caller else "")
+        axes = _axes(group, mesh)
         collectives.append(Collective(kind, axes, len(group), arrays, times, name))
     return collectives
 
 
-def _computations(hlo: str) -> tuple[str, dict[str, list[str]]]:
-    """Splits HLO into computations: (name of the entry, lines by computation)."""
-    entry, bodies, current = "", {}, []
-    for line in hlo.splitlines():
-        # A computation starts in column 0 with `[ENTRY] %name (...) -> ... {`.
-        if line and not line[0].isspace() and line.rstrip().endswith("{"):
-            words = line.split()
-            name = words[words[0] == "ENTRY"].lstrip("%")
-            if words[0] == "ENTRY":
-                entry = name
-            current = bodies.setdefault(name, [])
-        elif " = " in line:
-            current.append(line)
-    return entry, bodies
+def _enters(operation: Operation) -> list[str]:
+    """The computations of an operation whose collectives count."""
+    # The TPU compiler splits an asynchronous collective into start, fused work and
+    # done, each of which calls a computation that names the collective again. Only one
+    # of them may count.
+    if operation.name.startswith("async-collective-done"):
+        return []
+    called = operation.called
+    return [name for name in called if not name.startswith("async_collective_fusion")]
 
 
-def _lines(
-    name: str, bodies: dict, times: int = 1, caller: str = ""
-) -> Iterator[tuple[str, int, str, str]]:
-    """Yields (line, executions, its computation, the calling line), recursively."""
-    for line in bodies.get(name, ()):
-        yield line, times, name, caller
-        # The TPU compiler splits an asynchronous collective into start, fused work and
-        # done, each of which calls a computation that names the collective again.
-        # Only one of them may count.
-        if line.lstrip().startswith("%async-collective-done"):
-            continue
-        executions = times * (_trips(line, bodies) if " while(" in line else 1)
-        called = _CALLS.findall(line)
-        for branches in _BRANCHES.findall(line):
-            called += [branch.strip().lstrip("%") for branch in branches.split(",")]
-        for body in called:
-            if not body.startswith("async_collective_fusion"):
-                yield from _lines(body, bodies, executions, line)
-
-
-def _trips(line: str, bodies: dict) -> int:
-    """Number of iterations of a loop: XLA's own count, or the condition's bound."""
-    if count := re.search(r"known_trip_count\W+n\W+(\d+)", line):
-        return int(count[1])
-    condition = re.search(r"condition=%?([\w.-]+)", line)
-    # `i < N` compares with a constant; the largest one in the condition is the bound.
-    bounds = [
-        int(n)
-        for body in bodies.get(condition[1] if condition else "", ())
-        for n in re.findall(r"s32\[\]\S* constant\((\d+)\)", body)
-    ]
-    return max(bounds, default=1)
-
-
-def _arrays(text: str, kind: str, start: bool, devices: int):
-    """Parses a result type into (type, shape) pairs of unsharded arrays."""
-    arrays = [(name, tuple(_numbers(sizes))) for name, sizes in _ARRAY.findall(text)]
+def _arrays(operation: Operation, kind: str, devices: int) -> tuple[Array, ...]:
+    """Element types and shapes of the unsharded arrays."""
+    arrays = operation.arrays
     # The start of an asynchronous one returns (operands, results, u32[] counters).
-    if start and kind in ("all-gather", "collective-permute"):
+    if operation.kind in ("all-gather-start", "collective-permute-start"):
         arrays = [a for a in arrays if a[0] != "u32" or a[1]]
         arrays = arrays[len(arrays) // 2 :]
     if kind == "reduce-scatter":  # the result is one device's shard
@@ -166,7 +112,7 @@ def _arrays(text: str, kind: str, start: bool, devices: int):
     return tuple(arrays)
 
 
-def _group(line: str, mesh: Mapping[str, int]) -> list[int]:
+def _group(text: str, mesh: Mapping[str, int]) -> list[int]:
     """The devices of one group, as row-major indices into the mesh.
 
     HLO writes groups in three forms: by mesh axes, as a reshaped iota, or as lists.
@@ -174,13 +120,13 @@ def _group(line: str, mesh: Mapping[str, int]) -> list[int]:
     """
     if named := re.search(
         r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}",
-        line,
+        text,
     ):
         return _mesh_group(*named.groups())
-    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=(\S+?),? ", line + " "):
+    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=(\S+?),? ", text + " "):
         return _iota(iota[3]).reshape(int(iota[1]), int(iota[2]))[0].tolist()
     if listed := re.search(
-        r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", line
+        r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", text
     ):
         return _numbers(listed[1])
     return [*range(math.prod(mesh.values()))]
@@ -213,10 +159,10 @@ def _mesh_group(axes: str, ids: str | None, taken: str) -> list[int]:
     for name, n in sizes.items():
         cuts = [(int(a or 1), int(b or n)) for part, a, b in parts if part == name]
         at = 1  # product of the factors so far
-        for before, size in sorted(cuts):
-            shape += [before // at, size]
+        for before, within in sorted(cuts):
+            shape += [before // at, within]
             index += [0, slice(None)]
-            at = before * size
+            at = before * within
         shape.append(n // at)
         index.append(0)
     return devices.reshape(shape)[tuple(index)].ravel().tolist()

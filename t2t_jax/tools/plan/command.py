@@ -32,6 +32,15 @@ def define_flags():
         required=True,
     )
     flags.DEFINE_string("mesh", "", "Shorthand for config.mesh, such as data:2,fsdp:4.")
+    flags.DEFINE_boolean(
+        "kernels", False, "Also list the kernels of the compiled program, by part."
+    )
+    flags.DEFINE_enum(
+        "program",
+        "step",
+        ["step", "search"],
+        "What to compile: a training step, or a position of a search (with --kernels).",
+    )
     flags.DEFINE_boolean("json", False, "Print a JSON object, for programs.")
     flags.DEFINE_string("picture", "", "PNG file to write a chart of the memory to.")
     flags.DEFINE_boolean(
@@ -46,13 +55,24 @@ def main(_):
         config = fields.changed(config, "mesh", **parse_mesh(args.mesh))
     if not args.slice.startswith("cpu"):
         chips.find_slice(args.slice)
+    elif args.kernels:
+        raise UserError(f"--slice={args.slice}: --kernels wants a TPU or a GPU")
+    if args.program == "search" and not args.kernels:
+        raise UserError("--program=search lists kernels: add --kernels")
     # Mistakes above are reported before JAX is imported.
     from t2t_jax.parallel.process_setup import set_up_process
-    from t2t_jax.tools.plan.forecast import plan
+    from t2t_jax.tools.plan.compilers import check_kernels
+    from t2t_jax.tools.plan.forecast import plan, search_kernels
 
     set_up_process()
+    if args.kernels:
+        check_kernels(chips.find_slice(args.slice))
+    if args.program == "search":
+        result = search_kernels(config, args.slice)
+        print(json.dumps(result, indent=1) if args.json else search_page(result))
+        return
     result = plan(config, args.slice, measure=True, remedy=args.remedy)
-    print(json.dumps(result, indent=1) if args.json else page(result))
+    print(json.dumps(result, indent=1) if args.json else page(result, args.kernels))
     if args.picture:
         picture(result, args.picture)
     if not result["fits"]:
@@ -91,8 +111,8 @@ PARTS = {
 }
 
 
-def page(plan: dict) -> str:
-    """Formats a plan: model, batch, memory, communication and time."""
+def page(plan: dict, kernels: bool = False) -> str:
+    """Formats a plan: model, batch, memory, communication, time, and its kernels."""
     from t2t_jax.tools.plan.describe import VOCABULARIES
 
     mesh = " x ".join(f"{axis} {n}" for axis, n in plan["mesh"].items())
@@ -111,6 +131,7 @@ def page(plan: dict) -> str:
         f"          {batch['assumed']}",
         *memory_lines(plan),
         *_collective_lines(plan["collectives"]),
+        *(kernel_lines(plan["kernels"]) if kernels and plan["kernels"] else ()),
         *_time_lines(plan),
         f"chip      {plan['chip']['source']}",
     ]
@@ -176,6 +197,70 @@ def _collective_lines(rows: list[dict] | None) -> list[str]:
     return lines
 
 
+def search_page(told: dict) -> str:
+    """Formats the kernels of a search, of `search_kernels`."""
+    shape = told["shape"]
+    return "\n".join(
+        [
+            f"{told['slice']}   a search with beam {shape['beam']} on one chip, "
+            f"activations in {told['dtype']}",
+            f"batch     {shape['lines']} lines of {shape['source']} tokens, caches with "
+            f"room for {shape['room']}",
+            f"memory    {_size(told['memory'])}",
+            *kernel_lines(told["kernels"], "a position"),
+        ]
+    )
+
+
+_COLUMNS = "{:<14}{:>7}{:>9}{:>10}{:>9}  {}"
+
+
+def kernel_lines(told: dict, each: str = "a step") -> list[str]:
+    """Tables of kernels: by part, and the largest with the lines that made them."""
+    from t2t_jax.tools.plan.kernels import MEANINGS
+
+    indent = " " * 10
+    lines = [
+        f"kernels   {told['count']:,} {each}, {1e3 * told['seconds']:.2f} ms by "
+        f"{told['by']};",
+        f"{indent}the host is waited for {told['stops']} times {each}",
+        indent + _COLUMNS.format("part", "kernels", "ms", "TFLOP", "GB", "bound by"),
+    ]
+    rows = [*told["parts"].items(), ("all", told)]
+    if "outside" in told:
+        rows.append(("outside", told["outside"]))
+    for name, row in rows:
+        bounds = sorted(row["bounds"].items(), key=lambda item: -item[1])
+        shares = [
+            f"{bound} {seconds / row['seconds']:.0%}"
+            for bound, seconds in bounds
+            if seconds > 0.005 * row["seconds"]
+        ]
+        lines.append(
+            indent
+            + _COLUMNS.format(
+                *(name, f"{row['count']:,}", f"{1e3 * row['seconds']:.3f}"),
+                *(f"{row['flops'] / 1e12:.3f}", f"{row['bytes'] / 1e9:.2f}"),
+                ", ".join(shares),
+            ).rstrip()
+        )
+    lines += [
+        f"{indent}{name}: {meaning}"
+        for name, meaning in MEANINGS.items()
+        if name in told["parts"]
+    ]
+    lines.append(f"largest   ms {each}, times, MB and GFLOP of one, what bounds it")
+    for row in told["largest"]:
+        bound = max(row["bounds"], key=row["bounds"].get)
+        lines.append(
+            f"{indent}{1e3 * row['seconds']:7.3f} {row['count']:4} "
+            f"{row['bytes'] / row['count'] / 1e6:8.1f} "
+            f"{row['flops'] / row['count'] / 1e9:7.1f}  {bound:<9} {row['part']:<13} "
+            f"{row['line']:<31} {row['name'].rpartition('/')[2]}"
+        )
+    return lines
+
+
 def _time_lines(plan: dict) -> list[str]:
     spent, flops = plan["time"], plan["flops"]
     compute = f"compute   {flops['model']:.3g} FLOPs a step"
@@ -183,10 +268,12 @@ def _time_lines(plan: dict) -> list[str]:
         compute += f", {flops['computed']:.3g} with recomputation"
     if spent is None:
         return [compute]
+    computed = f"matrix products, at {spent['share_of_peak']} of the peak (assumed)"
+    if plan["kernels"]:
+        computed = "kernels (--kernels lists them)"
     lines = [
         compute,
-        f"          {1e3 * spent['compute']:8.2f} ms  matrix products, at "
-        f"{spent['share_of_peak']} of the peak (assumed)",
+        f"          {1e3 * spent['compute']:8.2f} ms  {computed}",
         f"          {1e3 * spent['memory']:8.2f} ms  memory traffic, at least "
         f"{_size(spent['moved_bytes'])}",
         f"          {1e3 * spent['links']:8.2f} ms  links, at "

@@ -48,6 +48,18 @@ def compiler_of(chip: Chip):
     return _gpus if chip.nvidia and cuda_plugin() else None
 
 
+def check_kernels(rented: Slice) -> None:
+    """Raises UserError if the chips' own compiler, which makes kernels, is missing."""
+    if not compiler_of(rented.chip):
+        has = "JAX's CUDA plugin: pip install -e '.[cuda13]'"
+        if not rented.chip.nvidia:
+            has = "a TPU, or an NVIDIA GPU of Ampere or newer, such as --slice=h100:1"
+        raise UserError(
+            f"--slice={rented.topology}: no compiler here makes kernels for it; "
+            f"--kernels wants {has}"
+        )
+
+
 def use_cpu(count: int) -> None:
     """Makes JAX use the CPU, unless it has started; leaves accelerators to others."""
     try:

@@ -8,6 +8,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +20,20 @@ from t2t_jax.costs import chips as chips_table
 from t2t_jax.costs import memory_check, step_costs
 from t2t_jax.costs.chips import Chip, Slice
 from t2t_jax.costs.timing import median_seconds
+from t2t_jax.decoding.batches import SHORTEST, block_rows
+from t2t_jax.decoding.programs import Search
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import waiting
+from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching
+from t2t_jax.model.products import converted
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import collectives, compilers
+from t2t_jax.tools.plan import kernels as kernels_table
 from t2t_jax.tools.plan.describe import VOCABULARIES
+from t2t_jax.tools.plan.hlo import Program
 from t2t_jax.training.step import Steps, compile_steps
 
 
@@ -91,7 +99,8 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
     started = time.monotonic()
     parts = step_costs.state_bytes(steps)
     parts["batch"] = step_costs.bytes_on_device(batch)
-    counted, arguments, flops, rows = sum(parts.values()), 0, 0.0, None
+    counted, arguments, flops = sum(parts.values()), 0, 0.0
+    rows = kernels = None
     platform = steps.mesh.devices.flat[0].platform
     lowered = steps.train.lower(steps.shapes, batch, *steps.frozen)
     try:
@@ -105,10 +114,13 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
             needed += step_costs.bytes_on_device((steps.shapes, steps.frozen, batch))
         parts["temporary"] = needed - counted
     else:
+        program = Program(compiled.as_text())
+        if platform != "cpu":
+            kernels = kernels_table.summary(program, chip)
         memory = compiled.memory_analysis()
         arguments = memory.argument_size_in_bytes
         flops = float((compiled.cost_analysis() or {}).get("flops", 0.0))
-        sent = collectives.parse_collectives(compiled.as_text(), dict(steps.mesh.shape))
+        sent = collectives.parse_collectives(program, dict(steps.mesh.shape))
         weights = {x.shape for x in jax.tree.leaves(steps.shapes.parameters)}
         rows = collectives.table(sent, length, weights)
         parts["temporary"] = step_costs.temporary_bytes(memory)
@@ -126,6 +138,7 @@ def _compiled(steps: Steps, batch: dict, chip: Chip, length: int) -> dict:
         },
         "flops": {"compiler_a_chip": flops},  # with the body of a loop counted once
         "collectives": rows,
+        "kernels": kernels,
         "compile_seconds": time.monotonic() - started,
     }
 
@@ -204,11 +217,15 @@ def _compile_steps(config: Config, devices: Sequence) -> tuple[Model, Steps]:
     return model, compile_steps(model, config, mesh, step_costs.BOS, frozen)
 
 
+_NONE = {"seconds": 0.0}
+
+
 def _time(result: dict, chips: Slice) -> dict:
     """Estimates the seconds of a step, and from them speed and cost of the run.
 
     `step`, the forecast, has no overlap of communication with computation; `best`
-    assumes that matrix units, memory and links are busy at the same time.
+    assumes that matrix units, memory and links are busy at the same time. `compute` is
+    the time of all kernels where they are known, else that of the matrix products.
     """
     chip, parts = chips.chip, result["memory"]["parts"]
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
@@ -219,6 +236,10 @@ def _time(result: dict, chips: Slice) -> dict:
     sent = sum(row["sent"] for row in result["collectives"])
     peak = chip.peak(result["dtype"]) * chips_table.SHARE_OF_PEAK
     compute = result["flops"]["computed"] / chips.count / peak
+    if kernels := result["kernels"]:
+        compute = (
+            kernels["seconds"] - kernels["parts"].get("exchange", _NONE)["seconds"]
+        )
     memory = moved / chip.bandwidth
     rate = chips.interconnect() * chips_table.SHARE_OF_LINKS
     links = sent / rate if sent else 0.0
@@ -237,8 +258,64 @@ def _time(result: dict, chips: Slice) -> dict:
         "chip_hours": days * 24 * chips.count,
         "moved_bytes": moved,
         "sent_bytes": sent,
-        "share_of_peak": chips_table.SHARE_OF_PEAK,
+        "share_of_peak": None if kernels else chips_table.SHARE_OF_PEAK,
         "share_of_links": chips_table.SHARE_OF_LINKS,
+    }
+
+
+def search_kernels(config: Config | ConfigDict, slice: str) -> dict:
+    """Lists the kernels of one position of beam search, on one chip of a slice.
+
+    The block of lines is a GPU's or TPU's of the shortest sources, with room in the
+    caches for twice as many positions.
+
+    Returns:
+      Strings, numbers, lists and dicts: `kernels`, of `kernels.summary`; `memory`, the
+      program's in bytes; `shape`, the lines, hypotheses, and tokens.
+
+    Raises:
+      UserError: no such slice, or no compiler for its chips.
+    """
+    if not isinstance(config, Config):
+        config = fields.from_config_dict(config)
+    rented = chips_table.find_slice(slice)
+    compilers.check_kernels(rented)
+    devices = compilers.devices_of(rented)
+    config = for_chip(config, rented.chip)
+    decode = config.decode
+    model = build(config.model, *task_of(config).vocab_sizes)
+    parameters, dtype = model.shapes, compute_dtype(config.model)
+    if dtype != "float32":
+        weights = partial(converted, summed=model.summed, dtype=dtype)
+        parameters = jax.eval_shape(weights, parameters)
+    search = Search(
+        parameters=(parameters,),
+        definitions=(model.definition,),
+        mesh=meshes.make_mesh(devices=devices[:1]),
+        algorithm=BeamSearch(  # any special tokens would do
+            **{name: getattr(decode, name) for name in ("beam", "groups", "diversity")},
+            **{name: getattr(decode, name) for name in ("alpha", "penalty", "stop")},
+            **{"nbest": 1, "pad": 0, "bos": step_costs.BOS, "eos": 2},
+        ),
+    )
+    rows, room = block_rows(SHORTEST, decode, rented.chip.kind), 2 * SHORTEST
+    with waiting(f"compiling the search for {rented.topology}"):
+        compiled = search.lowered(rows, SHORTEST, room, room).compile()
+    program = Program(compiled.as_text())
+    memory = compiled.memory_analysis()
+    return {
+        "slice": rented.topology,
+        "dtype": config.model.dtype,
+        "shape": {
+            "lines": rows,
+            "beam": search.algorithm.rows,
+            "source": SHORTEST,
+            "room": room,
+        },
+        "memory": memory.argument_size_in_bytes + step_costs.temporary_bytes(memory),
+        "kernels": kernels_table.summary(
+            program, rented.chip, kernels_table.search_loop(program)
+        ),
     }
 
 
