@@ -29,7 +29,7 @@ from t2t_jax.model.decoder_cache import Cache
 from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.mask import Tokens
 from t2t_jax.parallel.machine import tree_bytes
-from t2t_jax.parallel.mesh import targeting
+from t2t_jax.parallel.mesh import accepted_options, targeting
 from t2t_jax.search.algorithm import Algorithm, Hypotheses, Step
 from t2t_jax.search.rules import Rules
 
@@ -176,14 +176,11 @@ def _search_options() -> dict[str, str] | None:
     otherwise than its own code; here it gets products alone (docs/notes/cpu-speed.md).
     """
     kind = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
-    options = {"xla_cpu_experimental_ynn_fusion_type": kind}
     if jax.default_backend() != "cpu":
         return None
-    try:
-        jax.jit(lambda: 0, compiler_options=options)()
-    except jax.errors.JaxRuntimeError:  # an XLA without this library, or option
-        return None
-    return options
+    # Another XLA may not have this library, or option.
+    options = {"xla_cpu_experimental_ynn_fusion_type": kind}
+    return accepted_options(options, jax.devices()[0])
 
 
 def program(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
@@ -47,11 +48,25 @@ class GatedFeedForward(nnx.Module):
         return linear(dropout(x_btf, self.rate, rng), self.outer)
 
 
+@jax.custom_jvp
+def relu(x: Array) -> Array:
+    """max(0, x), with a gradient that needs only the result."""
+    return jnp.maximum(x, 0)
+
+
+@relu.defjvp
+def _relu_jvp(primals, tangents):
+    y = relu(*primals)
+    # `jax.nn.relu` compares x with 0, so that a GPU stores x besides y; and XLA makes
+    # that of y > 0.
+    return y, jnp.where(y != 0, *tangents, 0)
+
+
 gelu = partial(jax.nn.gelu, approximate=False)  # Hendrycks and Gimpel 2016, exactly
 
 # A feed-forward layer is a module made from (config, rng), and a line here.
 FEED_FORWARD = {
-    "relu": partial(FeedForward, jax.nn.relu),
+    "relu": partial(FeedForward, relu),
     "gelu": partial(FeedForward, gelu),
     "silu": partial(FeedForward, jax.nn.silu),
     "swiglu": partial(GatedFeedForward, jax.nn.silu),

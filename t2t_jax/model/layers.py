@@ -6,6 +6,7 @@ Shape suffixes: b batch, t length, d model width, v vocabulary.
 import math
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -82,7 +83,9 @@ def dropout_rngs(rng: DropoutRng | None, count: int) -> list[DropoutRng | None]:
     """Returns `count` different rngs, derived from `rng`; None if `rng` is None."""
     if rng is None:
         return [None] * count
-    return [rng._replace(key=jax.random.fold_in(rng.key, i)) for i in range(count)]
+    # All at once: one kernel of a GPU, and not one for each.
+    keys = jax.vmap(partial(jax.random.fold_in, rng.key))(jnp.arange(count))
+    return [rng._replace(key=key) for key in keys]
 
 
 def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
@@ -150,6 +153,67 @@ class Dropout(NamedTuple):
         return self._replace(rng=self.rng._replace(key=key))
 
 
+def normalized(
+    x_btd: Array, scale_d: Array, bias_d: Array | None, centred: bool, epsilon: float
+) -> Array:
+    """Normalizes the last axis, in float32; in the dtype of `x_btd`."""
+    # bfloat16 has 8 significant bits, too few for a mean and a variance.
+    x = x_btd.astype(jnp.float32)
+    if centred:
+        x = x - x.mean(-1, keepdims=True)
+    x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
+    return (x * scale_d if bias_d is None else x * scale_d + bias_d).astype(x_btd.dtype)
+
+
+# As JAX's gradient, but of a bfloat16 input no float32 array [b, t, d] is stored: the
+# backward pass normalizes again.
+_narrow = partial(jax.custom_vjp, nondiff_argnums=(3, 4))(normalized)
+
+
+def _narrow_forward(x_btd, scale_d, bias_d, centred, epsilon):
+    y_btd = normalized(x_btd, scale_d, bias_d, centred, epsilon)
+    return y_btd, (x_btd, scale_d, bias_d)
+
+
+def _narrow_backward(centred, epsilon, stored, tangent_btd):
+    x_btd, scale_d, bias_d = stored
+    each = 1 / x_btd.shape[-1]  # a product is cheaper than a quotient
+    # Barriers, or XLA would store what the forward pass computed, and the product below
+    # whose sum is the gradient of the scale.
+    x = jax.lax.optimization_barrier(x_btd).astype(jnp.float32)
+    # Mean and variance in one pass. bfloat16 tells numbers apart whose mean is at most
+    # 2^8 times their deviation: of the 24 bits of float32, at most 16 cancel.
+    sums = x.sum(-1, keepdims=True), jnp.square(x).sum(-1, keepdims=True)
+    total_bt1, squares_bt1 = jax.lax.optimization_barrier(sums)
+    mean_bt1 = total_bt1 * each if centred else jnp.zeros_like(total_bt1)
+    variance_bt1 = squares_bt1 * each - jnp.square(mean_bt1)
+    inverse_bt1 = jax.lax.rsqrt(variance_bt1 + epsilon)
+    unit_btd = (x - mean_bt1) * inverse_bt1
+    tangent_btd = tangent_btd.astype(jnp.float32)
+    scaled_btd = tangent_btd * scale_d
+    along_bt1 = (scaled_btd * unit_btd).sum(-1, keepdims=True) * each
+    gradient_btd = scaled_btd - unit_btd * along_bt1
+    if centred:
+        gradient_btd -= scaled_btd.sum(-1, keepdims=True) * each
+    gradient_btd = (gradient_btd * inverse_bt1).astype(x_btd.dtype)
+    # One reduction, which a GPU also ends in one kernel.
+    gradient_d, total_d = jax.lax.reduce(
+        (tangent_btd * unit_btd, tangent_btd),
+        (jnp.float32(0), jnp.float32(0)),
+        lambda some, more: (some[0] + more[0], some[1] + more[1]),
+        (0, 1),
+    )
+    return gradient_btd, gradient_d, None if bias_d is None else total_d
+
+
+_narrow.defvjp(_narrow_forward, _narrow_backward)
+
+
+def normalize(x: Array, *arguments) -> Array:
+    """`normalized`; with a gradient that stores less if the input is bfloat16."""
+    return (_narrow if x.dtype == jnp.bfloat16 else normalized)(x, *arguments)
+
+
 class LayerNorm(nnx.Module):
     """Normalizes the last axis (Ba et al. 2016), in float32."""
 
@@ -159,11 +223,7 @@ class LayerNorm(nnx.Module):
         self.bias = constant(0.0, {"norm": config.width})
 
     def __call__(self, x_btd: Array) -> Array:
-        # bfloat16 has 8 significant bits, too few for a mean and a variance.
-        x = x_btd.astype(jnp.float32)
-        x = x - x.mean(-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * self.scale[...] + self.bias[...]).astype(x_btd.dtype)
+        return normalize(x_btd, self.scale[...], self.bias[...], True, self.epsilon)
 
 
 class RMSNorm(nnx.Module):
@@ -174,9 +234,7 @@ class RMSNorm(nnx.Module):
         self.scale = constant(1.0, {"norm": config.width})
 
     def __call__(self, x_btd: Array) -> Array:
-        x = x_btd.astype(jnp.float32)
-        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * self.scale[...]).astype(x_btd.dtype)
+        return normalize(x_btd, self.scale[...], None, False, self.epsilon)
 
 
 class NoNorm(nnx.Module):

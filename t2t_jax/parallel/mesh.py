@@ -15,8 +15,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    SingleDeviceSharding,
+)
 
 from t2t_jax.config import MeshConfig
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -282,3 +289,13 @@ def place_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array
         name: jax.make_array_from_callback(x.shape, by_rows, x.__getitem__)
         for name, x in batch.items()
     }
+
+
+def accepted_options(options: dict[str, Any], device: jax.Device) -> dict | None:
+    """Options of XLA, if the compiler of a device knows them all; otherwise None."""
+    number = jax.ShapeDtypeStruct((), jnp.int32, sharding=SingleDeviceSharding(device))
+    try:
+        jax.jit(lambda x: x, compiler_options=options).lower(number).compile()
+    except jax.errors.JaxRuntimeError:
+        return None
+    return options

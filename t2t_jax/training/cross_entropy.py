@@ -29,7 +29,19 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.mesh import constrain
 
 
-def cross_entropy(logits_btv: Array, target_bt: Array, smoothing: float):
+class Statistics(NamedTuple):
+    """What the loss of a token needs of all its logits, float32 [b, t] each."""
+
+    normalizer_bt: Array  # the logarithm of the sum of exp(logits)
+    mean_bt: Array
+
+
+def cross_entropy(
+    logits_btv: Array,
+    target_bt: Array,
+    smoothing: float,
+    known: Statistics | None = None,
+):
     """Cross-entropy of each token with and without label smoothing, in nats.
 
     The smoothed target distribution gives 1 - smoothing to the true token and spreads
@@ -39,24 +51,69 @@ def cross_entropy(logits_btv: Array, target_bt: Array, smoothing: float):
       logits_btv: float32 [b, t, v].
       target_bt: int [b, t].
       smoothing: epsilon_ls, 0 <= smoothing < 1.
+      known: the logits' `statistics`, if the caller has them.
 
     Returns:
       Two float32 arrays [b, t]: the smoothed loss, and -log p(target).
     """
     # With log p = logit - normalizer, the mean of -log p over the vocabulary is
     # normalizer - mean(logits): the smoothed loss needs no array of log p [b, t, v].
-    normalizer_bt = jax.nn.logsumexp(logits_btv, axis=-1)
+    normalizer_bt, mean_bt = known or statistics(logits_btv)
     true_bt = jnp.take_along_axis(logits_btv, target_bt[..., None], axis=-1)[..., 0]
     nll_bt = normalizer_bt - true_bt
-    uniform_bt = normalizer_bt - logits_btv.mean(-1)
+    uniform_bt = normalizer_bt - mean_bt
     return (1 - smoothing) * nll_bt + smoothing * uniform_bt, nll_bt
 
 
-def cross_entropy_gradient(logits_btv: Array, target_bt: Array, smoothing: float):
+def statistics(logits_btv: Array) -> Statistics:
+    """What the losses of tokens need of all their logits."""
+    if meshes.target_device().platform == "gpu":
+        return Statistics(*_in_one_pass(logits_btv))
+    return Statistics(jax.nn.logsumexp(logits_btv, axis=-1), logits_btv.mean(-1))
+
+
+@jax.custom_jvp
+def _in_one_pass(logits_btv: Array) -> tuple[Array, Array]:
+    """`statistics`, reading the logits once from memory instead of three times.
+
+    The maximum and the sum of exp(logit - maximum) of two sets of logits give those of
+    their union (Milakov and Gimelshein 2018, section 3.1).
+    """
+
+    def union(one, other):
+        (largest, sum_exp, total), (largest2, sum_exp2, total2) = one, other
+        scale = jnp.exp(-jnp.abs(largest - largest2))
+        sum_exp = jnp.where(
+            largest > largest2, sum_exp + sum_exp2 * scale, sum_exp * scale + sum_exp2
+        )
+        return jnp.maximum(largest, largest2), sum_exp, total + total2
+
+    lowest = jnp.finfo(jnp.float32).min  # -inf - -inf would be nan
+    each = logits_btv, jnp.ones_like(logits_btv), logits_btv
+    none = jnp.float32(lowest), jnp.float32(0), jnp.float32(0)
+    largest_bt, sum_exp_bt, total_bt = jax.lax.reduce(each, none, union, [2])
+    mean_bt = total_bt / logits_btv.shape[-1]
+    return largest_bt + jnp.log(sum_exp_bt), mean_bt
+
+
+@_in_one_pass.defjvp
+def _in_one_pass_jvp(primals, tangents):
+    (logits_btv,), (tangent_btv,) = primals, tangents
+    normalizer_bt, mean_bt = _in_one_pass(logits_btv)
+    softmax_btv = jnp.exp(logits_btv - normalizer_bt[..., None])
+    along = (softmax_btv * tangent_btv).sum(-1), tangent_btv.mean(-1)
+    return (normalizer_bt, mean_bt), along
+
+
+def cross_entropy_gradient(
+    logits_btv: Array,
+    target_bt: Array,
+    smoothing: float,
+    known: Statistics | None = None,
+):
     """Gradient of the smoothed loss by the logits: softmax - target distribution."""
     v = logits_btv.shape[-1]
-    # The normalizer that `cross_entropy` has: XLA computes it once for both.
-    normalizer_bt = jax.nn.logsumexp(logits_btv, axis=-1)
+    normalizer_bt, _ = known or statistics(logits_btv)
     gradient_btv = jnp.exp(logits_btv - normalizer_bt[..., None]) - smoothing / v
     # A comparison that XLA fuses: the one-hot array is never stored.
     is_true_btv = jnp.arange(v) == target_bt[..., None]
@@ -105,8 +162,10 @@ def projected(
         return cross_entropy(logits_btv, target_bt, smoothing)
 
     def with_gradient(logits_btv, target_bt):
-        gradient_btv = cross_entropy_gradient(logits_btv, target_bt, smoothing)
-        return of_tokens(logits_btv, target_bt), gradient_btv
+        known = statistics(logits_btv)
+        by_token = cross_entropy(logits_btv, target_bt, smoothing, known)
+        gradient_btv = cross_entropy_gradient(logits_btv, target_bt, smoothing, known)
+        return by_token, gradient_btv
 
     function = TokenFunction(of_tokens, with_gradient)
     inputs = Inputs((x_btd,), table_vd, bias_v, real_bt, (target_bt,), ())

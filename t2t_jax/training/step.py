@@ -5,6 +5,7 @@
 Shape suffixes: b batch, t target.
 """
 
+import functools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -127,7 +128,7 @@ def train_step(
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
     (loss, sums), gradients = accumulated(gradient, trained, batch, train.accumulate)
-    norm = optax.tree.norm(gradients)  # not finite if any gradient is not
+    norm = gradient_norm(gradients)  # not finite if any gradient is not
     finite = jnp.isfinite(norm) & jnp.isfinite(loss)
 
     def updated(old):
@@ -166,6 +167,19 @@ def train_step(
         skipped_in_a_row=metrics["skipped_in_a_row"],
     )
     return new, metrics
+
+
+def gradient_norm(gradients: Parameters) -> Array:
+    """The square root of the sum of squares of all gradients."""
+    if meshes.target_device().platform == "cpu":
+        return optax.tree.norm(gradients)
+    # Sums over the last axis, added up where their shapes are equal, and then over all
+    # that is left: a GPU starts a kernel to end each sum over several axes.
+    of_shape = dict[tuple[int, ...], Array]()
+    for x in jax.tree.leaves(gradients):
+        squares = jnp.square(x) if x.ndim < 2 else jnp.square(x).sum(-1)
+        of_shape[squares.shape] = of_shape.get(squares.shape, 0.0) + squares
+    return jnp.sqrt(sum(squares.sum() for squares in of_shape.values()))
 
 
 def _check_arrays(loss: Loss, batch: Batch, config: Config) -> None:
@@ -325,6 +339,21 @@ def compile_steps(
         init=init,
         start=jax.jit(start, out_shardings=shardings),
         # The new state takes the buffers of the old one.
-        train=jax.jit(train, donate_argnums=0, out_shardings=(shardings, replicated)),
+        train=jax.jit(
+            train,
+            donate_argnums=0,
+            out_shardings=(shardings, replicated),
+            compiler_options=_options(mesh.devices.flat[0]),
+        ),
         evaluate=jax.jit(evaluate, out_shardings=replicated),
     )
+
+
+@functools.cache
+def _options(device: jax.Device) -> dict | None:
+    """Options of XLA for a training step on a device."""
+    if device.platform != "gpu":
+        return None
+    # Queries, keys and values are a product each: from one product of all three, XLA
+    # copies them out, in more bytes than reading the layer's input three times.
+    return meshes.accepted_options({"xla_gpu_dot_merger_threshold_mb": 0}, device)

@@ -15,6 +15,7 @@ from t2t_jax.training.cross_entropy import (
     cross_entropy_gradient,
     projected,
     real_first,
+    statistics,
     summed,
 )
 
@@ -155,3 +156,23 @@ def test_logits_are_not_kept_and_only_of_so_many_tokens(function, monkeypatch):
     memory = step.lower(*shapes).compile().memory_analysis()
     # Softmax and its gradient: JAX's own keeps three such arrays of all tokens.
     assert memory.temp_size_in_bytes < 2.3 * 4 * at_once * v + 4 * v * d * 4
+
+
+def test_a_gpu_reads_the_logits_once(monkeypatch):
+    logits = jnp.concatenate([LOGITS, 1e4 * LOGITS, jnp.full((2, 5, 3), -jnp.inf)], 2)
+    weights = jnp.asarray(RNG.normal(size=(2, 2, 5)), jnp.float32)
+
+    def weighted(finite):
+        return sum(map(jnp.vdot, weights, statistics(finite)))
+
+    def both():
+        finite = logits[..., :-3]
+        return statistics(finite), statistics(logits), jax.grad(weighted)(finite)
+
+    wanted = both()
+    gpu = types.SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(chunked.meshes, "target_device", lambda: gpu)
+    for one, other in zip(*map(jax.tree.leaves, (both(), wanted)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    read = str(jax.make_jaxpr(statistics)(logits))
+    assert read.count("reduce") == 1

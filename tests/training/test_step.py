@@ -16,7 +16,7 @@ from t2t_jax.data.pairs import Pairs
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training.step import compile_steps
+from t2t_jax.training.step import compile_steps, gradient_norm
 from t2t_jax.training.validation import cross_entropy_of
 from tests.small_run import assert_same, config_for
 from tests.training.small_model import batch_of, config_of, steps_of
@@ -49,6 +49,15 @@ def gpu(monkeypatch):
     """Programs are traced for a GPU, without kernels, and compiled for this machine."""
     device = types.SimpleNamespace(platform="gpu", compute_capability="0")
     monkeypatch.setattr(meshes, "target_device", lambda: device)
+
+
+def test_a_gpu_sums_squares_of_arrays_alike_together(gpu):
+    rng = np.random.default_rng(0)
+    shapes = [(7,), (4, 7), (7, 4), (7, 2, 3), (7, 2, 5), (2, 3, 7), ()]
+    gradients = [jnp.asarray(rng.normal(size=s), jnp.float32) for s in shapes]
+    wanted = np.sqrt(sum(np.square(np.float64(x)).sum() for x in gradients))
+    np.testing.assert_allclose(gradient_norm(gradients), wanted, rtol=1e-6)
+    assert not np.isfinite(gradient_norm([*gradients, jnp.full(3, jnp.nan)]))
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

@@ -204,8 +204,8 @@ def search_page(told: dict) -> str:
         [
             f"{told['slice']}   a search with beam {shape['beam']} on one chip, "
             f"activations in {told['dtype']}",
-            f"batch     {shape['lines']} lines of {shape['source']} tokens, caches with "
-            f"room for {shape['room']}",
+            f"batch     {shape['lines']} lines of {shape['source']} tokens; caches for "
+            f"{shape['room']}",
             f"memory    {_size(told['memory'])}",
             *kernel_lines(told["kernels"], "a position"),
         ]
@@ -223,7 +223,7 @@ def kernel_lines(told: dict, each: str = "a step") -> list[str]:
     lines = [
         f"kernels   {told['count']:,} {each}, {1e3 * told['seconds']:.2f} ms by "
         f"{told['by']};",
-        f"{indent}the host is waited for {told['stops']} times {each}",
+        f"{indent}waits for the host {each}: {told['stops']}",
         indent + _COLUMNS.format("part", "kernels", "ms", "TFLOP", "GB", "bound by"),
     ]
     rows = [*told["parts"].items(), ("all", told)]

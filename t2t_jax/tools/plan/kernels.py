@@ -140,7 +140,7 @@ def summary(program: Program, chip: Chip, loop: str = "") -> dict:
       times are from; `outside`, the table of what runs before and after the loop.
     """
     told = table(kernels(program, chip, loop)) | {
-        "stops": stops(program, loop),
+        "stops": stops(program, loop) + bool(loop),  # the loop may end
         "by": BY_COMPILER if chip.kind == "tpu" else BY_RATES,
     }
     if loop:
@@ -373,7 +373,9 @@ def _stored(one: Operation) -> int:
     total = 0
     for text, layout in _LAID_OUT.findall(one.type):
         ((kind, shape),) = arrays(text) or [("token", ())]
-        workspace = one.kind == "custom-call" and kind == "u8" and len(shape) == 1
+        workspace = (
+            one.kind == "custom-call" and kind in ("u8", "s8") and len(shape) == 1
+        )
         if "S(" not in layout and not workspace:
             total += size((kind, shape))
     return total

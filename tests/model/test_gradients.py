@@ -1,0 +1,45 @@
+"""Gradients written by hand of parts of a layer, against those that JAX makes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t_jax.model.feed_forward import relu
+from t2t_jax.model.layers import normalize, normalized
+
+B, T, D = 3, 5, 16
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("mean", [0.0, 30.0])
+def test_a_norm_of_bfloat16_has_the_gradient_of_float32(centred, mean):
+    x = jnp.asarray(RNG.normal(mean, 1, (B, T, D)), jnp.bfloat16)
+    scale, bias = jnp.asarray(RNG.normal(size=(2, D)), jnp.float32)
+    tangent = jnp.asarray(RNG.normal(size=x.shape), jnp.bfloat16)
+    bias = bias if centred else None
+
+    def pulled(function, x):
+        y, pull = jax.vjp(lambda *a: function(*a, centred, 1e-6), x, scale, bias)
+        return y, pull(tangent.astype(y.dtype)), pull
+
+    y, got, pull = pulled(normalize, x)
+    wanted_y, wanted, _ = pulled(normalized, x.astype(jnp.float32))
+    np.testing.assert_array_equal(y, wanted_y.astype(y.dtype))
+    assert got[0].dtype == x.dtype
+    size = np.abs(wanted[0]).max()
+    np.testing.assert_allclose(got[0].astype(jnp.float32), wanted[0], atol=size / 128)
+    for one, other in zip(got[1:], wanted[1:], strict=True):
+        if other is not None:
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+    stored = [a for a in jax.tree.leaves(pull) if getattr(a, "size", 0) >= x.size]
+    assert [a.dtype for a in stored] == [x.dtype]
+
+
+def test_relu_has_the_gradient_of_relu():
+    x = jnp.asarray([-2.0, -0.0, 0.0, 1e-30, 3.0])
+    y, gradient = jax.vmap(jax.value_and_grad(relu))(x)
+    wanted = jax.vmap(jax.value_and_grad(jax.nn.relu))(x)
+    np.testing.assert_array_equal(y, wanted[0])
+    np.testing.assert_array_equal(gradient, wanted[1])
