@@ -16,7 +16,13 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.products import Weight, product
-from t2t_jax.parallel.mesh import batch_shards, constrain, gather, has_bfloat16
+from t2t_jax.parallel.mesh import (
+    batch_shards,
+    constrain,
+    gather,
+    has_bfloat16,
+    target_device,
+)
 
 Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
@@ -210,8 +216,9 @@ _narrow.defvjp(_narrow_forward, _narrow_backward)
 
 
 def normalize(x: Array, *arguments) -> Array:
-    """`normalized`; with a gradient that stores less if the input is bfloat16."""
-    return (_narrow if x.dtype == jnp.bfloat16 else normalized)(x, *arguments)
+    """`normalized`; on a GPU with a gradient that stores less of a bfloat16 input."""
+    narrow = x.dtype == jnp.bfloat16 and target_device().platform == "gpu"
+    return (_narrow if narrow else normalized)(x, *arguments)
 
 
 class LayerNorm(nnx.Module):

@@ -1,10 +1,13 @@
 """Gradients written by hand of parts of a layer, against those that JAX makes."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t_jax.model import layers
 from t2t_jax.model.feed_forward import relu
 from t2t_jax.model.layers import normalize, normalized
 
@@ -14,7 +17,11 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("mean", [0.0, 30.0])
-def test_a_norm_of_bfloat16_has_the_gradient_of_float32(centred, mean):
+def test_a_gpus_norm_of_bfloat16_has_the_gradient_of_float32(
+    centred, mean, monkeypatch
+):
+    gpu = types.SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(layers, "target_device", lambda: gpu)
     x = jnp.asarray(RNG.normal(mean, 1, (B, T, D)), jnp.bfloat16)
     scale, bias = jnp.asarray(RNG.normal(size=(2, D)), jnp.float32)
     tangent = jnp.asarray(RNG.normal(size=x.shape), jnp.bfloat16)
