@@ -25,6 +25,9 @@ SHARE_OF_PEAK = 0.45  # of the peak rate, reached by matrix products in training
 # Of the peak of products and of the memory's bandwidth: what one H200 reached, with 650
 # TFLOP/s and 3.2 TB/s (docs/results/devices.md).
 REACHED_PEAK, REACHED_BANDWIDTH = 0.657, 0.667
+# A step of base took 47.1 ms there, and its kernels 34.7 ms at these rates: products
+# reached less, and a GPU has gaps between kernels.
+MEASURED_BY_KERNELS = 1.36
 SHARE_OF_LINKS = 0.8  # of the interconnect's bandwidth, reached by collectives
 GPU_USABLE = 0.9  # of a GPU's memory, if XLA_PYTHON_CLIENT_MEM_FRACTION is raised
 JAX_TAKES = 0.75  # of a GPU's memory: JAX's default for XLA_PYTHON_CLIENT_MEM_FRACTION

@@ -284,6 +284,11 @@ def _time_lines(plan: dict) -> list[str]:
         f"run       {plan['steps']:,} steps: {spent['days']:.2f} days, "
         f"{spent['chip_hours']:,.0f} chip-hours; evaluations and saves not counted",
     ]
+    if plan["kernels"] and plan["chip"]["kind"] == "gpu":
+        lines.append(
+            f"          the one step measured on a GPU took {chips.MEASURED_BY_KERNELS} "
+            "times the sum of its kernels (docs/results/devices.md)"
+        )
     if "measured_step" in plan:
         real = plan["measured_step"]
         lines.append(
