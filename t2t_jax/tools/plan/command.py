@@ -286,7 +286,7 @@ def _time_lines(plan: dict) -> list[str]:
     ]
     if plan["kernels"] and plan["chip"]["kind"] == "gpu":
         lines.append(
-            f"          the one step measured on a GPU took {chips.MEASURED_BY_KERNELS} "
+            f"          the one step measured on a GPU: {chips.MEASURED_BY_KERNELS} "
             "times the sum of its kernels (docs/results/devices.md)"
         )
     if "measured_step" in plan:
