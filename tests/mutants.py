@@ -263,9 +263,21 @@ padding_counts_in_the_loss t2t_jax/training/cross_entropy.py
   + jnp.sum(x_bt)
     training/test_loss.py test_in_chunks_it_is_the_plain_loss
 label_smoothing_is_another t2t_jax/training/cross_entropy.py
-  - normalizer_bt - logits_btv.mean(-1)
+  - normalizer_bt - mean_bt
   + normalizer_bt - logits_btv.max(-1)
     training/test_loss.py test_it_is_the_formula
+a_gpus_normalizer_forgets_a_scale t2t_jax/training/cross_entropy.py
+  - sum_exp * scale + sum_exp2
+  + sum_exp + sum_exp2
+    training/test_loss.py test_a_gpu_reads_the_logits_once
+a_gpus_norm_has_no_mean_in_its_gradient t2t_jax/model/layers.py
+  - gradient_btd -= scaled_btd.sum(-1, keepdims=True) * each
+  + gradient_btd -= 0
+    model/test_gradients.py test_a_gpus_norm_of_bfloat16_has_the_gradient_of_float32[0.0-True]
+a_gpus_gradient_norm_forgets_arrays_alike t2t_jax/training/step.py
+  - of_shape.get(squares.shape, 0.0) + squares
+  + squares
+    training/test_step.py test_a_gpu_sums_squares_of_arrays_alike_together
 the_warm_up_is_another t2t_jax/training/schedules.py
   - step * warmup**-1.5
   + step * warmup**-1.4
