@@ -273,7 +273,7 @@ a_gpus_normalizer_forgets_a_scale t2t_jax/training/cross_entropy.py
 a_gpus_norm_has_no_mean_in_its_gradient t2t_jax/model/layers.py
   - gradient_btd -= scaled_btd.sum(-1, keepdims=True) * each
   + gradient_btd -= 0
-    model/test_gradients.py test_a_gpus_norm_of_bfloat16_has_the_gradient_of_float32[0.0-True]
+    model/test_gradients.py test_a_gpus_norm_has_its_gradient[0.0-True]
 a_gpus_gradient_norm_forgets_arrays_alike t2t_jax/training/step.py
   - of_shape.get(squares.shape, 0.0) + squares
   + squares
