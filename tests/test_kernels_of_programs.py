@@ -1,6 +1,7 @@
 """Kernels of compiled programs: found, counted, and told with the lines behind them."""
 
 # ruff: noqa: E501
+import dataclasses
 import json
 import subprocess
 import sys
@@ -130,6 +131,18 @@ def test_a_loop_may_be_what_counts():
     told = summary(Program(HLO), CHIPS["h100"], "body")
     assert (told["count"], told["stops"]) == (1, 1)
     assert told["outside"]["count"] == 2  # the product and the copy
+
+
+def test_a_tpu_has_cycles_and_an_unknown_one_a_roofline():
+    estimate = 'calls=%fused_copy, backend_config={"estimated_cycles":"3000"}'
+    program = Program(HLO.replace("calls=%fused_copy", estimate))
+    seconds = []
+    for chip in (CHIPS["v5e"], dataclasses.replace(CHIPS["v5e"], clock=0.0)):
+        (copy,) = [k for k in kernels(program, chip) if k.part == "copies"]
+        seconds.append((copy.seconds, copy.bound))
+    known, unknown = seconds
+    assert known == (pytest.approx(2e-6, rel=0.01), "compiler")  # at 1.5 GHz
+    assert unknown == (pytest.approx(6000 / 819e9 / 0.667), "memory")
 
 
 def test_sizes_of_types():

@@ -65,12 +65,12 @@ def main(_):
     from t2t_jax.tools.plan.forecast import plan, search_kernels
 
     set_up_process()
-    if args.kernels:
-        check_kernels(chips.find_slice(args.slice))
     if args.program == "search":
         result = search_kernels(config, args.slice)
         print(json.dumps(result, indent=1) if args.json else search_page(result))
         return
+    if args.kernels:
+        check_kernels(chips.find_slice(args.slice))
     result = plan(config, args.slice, measure=True, remedy=args.remedy)
     print(json.dumps(result, indent=1) if args.json else page(result, args.kernels))
     if args.picture:

@@ -34,6 +34,7 @@ from t2t_jax.tools.plan import collectives, compilers
 from t2t_jax.tools.plan import kernels as kernels_table
 from t2t_jax.tools.plan.describe import VOCABULARIES
 from t2t_jax.tools.plan.hlo import Program
+from t2t_jax.tools.plan.kernels import EXCHANGE
 from t2t_jax.training.step import Steps, compile_steps
 
 
@@ -217,9 +218,6 @@ def _compile_steps(config: Config, devices: Sequence) -> tuple[Model, Steps]:
     return model, compile_steps(model, config, mesh, step_costs.BOS, frozen)
 
 
-_NONE = {"seconds": 0.0}
-
-
 def _time(result: dict, chips: Slice) -> dict:
     """Estimates the seconds of a step, and from them speed and cost of the run.
 
@@ -237,9 +235,8 @@ def _time(result: dict, chips: Slice) -> dict:
     peak = chip.peak(result["dtype"]) * chips_table.SHARE_OF_PEAK
     compute = result["flops"]["computed"] / chips.count / peak
     if kernels := result["kernels"]:
-        compute = (
-            kernels["seconds"] - kernels["parts"].get("exchange", _NONE)["seconds"]
-        )
+        by_part = kernels["parts"].items()
+        compute = sum(row["seconds"] for part, row in by_part if part != EXCHANGE)
     memory = moved / chip.bandwidth
     rate = chips.interconnect() * chips_table.SHARE_OF_LINKS
     links = sent / rate if sent else 0.0
@@ -284,6 +281,11 @@ def search_kernels(config: Config | ConfigDict, slice: str) -> dict:
     config = for_chip(config, rented.chip)
     decode = config.decode
     model = build(config.model, *task_of(config).vocab_sizes)
+    if not model.generates:
+        raise UserError(
+            f"config.model.kind={config.model.kind!r} generates no text to search for; "
+            "want --program=step"
+        )
     parameters, dtype = model.shapes, compute_dtype(config.model)
     if dtype != "float32":
         weights = partial(converted, summed=model.summed, dtype=dtype)
@@ -308,7 +310,7 @@ def search_kernels(config: Config | ConfigDict, slice: str) -> dict:
         "dtype": config.model.dtype,
         "shape": {
             "lines": rows,
-            "beam": search.algorithm.rows,
+            "beam": decode.beam,
             "source": SHORTEST,
             "room": room,
         },

@@ -56,11 +56,6 @@ class Operation:
         return sum(map(size, self.arrays))
 
     @property
-    def elements(self) -> int:
-        """Elements of the largest array of the result."""
-        return max((math.prod(shape) for _, shape in self.arrays), default=0)
-
-    @property
     def op_name(self) -> str:
         """JAX's name of what the operation is for; empty if unknown."""
         named = _NAME.search(self.attributes)

@@ -141,7 +141,7 @@ def summary(program: Program, chip: Chip, loop: str = "") -> dict:
     """
     told = table(kernels(program, chip, loop)) | {
         "stops": stops(program, loop) + bool(loop),  # the loop may end
-        "by": BY_COMPILER if chip.kind == "tpu" else BY_RATES,
+        "by": BY_COMPILER if chip.clock else BY_RATES,
     }
     if loop:
         called = program.executed(lambda one: [])
@@ -162,15 +162,11 @@ def table(found: Iterable[Kernel]) -> dict:
     for one in found:
         parts[one.part].append(one)
         rows[one.part, one.line, one.kind, one.result].append(one)
+    sums = {part: _sums(alike) for part, alike in parts.items()}
     largest = sorted(map(_sums, rows.values()), key=lambda row: -row["seconds"])
     return {
         **_sums(found),
-        "parts": {
-            part: _sums(alike)
-            for part, alike in sorted(
-                parts.items(), key=lambda item: -_sums(item[1])["seconds"]
-            )
-        },
+        "parts": dict(sorted(sums.items(), key=lambda item: -item[1]["seconds"])),
         "largest": largest[:LARGEST],
     }
 
@@ -279,7 +275,9 @@ def _time(one: Operation, flops, moved, products, chip: Chip) -> tuple[float, st
     if chip.kind == "tpu":
         if one.kind.endswith("-start"):
             return 0.0, "overlapped"
-        if cycles := one.attribute(r'"estimated_cycles":"(\d+)"'):
+        # The clock of a TPU that is not in `CHIPS` is unknown.
+        cycles = one.attribute(r'"estimated_cycles":"(\d+)"')
+        if cycles and chip.clock:
             return int(cycles) / chip.clock, "compiler"
     wide = any(
         kind == "f32"
