@@ -1,5 +1,6 @@
 """Facts about this machine: those that change the bits of a result, and its memory."""
 
+import hashlib
 import math
 import os
 import platform
@@ -97,8 +98,11 @@ def device_memory(device: Any) -> float:
     return memory_here() if device.platform == "cpu" else math.inf
 
 
-# Flags with which XLA computes the same bytes twice on a GPU.
-GPU_FLAGS = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
+# Flags with which XLA computes the same bytes twice on a GPU, by the same kernels.
+GPU_FLAGS = "--xla_gpu_exclude_nondeterministic_ops=true"
+# The folder of JAX's cache for the choices of XLA's autotuner: one file for each, which
+# is never written again.
+AUTOTUNING = "xla_gpu_per_fusion_autotune_cache_dir"
 
 
 def nondeterminism() -> str:
@@ -107,14 +111,49 @@ def nondeterminism() -> str:
 
     if jax.default_backend() != "gpu":
         return ""
-    missing = set(GPU_FLAGS.split()) - set(os.environ.get("XLA_FLAGS", "").split())
-    if not missing:
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    if missing := set(GPU_FLAGS.split()) - set(flags):
+        return (
+            "two runs on a GPU differ in their last bits, and more with every step, "
+            "unless XLA uses deterministic kernels: add to XLA_FLAGS "
+            f"'{' '.join(missing)}'"
+        )
+    if not jax.config.jax_compilation_cache_dir and not any(
+        flag.startswith("--xla_gpu_autotune_level=0") for flag in flags
+    ):
+        return (
+            "two runs on a GPU differ in their last bits, as XLA chooses kernels by "
+            "their time, and nothing keeps its choices: set T2T_JAX_CACHE to a folder"
+        )
+    return ""
+
+
+def kernel_choices(first: int | None = None) -> str:
+    """Hashes the kernels that XLA's autotuner has chosen, by all programs of the cache.
+
+    Args:
+      first: only so many, from the oldest on; None is all.
+
+    Returns:
+      Their number and SHA-256, such as `212 5f0e...`; empty if none is kept.
+    """
+    import jax
+
+    folder = Path(jax.config.jax_compilation_cache_dir or "") / AUTOTUNING
+    if not jax.config.jax_compilation_cache_dir or not folder.is_dir():
         return ""
-    return (
-        "two runs on a GPU differ in their last bits, and more with every step, unless "
-        "XLA uses deterministic kernels and does not choose them by timing: set "
-        f"XLA_FLAGS='{GPU_FLAGS}'"
-    )
+    files = [file for file in folder.iterdir() if file.is_file()]
+    files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name))
+    digest = hashlib.sha256()
+    for file in files[:first]:
+        digest.update(f"{file.name} {len(content := file.read_bytes())} ".encode())
+        digest.update(content)
+    return f"{len(files[:first])} {digest.hexdigest()}" if files[:first] else ""
+
+
+def keeps_kernel_choices(before: str) -> bool:
+    """True if all that `kernel_choices` once returned is still so; more may be new."""
+    return not before or before == kernel_choices(int(before.split()[0]))
 
 
 def tree_bytes(tree: Any) -> int:

@@ -18,7 +18,7 @@ from jax.extend.backend import register_backend_factory
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.messages import say
 from t2t_jax.parallel.jax_internals import has_tpu
-from t2t_jax.parallel.machine import processor_name
+from t2t_jax.parallel.machine import AUTOTUNING, processor_name
 
 # Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
@@ -150,9 +150,14 @@ def _claim(folder: Path) -> None:
 
 
 def _tidy(root: Path) -> None:
-    """Deletes truncated entries, and the least recently used beyond `CACHE_LIMIT`."""
+    """Deletes truncated entries, and the least recently used beyond `CACHE_LIMIT`.
+
+    Choices of kernels stay: without them a run would continue with others.
+    """
     files = {}
     for file in root.rglob("*"):
+        if AUTOTUNING in file.parts:
+            continue
         with contextlib.suppress(OSError):  # another process may delete it first
             stat = file.stat()  # before the file is read, which sets its access time
             if file.is_file() and not _delete_if_truncated(file):

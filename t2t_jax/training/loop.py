@@ -20,7 +20,7 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
-from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.parallel.machine import describe_machine, kernel_choices
 from t2t_jax.training import checkpoint_folders, divergence, provenance_log
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.divergence import DivergedError, Divergence, Rollback, Rollbacks
@@ -207,7 +207,7 @@ class TrainingRun:
         self.saved = self.step  # the last step that was saved
         # A rollback may have moved the data position of this step.
         self.position = self.rollbacks.position(self.step, progress.position)
-        self.seconds = progress.seconds
+        self.seconds, self.kernel_choices = progress.seconds, progress.kernel_choices
         self.meter = Meter(progress.unread, self.hooks.peak_flops)
 
     def all_saved(self) -> bool:
@@ -226,6 +226,7 @@ class TrainingRun:
         if not why:
             if processes.is_first():
                 provenance_log.record_start(self.workdir, first, describe_machine())
+                provenance_log.check_kernel_choices(self.kernel_choices)
                 self.time.open(self.workdir, first)
             self.checkpoints.warn_if_disk_is_short(self.state)
             if first:
@@ -313,7 +314,9 @@ class TrainingRun:
             self.hooks.check_owner()
             # Also the steps that are not logged yet: see `RunProgress`.
             unread = self.meter.unread()
-            progress = RunProgress(self.position, self.clock.seconds(), unread)
+            progress = RunProgress(
+                self.position, self.clock.seconds(), unread, kernel_choices()
+            )
             state = self.state if self.shared else processes.gather(self.state)
             self.checkpoints.save(state, progress)
             self.saved = self.step

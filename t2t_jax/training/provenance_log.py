@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from t2t_jax.io import atomic, ideas
 from t2t_jax.io.messages import say
-from t2t_jax.parallel.machine import machine_differences
+from t2t_jax.parallel.machine import (
+    AUTOTUNING,
+    keeps_kernel_choices,
+    machine_differences,
+)
 from t2t_jax.workdir import STARTS, Start, Workdir
 
 
@@ -67,6 +71,20 @@ def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> 
     if content and not content.endswith(b"\n"):
         content += b"\n"  # a damaged last line must not swallow the new one
     atomic.write_atomically(file, content + json.dumps(start).encode() + b"\n")
+
+
+def check_kernel_choices(before: str) -> None:
+    """Warns if XLA's autotuner may choose kernels other than those of the last start.
+
+    Args:
+      before: of `machine.kernel_choices`, as saved with the state.
+    """
+    if not keeps_kernel_choices(before):
+        say(
+            "warning: the kernels that XLA chose for the last start are no longer all "
+            f"in {AUTOTUNING} of the cache, so it may choose others; the run "
+            "continues, but not to identical bytes"
+        )
 
 
 def _warn_if_changed(what: str, last: dict, now: dict) -> None:

@@ -21,6 +21,7 @@ from t2t_jax.evaluation.scores import read_answers, score_set, scores_and_answer
 from t2t_jax.io import sealed
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.locations import locate
+from t2t_jax.parallel import machine
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
@@ -233,6 +234,27 @@ def test_another_machine_is_told_and_the_same_is_not(
     assert [(s["step"], s["machine"]["cores"] == 4_096) for s in starts] == [
         *((0, False), (12, False), (13, True))
     ]
+
+
+def test_other_kernels_of_the_autotuner_are_told(
+    text, finished, tmp_path, monkeypatch, capsys
+):
+    evaluate = lambda self, parameters, step: {"bleu": 1.0}  # noqa: E731
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
+    choices = tmp_path / "choices"
+    choices.mkdir()
+    monkeypatch.setattr(machine, "AUTOTUNING", str(choices))  # an absolute path
+
+    def told(steps):
+        train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)
+        return capsys.readouterr().err
+
+    (choices / "tile of a product").write_text("128x128")
+    assert "warning" not in told(13)
+    (choices / "tile of another").write_text("64x64")
+    assert "warning" not in told(14)
+    (choices / "tile of a product").write_text("128x64")
+    assert "the kernels that XLA chose for the last start are no longer" in told(15)
 
 
 def test_a_clock_that_jumps_changes_nothing(trained, text, tmp_path, monkeypatch):

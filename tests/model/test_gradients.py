@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.model import layers
+from t2t_jax.model import embedding, layers
 from t2t_jax.model.feed_forward import relu
 from t2t_jax.model.layers import normalize, normalized
+from t2t_jax.model.products import Collected
 
 B, T, D = 3, 5, 16
 RNG = np.random.default_rng(0)
@@ -48,3 +49,30 @@ def test_relu_has_the_gradient_of_relu():
     wanted = jax.vmap(jax.value_and_grad(jax.nn.relu))(x)
     np.testing.assert_array_equal(y, wanted[0])
     np.testing.assert_array_equal(gradient, wanted[1])
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one device", "several"])
+def test_a_gpus_table_gets_the_sum_of_each_tokens_gradients(several, monkeypatch):
+    gpu = types.SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(embedding, "target_device", lambda: gpu)
+    table = jnp.asarray(RNG.normal(size=(11, D)), jnp.float32)
+    tokens = jnp.asarray([[0, 0, 10, 3, 0], [3, 3, 9, 10, 1], [5, 5, 5, 5, 5]])
+    gradient = RNG.normal(size=(*tokens.shape, D)).astype(np.float32)
+    groups = 3 if several else 1
+    slot = jnp.zeros((groups, *table.shape))
+
+    def looked_up(table, slot):
+        return embedding.look_up(Collected(table, slot) if several else table, tokens)
+
+    y, pull = jax.vjp(looked_up, table, slot)
+    np.testing.assert_array_equal(y, table[tokens])
+    of_table, of_slot = pull(gradient)
+    wanted = np.zeros((groups, *table.shape))
+    group = np.arange(groups)[:, None]
+    rows = gradient.reshape(groups, -1, D)
+    np.add.at(wanted, (group, tokens.reshape(groups, -1)), rows)
+    got = of_slot if several else of_table[None]
+    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+    text = jax.jit(lambda g: pull(g)).lower(gradient).as_text()
+    assert "unique_indices = true" in text
+    assert "unique_indices = false" not in text.split("stablehlo.scatter", 1)[1]
