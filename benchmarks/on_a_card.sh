@@ -2,12 +2,23 @@
 # Measures on a machine with a GPU what docs/results/devices.md lacks, in less than ten
 # minutes. Parts run in order of their worth; one that fails or takes too long does not
 # stop the others. $OUT (./on_a_card) then has a JSON file for each part that came to its
-# end, and summary.md with their tables, and with the last lines of those that failed.
+# end, summary.md with their tables and the last lines of those that failed, and
+# autotuning.tgz, the kernels that XLA chose.
 #
 #   bash benchmarks/on_a_card.sh                        # on that machine: all parts
 #   bash benchmarks/on_a_card.sh big decode             # these; programs are kept from before
 #   bash benchmarks/on_a_card.sh --rehearse             # small sizes, on any machine
 #   bash benchmarks/on_a_card.sh --wheels=DIR [NAME...] # beforehand, with a network
+#
+# Parts: card base big cublas numbers search multi30k text; only if they are named:
+# train_step decode batching packed others. What some of them read, from the environment:
+#
+#   PROGRAMS  card: programs that were compiled before, by
+#             `python -m benchmarks.carried --slice=h200:1 --write=FOLDER`
+#   MULTI30K  multi30k: the folder of its text (docs/multi30k.md), to train
+#             `multi30k:published` to its end, beside `numbers`
+#   TEXT      text: a folder with train, dev and test (.en, .de, or .gz of these), on
+#             which base trains for the time that is left; then both are scored
 #
 # The machine needs Python 3.12 with JAX and its CUDA, and no network: packages that are
 # missing come from the wheels in $WHEELS, and JAX stays as it is. --wheels=DIR downloads
@@ -46,15 +57,26 @@ wheels() {
   du -sh "$folder"
 }
 
-all=(base numbers big train_step decode batching packed others)
+all=(card base big cublas numbers search multi30k text)
+others=(train_step decode batching packed others)
 rehearse=false
 case ${1:-} in
   --wheels=?*) wheels "${1#--wheels=}" "${@:2}"; exit ;;
   --rehearse) rehearse=true; shift ;;
 esac
 for name in "$@"; do
-  if [[ " ${all[*]} " != *" $name "* ]]; then
-    echo "$0: $name: want --wheels=DIR, --rehearse, or some of: ${all[*]}" >&2
+  wanted=
+  case $name in
+    card) wanted=PROGRAMS ;;
+    multi30k) wanted=MULTI30K ;;
+    text) wanted=TEXT ;;
+  esac
+  if [ -n "$wanted" ] && [ -z "${!wanted:-}" ] && ! "$rehearse"; then
+    echo "$0: $name: want $wanted=FOLDER in the environment; see the head of $0" >&2
+    exit 2
+  fi
+  if [[ " ${all[*]} ${others[*]} " != *" $name "* ]]; then
+    echo "$0: $name: want --wheels=DIR, --rehearse, or some of: ${all[*]} ${others[*]}" >&2
     exit 2
   fi
 done
@@ -107,10 +129,25 @@ print(f"{jax.local_devices()[0].device_kind}, {jax.default_backend()}")'
 # `exec`, so that a part that takes too long is ended, and not its shell alone.
 verify() { exec "$python" -m t2t_jax verify --full --json "$@"; }
 
+card() { # each in its own process: a program that this GPU refuses may end it
+  local file
+  for file in "$PROGRAMS"/*; do
+    timeout 60 "$python" -m benchmarks.carried --read="$file" \
+      --output="$out/carried_$(basename "$file").json" || echo "$file: status $?"
+  done
+}
+
 base() {
   local checks=matrix,base_step,base_memory
   "$rehearse" && checks=matrix
   verify --only="$checks" > "$out/base.json"
+}
+
+cublas() { # the same without the autotuner's tiles
+  local checks=base_step,big_step
+  "$rehearse" || export XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_enable_triton_gemm=false"
+  "$rehearse" && checks=matrix
+  verify --only="$checks" > "$out/cublas.json"
 }
 
 numbers() {
@@ -130,6 +167,56 @@ train_step() {
   "$rehearse" && work=(--config=configs/tiny.py --batch=4x8 --steps=1 --peak_sizes=256)
   exec "$python" -m benchmarks.train_step "${work[@]}" \
     --peers="$(installed marianmt)" --rounds=3 --nomemory --output="$out/train_step.json"
+}
+
+search() { # the default batch of a GPU: 512 lines of 32 tokens
+  local model work=(--rows=512)
+  "$rehearse" && work=(--rows=2 --source=4 --steps=6 --vocab=300 --peak_sizes=256)
+  for model in base big; do
+    local config=configs/$model.py
+    "$rehearse" && config=configs/tiny.py
+    "$python" -m benchmarks.decode --config="$config" "${work[@]}" --rounds=3 --peers= \
+      --output="$out/search_$model.json" || return
+  done
+}
+
+# scored NAME WORKDIR ARGUMENT...: trains, and keeps the logs and translations.
+scored() {
+  local name=$1 workdir=$2 status
+  shift 2
+  "$python" -m t2t_jax.main --workdir="$workdir" "$@"
+  status=$?
+  tar -czf "$out/$name.tgz" -C "$workdir" --exclude=checkpoints .
+  return "$status"
+}
+
+multi30k() {
+  local work=(--config=configs/multi30k.py:published --config.train.dev_lines=0
+    --config.data.dir="${MULTI30K:-}")
+  "$rehearse" && work=(--config=configs/tiny.py --config.train.steps=2
+    --config.data.vocab_size=300 --config.train.dev_lines=0)
+  export XLA_PYTHON_CLIENT_PREALLOCATE=false
+  if "$beside"; then # correctness does not mind; nothing here is timed
+    numbers 2> "$out/numbers.log" &
+  fi
+  scored multi30k "$scratch/multi30k" "${work[@]}" || return
+  if ! "$rehearse"; then
+    gunzip -ck "$MULTI30K"/test_2016_flickr.de.gz > "$scratch/test_2016_flickr.de"
+    cp "$MULTI30K"/test_2016_flickr.lc.norm.tok.de "$scratch"
+    "$python" -m benchmarks.multi30k --data="$scratch" --output="$out/multi30k.json" \
+      --translations="$scratch/multi30k/translations/test_2016_flickr.de"
+  fi
+  wait
+}
+
+text() {
+  local work=(--config=configs/base.py --config.data.dir="${TEXT:-}"
+    --config.data.train=train --config.data.dev=dev --config.data.test=dev,test
+    --config.train.warmup=1000 --config.train.dev_lines=0
+    --config.train.minutes="$(((left - 120) / 60)).$(((left - 120) % 60 * 100 / 60))")
+  "$rehearse" && work=(--config=configs/tiny.py --config.train.steps=2
+    --config.data.vocab_size=300 --config.train.dev_lines=0)
+  scored text "$scratch/text" "${work[@]}"
 }
 
 decode() {
@@ -178,8 +265,9 @@ print(",".join(found))
 PYTHON
 }
 
-export -f verify base numbers big train_step decode batching packed others installed
-export python out rehearse
+export -f verify card base numbers big cublas search scored multi30k text train_step \
+  decode batching packed others installed
+export python out rehearse scratch
 
 # part UNTIL NAME: runs a function until so many percent of the time are spent, of that
 # which the installation left.
@@ -187,6 +275,7 @@ part() {
   local name=$2 began=$SECONDS status
   local left=$((start + (limit - start) * $1 / 100 - SECONDS))
   [ "$left" -lt 5 ] && left=5
+  export left
   printf '\n## %s\n\n```text\n' "$name"
   # Bash runs the function, as `timeout` starts programs only. Of verify, whose output is
   # JSON, the summary has the lines that it prints as it goes.
@@ -213,11 +302,33 @@ part() {
 export PYTHONPATH=$scratch/packages${PYTHONPATH:+:$PYTHONPATH}
 start=$SECONDS
 asked=("$@")
-[ $# -gt 0 ] || asked=("${all[@]}")
+if [ $# -eq 0 ]; then
+  for name in "${all[@]}"; do
+    case $name in
+      card) [ -n "${PROGRAMS:-}" ] || continue ;;
+      multi30k) [ -n "${MULTI30K:-}" ] || "$rehearse" || continue ;;
+      text) [ -n "${TEXT:-}" ] || "$rehearse" || continue ;;
+    esac
+    asked+=("$name")
+  done
+fi
+# `numbers` compiles for a minute and more: beside the training of `multi30k`.
+export beside=false
+if [[ " ${asked[*]} " == *" numbers "* && " ${asked[*]} " == *" multi30k "* ]]; then
+  beside=true
+  for place in "${!asked[@]}"; do
+    [ "${asked[place]}" = numbers ] && unset "asked[place]"
+  done
+fi
+if [[ -n "${TEXT:-}" && " ${asked[*]} " == *" text "* ]]; then # its text, meanwhile
+  JAX_PLATFORMS=cpu nice "$python" -m t2t_jax prepare --config=configs/base.py \
+    --config.data.dir="$TEXT" --config.data.train=train --config.data.dev=dev \
+    --config.data.test=dev,test > "$scratch/prepare.log" 2>&1 &
+fi
 # Shares of the time; what a part leaves goes to the next. Compiling takes most of it: on
 # an H200 with 16 cores `base` took 110 seconds, and each check of `numbers` 20 to 40.
-declare -A share=([base]=6 [numbers]=8 [big]=6 [train_step]=5 [decode]=4 [batching]=2
-  [packed]=2 [others]=2)
+declare -A share=([card]=4 [base]=6 [big]=6 [cublas]=6 [numbers]=8 [search]=6
+  [multi30k]=14 [text]=14 [train_step]=5 [decode]=4 [batching]=2 [packed]=2 [others]=2)
 total=0
 for name in "${asked[@]}"; do total=$((total + share[$name])); done
 {
@@ -227,4 +338,8 @@ for name in "${asked[@]}"; do total=$((total + share[$name])); done
     part $((100 * spent / total)) "$name"
   done
   printf '\n%s of %s seconds\n' "$SECONDS" "$limit"
+  tuned=$(find "${T2T_JAX_CACHE:-$HOME/.cache/t2t_jax}/xla" -type d \
+    -name xla_gpu_per_fusion_autotune_cache_dir 2> /dev/null | head -n 1)
+  [ -z "$tuned" ] || tar -czf "$out/autotuning.tgz" -C "$(dirname "$tuned")" \
+    "$(basename "$tuned")"
 } | tee -a "$out/summary.md"

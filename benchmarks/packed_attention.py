@@ -4,9 +4,9 @@
     python -m benchmarks.packed_attention --rows=192 --length=1024 --heads=16
 
 cuDNN takes a mask as a dense bias and skips no block of keys. It also takes where each
-sentence of a row begins and how long it is; JAX has that call, but no public name for
-it. Each case first has to give the values and gradients of `attention.dense`, or the
-benchmark fails. Training does not use the call before it has been proven on a GPU.
+sentence of a row begins and how long it is (`config.model.attention="packed"`). Each
+case first has to give the values and gradients of `attention.dense`, or the benchmark
+fails. No GPU has run it.
 
 On a device that cannot run it (cuDNN supports it from compute capability 9.0 on), a
 loop over sentences that reads the same arrays stands for it, and nothing is timed.
@@ -32,56 +32,11 @@ from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 
 
-def sentences(segment_bt: Array, most: int) -> tuple[Array, Array]:
-    """Lengths and offsets of the sentences of packed rows, as cuDNN takes them.
-
-    Args:
-      segment_bt: as of `Tokens`: a sentence's tokens are consecutive, and sentences are
-        numbered from 1 in the order of their tokens; 0 is padding.
-      most: the largest number of sentences of a row.
-
-    Returns:
-      int32 [b, m] and [b, m + 1], -1 after the last sentence of a row.
-    """
-    is_of_bmt = segment_bt[:, None, :] == jnp.arange(1, most + 1)[:, None]
-    length_bm = is_of_bmt.sum(-1, dtype=jnp.int32)
-    offset_bm = jnp.argmax(is_of_bmt, -1).astype(jnp.int32)
-    length_bm, offset_bm = (
-        jnp.where(length_bm > 0, x_bm, -1) for x_bm in (length_bm, offset_bm)
-    )
-    return length_bm, jnp.pad(offset_bm, ((0, 0), (0, 1)), constant_values=-1)
-
-
-def fused(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
-    """NVIDIA's fused attention over the sentences of packed rows.
-
-    The values of padding mean nothing.
-    """
-    # Not public in JAX 0.10 to 0.12.
-    from jax._src.cudnn import fused_attention_stablehlo as cudnn
-
-    (q_length, q_offset), (k_length, k_offset) = (
-        sentences(tokens.segment, most) for tokens in (mask.query, mask.key)
-    )
-    kind = cudnn.MaskType.PADDING_CAUSAL if mask.causal else cudnn.MaskType.PADDING
-    return cudnn.dot_product_attention(
-        q_bthk,
-        kv.k_bshk,
-        kv.v_bshk,
-        q_seqlen=q_length,
-        kv_seqlen=k_length,
-        q_offsets=q_offset,
-        kv_offsets=k_offset,
-        scale=q_bthk.shape[-1] ** -0.5,
-        mask_type=kind,
-    )
-
-
-def by_sentence(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
-    """`fused` as a loop over the sentences, outside `jax.jit`."""
+def looped(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
+    """`kernels.by_sentence` as a loop over the sentences, outside `jax.jit`."""
     y_bthk = jnp.zeros_like(q_bthk)
     (q_length, q_offset), (k_length, k_offset) = (
-        jax.tree.map(np.asarray, sentences(tokens.segment, most))
+        jax.tree.map(np.asarray, kernels.sentences(tokens.segment, most))
         for tokens in (mask.query, mask.key)
     )
     for b, m in np.argwhere(q_length > 0):
@@ -180,11 +135,11 @@ def main(_):
         arrays = q, KV(k, v)
         want = jax.jit(gradient(plain, mask, most))(*arrays)
         if not capable:
-            check(name, gradient(by_sentence, mask, most)(*arrays), want, 0.05)
+            check(name, gradient(looped, mask, most)(*arrays), want, 0.05)
             rows.append({"attention": name, "call": "a loop over sentences"})
             continue
         calls = {
-            "by sentences": jax.jit(gradient(fused, mask, most)),
+            "by sentences": jax.jit(gradient(kernels.by_sentence, mask, most)),
             "with a mask": jax.jit(gradient(with_mask, mask, most)),
         }
         for call in calls.values():

@@ -7,7 +7,9 @@
 
 Rates are in target tokens a second. Work T is the paper's base model with 32,000 pieces
 and 32 rows of 32 + 32 tokens; S is a small model (4 + 4 layers of 128) with 8,000
-pieces, 170 rows of 24 + 24 tokens and dropout 0.3. With
+pieces, 170 rows of 24 + 24 tokens and dropout 0.3; A, for a GPU, has the sizes of the
+WMT Transformer of AlgoPerf (Dahl et al. 2023): hidden layers of 1,024, 128 rows of 256
++ 256 tokens, float32, of which a GPU multiplies 10 bits of mantissa (TF32). With
 --config the work is that config's model, with the shape of its batches unless --batch
 is given. A step is forward, backward and Adam, from token ids in the host's memory,
 without padding. Peak memory is measured in a separate process for each contender, above
@@ -65,11 +67,17 @@ def _small() -> Config:
     return changed(Config(), "model", **sizes)
 
 
+def _algoperf() -> Config:
+    sizes = {"width": 1024, "heads": 16, "hidden": 1024, "dtype": "float32"}
+    return changed(Config(), "model", **sizes)
+
+
 WORKS = {
     "T": Work("step of base (T)", Config(), 32_000, Shape(32, 32, 32)),
     "S": Work(
         "training step of a small model (S)", _small(), 8_000, Shape(170, 24, 24)
     ),
+    "A": Work("step of AlgoPerf (A)", _algoperf(), 32_000, Shape(128, 256, 256)),
 }
 
 
@@ -197,7 +205,7 @@ def parsed_batch(text: str) -> Shape:
 def define_flags():
     define_config_flag()
     measuring.define_flags()
-    flags.DEFINE_list("work", None, "T, S or config; several separated by commas.")
+    flags.DEFINE_list("work", None, "T, S, A or config; several separated by commas.")
     flags.DEFINE_string("batch", None, "ROWSxLENGTH; the length of source and target.")
     flags.DEFINE_enum(
         "dtype", None, ["float32", "bfloat16"], "Type of the activations."

@@ -283,6 +283,11 @@ a_gpus_table_gets_a_row_of_each_token t2t_jax/model/embedding.py
   + x_rd
     model/test_gradients.py
       test_a_gpus_table_gets_the_sum_of_each_tokens_gradients[several]
+keys_of_no_sentence_have_a_gradient t2t_jax/model/kernels.py
+  - jnp.where(of_key_bs11 > 0, x, 0) for x in kv
+  + x for x in kv
+    model/test_kernels.py
+      test_sentences_are_attended_to_one_by_one[30-30-False]
 the_warm_up_is_another t2t_jax/training/schedules.py
   - step * warmup**-1.5
   + step * warmup**-1.4

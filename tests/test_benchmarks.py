@@ -369,6 +369,7 @@ RUNS = {
     "variants": (*SMALL, *OF_TEXT, *ONCE, "--only=norm=pre", "--steps=2"),
     "gradient_sums": (*SMALL, *OF_TEXT, "--devices=2", "--steps=1"),
     "packed_attention": ("--rows=2", "--length=32", "--heads=2", "--width=8"),
+    "carried": ("--write={data}/programs", "--slice=cpu:1", "--presets=tiny"),
     "checkpointing": ("--preset=tiny", *ONCE),
     "searches": (*MODEL, *ONCE, "--searches=1,2"),
     "searches with diversity": (

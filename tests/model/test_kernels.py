@@ -246,3 +246,71 @@ def test_layers_that_are_recomputed_know_that_their_mask_is_causal(monkeypatch):
     causal = [call.args[2].causal for call in seen.call_args_list]
     assert {*causal} == {False, True}
     assert all(isinstance(each, bool) for each in causal)
+
+
+def of_sentences(q_bthk, k_bshk, v_bshk, causal, capability, **sentences):
+    """A stand-in for cuDNN, which leaves what is of no sentence as it was in memory."""
+
+    def places(length_bm, offset_bm, size):
+        """The sentence of each token, int [b, size]; 0 is none."""
+        index = np.arange(size)
+        within = (offset_bm[:, :-1, None] <= index) & (
+            index < (offset_bm[:, :-1] + length_bm)[..., None]
+        )
+        within &= (length_bm > 0)[..., None]
+        return jnp.where(within.any(1), 1 + within.argmax(1), 0)
+
+    query = places(sentences["q_seqlen"], sentences["q_offsets"], q_bthk.shape[1])
+    key = places(sentences["kv_seqlen"], sentences["kv_offsets"], k_bshk.shape[1])
+
+    @jax.custom_vjp
+    def unwritten(x, place):
+        return x
+
+    def garbage(place, x):
+        return jnp.where(place[..., None, None] > 0, x, jnp.nan), None
+
+    unwritten.defvjp(lambda x, place: (x, place), garbage)
+    kv = KV(unwritten(k_bshk, key), unwritten(v_bshk, key))
+    at = [Tokens(place, jnp.zeros_like(place)) for place in (query, key)]
+    mask = Mask(*at, causal=causal, aligned=q_bthk.shape[1] == k_bshk.shape[1])
+    q_bthk = unwritten(q_bthk, query)
+    y_bthk = dense(q_bthk, kv, mask, NO_POSITION, NO_DROPOUT)
+    return jnp.where(query[..., None, None] > 0, y_bthk, jnp.nan)
+
+
+@pytest.mark.parametrize(
+    ("t", "s", "causal"), [(30, 30, False), (30, 30, True), (20, 30, False)]
+)
+def test_sentences_are_attended_to_one_by_one(t, s, causal, monkeypatch):
+    cudnn = "attention_of_sentences"
+    monkeypatch.setattr(kernels.jax_internals, cudnn, of_sentences)
+    q, kv, mask = drawn(t, s, causal)
+    assert_dense(
+        lambda q, kv, mask, _: kernels.by_sentence(q, kv, mask, 4), q, kv, mask
+    )
+    y = np.asarray(kernels.by_sentence(q, kv, mask, 1))
+    segment = np.asarray(mask.query.segment)
+    assert (y[segment == 0] == 0).all()
+    assert np.isfinite(y[segment == 1]).all()
+    assert np.isnan(y[segment == 2]).all()  # more sentences than were said
+
+
+@pytest.mark.parametrize(
+    ("capability", "scheme_name", "used"),
+    [("9.0", "sinusoid", True), ("8.0", "sinusoid", False), ("9.0", "alibi", False)],
+)
+def test_sentences_are_told_apart_by_hopper_alone(
+    capability, scheme_name, used, monkeypatch
+):
+    gpu = types.SimpleNamespace(platform="gpu", compute_capability=capability)
+    monkeypatch.setattr(meshes, "target_device", lambda: gpu)
+    calls = []
+    monkeypatch.setattr(kernels, "cudnn", lambda q, *_: calls.append("cudnn"))
+    monkeypatch.setattr(kernels, "by_sentence", lambda *a: calls.append(a[-1]))
+    q, kv, mask = jax.tree.map(
+        lambda x: x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x, drawn(30, 30)
+    )
+    options = attention.PackedOptions(sentences=5)
+    attention.packed(q, kv, mask, scheme(scheme_name), NO_DROPOUT, options)
+    assert calls == [5 if used else "cudnn"]

@@ -6,6 +6,7 @@ Steps of training, memory, filled batches and checkpoints. None is judged here.
 import dataclasses
 import hashlib
 import itertools
+import math
 import os
 import statistics
 import time
@@ -23,6 +24,8 @@ from t2t_jax.data.feeding import AHEAD
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.io import sealed
+from t2t_jax.io.errors import first_line
+from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel import process_setup
 from t2t_jax.parallel.mesh import make_mesh, place_batch
@@ -88,11 +91,12 @@ class StepCost:
     source: int
     target: int
     first: float  # seconds of the first step, compilation included
-    seconds: float  # of a step, the median
+    seconds: float  # of a step, when none waits for the one before to have ended
+    awaited: float  # of a step that is waited for, the median
     flops: float  # of the model's matrix products (`step_costs.model_flops`)
     memory: int | None  # bytes in use at most; None if unknown
-    planned_memory: float
-    planned_seconds: float | None  # None if it does not fit
+    planned_memory: float  # NaN if there is no forecast
+    planned_seconds: float | None  # None if it does not fit, or no forecast
     planned_by: str  # the compiler and the chip that the forecast is of
 
     @property
@@ -146,6 +150,11 @@ def _measured(config: Config, count: int) -> StepCost:
         if number == 0:
             memory = peak.bytes()
             set_up_process()  # from here on with training's settings
+    began = time.perf_counter()
+    for _ in range(count):
+        state, metrics = train(state, place_batch(mesh, batch))
+    jax.block_until_ready((state, metrics))
+    seconds = (time.perf_counter() - began) / count
     return StepCost(
         parameters=model.count(),
         dtype=config.model.dtype,
@@ -153,7 +162,8 @@ def _measured(config: Config, count: int) -> StepCost:
         source=shape.source,
         target=shape.target,
         first=compiled + spent[0],
-        seconds=statistics.median(spent[1:]),
+        seconds=seconds,
+        awaited=statistics.median(spent[1:]),
         flops=step_costs.model_flops(model, config, shape),
         memory=memory,
         **plan,
@@ -161,10 +171,15 @@ def _measured(config: Config, count: int) -> StepCost:
 
 
 def _planned(config: Config, chips: Slice, device: jax.Device) -> dict:
-    """The forecast of `plan` for one such chip, as fields of a `StepCost`."""
-    # For a GPU, `plan` compiles with the CPU's compiler: it needs no GPU.
-    on = [device] if chips.chip.kind in ("cpu", "tpu") else jax.devices("cpu")[:1]
-    result = forecast.forecast(config, chips, on)
+    """The forecast of `plan` for one such chip, as fields of a `StepCost`.
+
+    A forecast that fails does not hide what is measured: its memory is NaN.
+    """
+    try:
+        result = forecast.forecast(config, chips, [device])
+    except Exception as e:
+        say(f"warning: plan has no forecast: {type(e).__name__}: {first_line(e)}")
+        return {"planned_memory": math.nan, "planned_seconds": None, "planned_by": ""}
     seconds = result["time"]
     return {
         "planned_memory": result["memory"]["needed"],

@@ -90,11 +90,17 @@ def random_tokens(shape: tuple[int, ...], vocab_size: int, seed: int = 0) -> np.
 
 
 def random_batch(shape: Shape, vocab_size: int) -> dict[str, np.ndarray]:
-    """A batch of random tokens without padding, with the arrays of training."""
+    """A batch of random tokens without padding, with the arrays of training.
+
+    The n-th token is as frequent as 1 / n, as in text: many rows of a batch change the
+    same row of the embedding table.
+    """
+    sum_v = np.cumsum(1 / np.arange(1, vocab_size - SPECIAL + 1))
     batch = {}
     for seed, side in enumerate(("source", "target")):
         sizes = shape.rows, getattr(shape, side)
-        batch[side] = random_tokens(sizes, vocab_size, seed)
+        drawn = np.random.default_rng(seed).random(sizes) * sum_v[-1]
+        batch[side] = SPECIAL + np.searchsorted(sum_v, drawn).astype(np.int32)
         batch[f"{side}_segment"] = np.ones(sizes, np.int32)
         positions = np.arange(sizes[1], dtype=np.int32)
         batch[f"{side}_position"] = np.broadcast_to(positions, sizes).copy()

@@ -207,8 +207,13 @@ def step(context: Context, name: str) -> Measured:
     details = [
         f"{cost.dtype}, {_batch(cost)}, on one device; {_size(name, cost)}",
         f"MFU: of the product measured now, {flops(peak)}; the first step took "
-        f"{cost.first:.1f} s, compilation included",
+        f"{cost.first:.1f} s, compilation included; a step that is waited for takes "
+        f"{cost.awaited * 1e3:,.1f} ms",
     ]
+    sheet = chips.peak(jax.devices()[0].device_kind, cost.dtype)
+    if sheet:
+        share = cost.flops / cost.seconds / sheet
+        details.append(f"MFU of the data sheet's {flops(sheet)}: {share:.1%}")
     if cost.planned_seconds:
         ratio = cost.seconds / cost.planned_seconds
         details.append(
@@ -218,7 +223,7 @@ def step(context: Context, name: str) -> Measured:
     return reported(
         f"{cost.seconds * 1e3:,.1f} ms, {cost.tokens_per_second:,.0f} tokens/s, MFU "
         f"{mfu:.0%}",
-        _numbers(cost) | {"mfu": mfu, "peak": peak},
+        _numbers(cost) | {"mfu": mfu, "peak": peak, "sheet": sheet},
         details,
     )
 

@@ -45,7 +45,7 @@ _COMPUTED = {
     "norm": ("post", "pre"),
     "norm_kind": ("layer",),
     "residual": (True,),
-    "attention": ("fused", "dense", "chunked"),
+    "attention": ("fused", "packed", "dense", "chunked"),
     "positions": ("sinusoid", "learned"),
     "feed_forward": tuple(dict.fromkeys(ACTIVATIONS.values())),
 }
