@@ -152,18 +152,12 @@ def importable(name: str, folder: str, kind: str, label: str) -> Path:
     Args:
       label: names the file in the UserError if it does not exist.
     """
-    file = find_shipped(name, folder)
+    file = Path(name)
+    if not file.is_file() and (file.name == name or file.parent == Path(folder)):
+        file = shipped_folder(folder) / f"{file.stem}.py"
     if not file.is_file():
         raise UserError(f"{label}: {missing(name, folder, kind)}")
     make_importable(file, folder)
-    return file
-
-
-def find_shipped(name: str, folder: str) -> Path:
-    """The file that a name or a path stands for; it may not exist."""
-    file = Path(name)
-    if not file.is_file() and (file.name == name or file.parent == Path(folder)):
-        return shipped_folder(folder) / f"{file.stem}.py"
     return file
 
 

@@ -121,11 +121,14 @@ def define_test_flag(required: bool = True) -> None:
     )
 
 
-def define_search_flags(leave_out: Sequence[str] = ()) -> None:
-    """Defines a flag for each of `SearchOptions`; the config has their defaults."""
-    for field in dataclasses.fields(SearchOptions):
+def define_search_flags(
+    leave_out: Sequence[str] = (), options: type = SearchOptions
+) -> None:
+    """Defines a flag for each of some options; the config has a search's defaults."""
+    for field in dataclasses.fields(options):
         if field.name not in leave_out:
-            _define(field, None)
+            default = None if options is SearchOptions else field.default
+            DEFINE[type(field.default)](field.name, default, field.metadata["help"])
 
 
 def search_flags(args: flags.FlagValues) -> dict[str, Any]:
@@ -133,19 +136,6 @@ def search_flags(args: flags.FlagValues) -> dict[str, Any]:
     # Not all commands define all of them.
     named = {name: getattr(args, name, None) for name in SEARCH}
     return checked_options(SearchOptions, named, "--")
-
-
-def define_sampling_flags(leave_out: Sequence[str] = ()) -> None:
-    """Defines a flag for each of `SamplingOptions`."""
-    for field in dataclasses.fields(SamplingOptions):
-        if field.name not in leave_out:
-            _define(field, field.default)
-
-
-def _define(field: dataclasses.Field, default: Any) -> None:
-    """Defines the flag of a field of options."""
-    define = DEFINE[type(field.default)]
-    define(field.name, default, field.metadata["help"])
 
 
 def define_choice_flag() -> None:
@@ -171,12 +161,6 @@ def define_constraint_flags() -> None:
         None,
         "Word or phrase that no translation contains; may be repeated.",
     )
-
-
-def define_preserving_flags() -> None:
-    """Defines a flag for each of `PreservingOptions`."""
-    for field in dataclasses.fields(PreservingOptions):
-        _define(field, field.default)
 
 
 def define_task_flag() -> None:

@@ -25,8 +25,6 @@ from t2t_jax.commands.flags import (
     chosen_task,
     define_choice_flag,
     define_constraint_flags,
-    define_preserving_flags,
-    define_sampling_flags,
     define_search_flags,
     define_task_flag,
     define_weights_flag,
@@ -39,6 +37,7 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.text_files import HASHES_ENDING, read_text
 from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
+from t2t_jax.decoding.search_options import PreservingOptions, SamplingOptions
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -52,7 +51,6 @@ from t2t_jax.text.word_noise import parse_noise
 if TYPE_CHECKING:
     from t2t_jax.decoding.preserving import Report
     from t2t_jax.decoding.scoring import ConfidenceOptions
-    from t2t_jax.decoding.search_options import PreservingOptions
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.tasks.task import Task
 
@@ -68,7 +66,7 @@ def define_flags():
     define_search_flags()
     define_choice_flag()
     define_constraint_flags()
-    define_preserving_flags()
+    define_search_flags(options=PreservingOptions)
     define_pairs_flags()
     integer, string, boolean = (
         flags.DEFINE_integer,
@@ -120,7 +118,7 @@ def define_flags():
     )
     define_confidence_flags()
     boolean("sample", False, "Sample --nbest translations instead of searching.")
-    define_sampling_flags()
+    define_search_flags(options=SamplingOptions)
 
 
 def main(_):
@@ -273,7 +271,7 @@ def _prompt(
 
 
 def search_of(
-    args: flags.FlagValues, preserved: "PreservingOptions", report: "Report"
+    args: flags.FlagValues, preserved: PreservingOptions, report: "Report"
 ) -> tuple[Callable, dict]:
     """Chooses beam search or sampling by the flags.
 
@@ -320,7 +318,7 @@ EXCLUDED = {
 }
 
 
-def preserving_flags(args: flags.FlagValues) -> "PreservingOptions":
+def preserving_flags(args: flags.FlagValues) -> PreservingOptions:
     """Reads and checks the flags of what is preserved, without loading a model."""
     from t2t_jax.decoding.preserving import preserving_options
 

@@ -5,7 +5,6 @@ Shape suffixes: b batch rows, l layers, h heads, t queries or target, s keys or 
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -210,13 +209,8 @@ def traces(
     The weights of encoder, decoder and cross-attention are arrays [layers, heads,
     queries, keys]. `divided` is as for `batches.compute_blocks`.
     """
-    compute = partial(
-        programs.attention_trace,
-        member.parameters,
-        definition=member.model.definition,
-        mesh=member.mesh,
-    )
-    for row, trace in run_batches(compute, vocabulary, [member], pairs, divided):
+    program = programs.attention_trace
+    for row, trace in run_batches(program, vocabulary, [member], pairs, divided):
         s, t = map(len, pairs[row])
         yield (
             row,

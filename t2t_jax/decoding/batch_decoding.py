@@ -157,12 +157,8 @@ def rules_of(
     # Tables of states are shared within a block, not between devices, so each block
     # gets rules of its own.
     size = group.rows, longest_output(group.bucket, decode)
-    return concatenate_rules(
-        [
-            phrases.rules(*zip(*part, strict=True), *size) if part else None
-            for part in group.split(constraints)
-        ]
-    )
+    blocks = group.split(constraints)
+    return concatenate_rules([phrases.rules(block, *size) for block in blocks])
 
 
 def block_of(

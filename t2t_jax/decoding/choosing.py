@@ -393,17 +393,13 @@ class Reranking(Choice):
         """The log-probability of each hypothesis by itself."""
         if "lm" not in self.models:
             return [0.0] * len(texts)
-        model, task = self.models["lm"], self._language_task()
+        model = self.models["lm"]
+        task = model.config.task.variant("kind")(model.config)  # knows its window
         ids = model.vocabulary.encode([*texts], end=True)
         of_pieces = scoring.log_probs(
             model.vocabulary, model.members, ids, task.window, task.stride
         )
         return [math.fsum(log_probs) for log_probs in of_pieces]
-
-    def _language_task(self):
-        """The task of the language model, which knows its window."""
-        config = self.models["lm"].config
-        return config.task.variant("kind")(config)
 
     def provenance(self) -> dict:
         """Returns the options, with hashes of parameters in place of folders."""

@@ -26,8 +26,8 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jax import Array
@@ -149,42 +149,34 @@ class Phrases:
             next_sv = next_sy[next_sv, symbol_v]
         return Automaton(next_sv.astype(np.int32), _distances(next_sv))
 
-    def rules(
-        self,
-        prefixes: Sequence[Sequence[int]],
-        must: Sequence[Sequence[str]],
-        must_not: Sequence[Sequence[str]],
-        begun: Sequence[str],
-        rows: int,
-        max_length: int,
-    ) -> Rules | None:
-        """Returns the rules of a batch, padded to `rows` sentences; None without any.
+    def automata(
+        self, of_line: "Constraints"
+    ) -> Iterator[tuple[Callable[..., Automaton], tuple, bool]]:
+        """What builds each automaton of a line, of what, and if it is required.
 
-        Args:
-          begun: what the token after each prefix begins with; may be empty.
+        Each required phrase has an automaton, as all of them must match. The forbidden
+        ones of a line share one: none may.
         """
-        if not any(map(len, (*prefixes, *must, *must_not, *begun))):
+        for phrase in of_line.must:
+            yield self.required, (phrase,), True
+        if of_line.must_not:
+            yield self.forbidden, (of_line.must_not,), False
+        if of_line.begun:
+            yield self.not_continued, (len(of_line.prefix), of_line.begun), False
+
+    def rules(
+        self, constraints: Sequence["Constraints"], rows: int, max_length: int
+    ) -> Rules | None:
+        """Returns the rules of a batch, padded to `rows` lines; None without any."""
+        if not any(map(any, constraints)):
             return None
-        prefix_bt = np.full((rows, max_length), -1, np.int32)
-        for row, prefix in zip(prefix_bt, prefixes, strict=False):
-            row[: len(prefix)] = prefix
         table = _Table(len(self._vocabulary), self._vocabulary.eos)
-        # Each required phrase has an automaton, as all of them must match. The
-        # forbidden ones of a sentence share one: none may.
-        starts = [
-            [table.add(self.required, phrase, required=True) for phrase in required]
-            + [table.add(self.forbidden, tuple(out), required=False)] * bool(out)
-            for required, out in zip(must, must_not, strict=True)
+        of_lines = [
+            (of_line.prefix, [table.add(*each) for each in self.automata(of_line)])
+            for of_line in constraints
         ]
-        for states, prefix, word in zip(starts, prefixes, begun, strict=True):
-            if word:
-                of = len(prefix), word
-                states.append(table.add(self.not_continued, *of, required=False))
-        width = _next_power_of_two(max(map(len, starts)))
-        start_bc = np.zeros((rows, width), np.int32)
-        for row, states in zip(start_bc, starts, strict=False):
-            row[: len(states)] = states
-        return Rules(prefix_bt, start_bc, *table.arrays())
+        width = _next_power_of_two(max(len(states) for _, states in of_lines))
+        return Rules(*_rows(of_lines, rows, width, max_length), *table.arrays())
 
 
 class _Table:
@@ -202,13 +194,12 @@ class _Table:
         self._count = 1
         self._starts: dict[tuple, int] = {}
 
-    def add(self, build: Callable[..., Automaton], *of: Any, required: bool) -> int:
+    def add(self, build: Callable[..., Automaton], of: tuple, required: bool) -> int:
         """Adds the automaton `build(*of)`, unless the table has it; its first state."""
         if (of, required) in self._starts:
             return self._starts[of, required]
-        start, automaton = self._count, build(*of)
-        arrays = _rules_of(automaton, required, self._eos)
-        next_sv, refused_sv, distance_s = arrays
+        start = self._count
+        next_sv, refused_sv, distance_s = _rules_of(build(*of), required, self._eos)
         self._next.append(next_sv + start)  # its states are numbered from here
         self._refused.append(refused_sv)
         self._distance.append(distance_s)
@@ -287,12 +278,8 @@ class SharedTable:
         size = sum(map(len, (*of_line.must, *of_line.must_not)))
         if size >= self.states:
             raise self._too_large(len(of_line.must) + bool(of_line.must_not), size)
-        made = {(p, True): self._phrases.required(p) for p in of_line.must}
-        if of_line.must_not:
-            made[of_line.must_not, False] = self._phrases.forbidden(of_line.must_not)
-        if of_line.begun:
-            word = len(of_line.prefix), of_line.begun
-            made[word, False] = self._phrases.not_continued(*word)
+        parts = self._phrases.automata(of_line)
+        made = {(of, required): build(*of) for build, of, required in parts}
         count = sum(len(automaton.next_sv) for automaton in made.values())
         if len(made) > self.width or count >= self.states:
             raise self._too_large(len(made), count)
@@ -362,12 +349,8 @@ class SharedTable:
           of_lines: (prefix, states that were taken) of each line.
           size: rows of the batch; further ones have no constraints.
         """
-        prefix_bt = np.full((size, max_length), -1, np.int32)
-        start_bc = np.zeros((size, self.width), np.int32)
-        for row, (prefix, states) in enumerate(of_lines):
-            prefix_bt[row, : len(prefix)] = prefix
-            start_bc[row, : len(states)] = states
-        return Rules(prefix_bt, start_bc, None, None, None, None)
+        rows = _rows(of_lines, size, self.width, max_length)
+        return Rules(*rows, None, None, None, None)
 
     def joined(self, rows: Rules) -> Rules:
         """Returns rules with the table as it is now."""
@@ -379,6 +362,18 @@ class SharedTable:
                 copies = [np.concatenate([x] * self._mesh.size) for x in tables]
                 self._placed = tuple(place_blocks(copies, self._mesh))
             return Rules(rows.prefix_bt, rows.start_bc, *self._placed)
+
+
+def _rows(
+    of_lines: Sequence[tuple[Sequence[int], Sequence[int]]], size, width, max_length
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `prefix_bt` and `start_bc` of `Rules`; arguments as in `rows`."""
+    prefix_bt = np.full((size, max_length), -1, np.int32)
+    start_bc = np.zeros((size, width), np.int32)
+    for row, (prefix, states) in enumerate(of_lines):
+        prefix_bt[row, : len(prefix)] = prefix
+        start_bc[row, : len(states)] = states
+    return prefix_bt, start_bc
 
 
 def _next_power_of_two(count: int) -> int:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax import Array
 
 from t2t_jax.data.filling import ragged
@@ -18,11 +17,10 @@ from t2t_jax.data.noise import MASK, Masking, PieceTable
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import programs
 from t2t_jax.decoding.inputs import InputReader, Member, Source
-from t2t_jax.decoding.programs import ensemble_logits, program
+from t2t_jax.decoding.programs import forced_logits, program
 from t2t_jax.decoding.results import Hypothesis, Prediction
 from t2t_jax.decoding.scoring import Pairs, for_each_pair
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.architecture import logits
 
 
 def classify(
@@ -241,9 +239,7 @@ def _best_pieces(
       Their ids and log-probabilities [b, t, c], and the log-probabilities [b, t] of
       `batch["target"]`.
     """
-    models = map(nnx.merge, definitions, parameters)
-    logits_btv = ensemble_logits([logits(model, batch) for model in models])
-    log_probs_btv = jax.nn.log_softmax(logits_btv)
+    log_probs_btv = jax.nn.log_softmax(forced_logits(definitions, parameters, batch))
     best_btc = jnp.stack(
         [
             jnp.where(choice_v, log_probs_btv, -jnp.inf).argmax(2)

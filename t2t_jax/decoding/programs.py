@@ -323,8 +323,7 @@ def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchS
 @program("definitions")
 def target_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """Returns the log-probabilities of `batch["target"]`, float32 [b, t]."""
-    models = map(nnx.merge, definitions, parameters)
-    logits_btv = ensemble_logits([logits(model, batch) for model in models])
+    logits_btv = forced_logits(definitions, parameters, batch)
     return _log_probs_of(batch["target"], logits_btv)
 
 
@@ -337,8 +336,7 @@ def _log_probs_of(target_bt: Array, logits_btv: Array) -> Array:
 @program("definitions")
 def target_entropies(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """Returns the entropy of each place's distribution, in nats, float32 [b, t]."""
-    models = map(nnx.merge, definitions, parameters)
-    logits_btv = ensemble_logits([logits(model, batch) for model in models])
+    logits_btv = forced_logits(definitions, parameters, batch)
     log_probs_btv = jax.nn.log_softmax(logits_btv.astype(jnp.float32))
     return -jnp.sum(jnp.exp(log_probs_btv) * log_probs_btv, axis=2)
 
@@ -382,19 +380,18 @@ def row_hashes(batch: dict[str, Array]) -> Array:
 @program("definitions")
 def label_log_probs(parameters, batch: dict[str, Array], *, definitions) -> Array:
     """Returns the log-probabilities of all labels of each row, float32 [b, labels]."""
-    models = map(nnx.merge, definitions, parameters)
-    logits_btv = ensemble_logits([logits(model, batch) for model in models])
-    return jax.nn.log_softmax(logits_btv[:, 0])
+    return jax.nn.log_softmax(forced_logits(definitions, parameters, batch)[:, 0])
 
 
-@program("definition")
-def attention_trace(parameters, batch: dict[str, Array], *, definition) -> LayerTrace:
-    """Returns a model's attention weights: [b, layers, heads, queries, keys].
+@program("definitions")
+def attention_trace(parameters, batch: dict[str, Array], *, definitions) -> LayerTrace:
+    """Returns the attention weights of one model: [b, layers, heads, queries, keys].
 
     A model without attention within the source or the target has 0 layers of it.
     """
     trace = LayerTrace([], [], [])
-    nnx.merge(definition, parameters).outputs(batch, trace=trace)
+    (model,) = map(nnx.merge, definitions, parameters)
+    model.outputs(batch, trace=trace)
     weights = trace.encoder, trace.decoder, trace.cross
     b, t = batch["target"].shape
     s = batch["source"].shape[1]
@@ -414,6 +411,12 @@ def ensemble_logits(of_models: list[Array]) -> Array:
     # The logarithm of the mean probability, without leaving the log domain.
     log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in of_models]
     return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(of_models))
+
+
+def forced_logits(definitions, parameters, batch: dict[str, Array]) -> Array:
+    """Returns the logits of all models together, given the targets, [b, t, v]."""
+    models = map(nnx.merge, definitions, parameters)
+    return ensemble_logits([logits(model, batch) for model in models])
 
 
 def ensemble_step(definitions, parameters, memories) -> Step:

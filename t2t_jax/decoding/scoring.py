@@ -84,32 +84,32 @@ def for_each_pair(
     Returns:
       The result of each pair; None for a pair without tokens.
     """
+    computed = run_batches(program, vocabulary, members, pairs, True, *common)
+    results = gather_results(what, {row: read(row, x) for row, x in computed})
+    return [results.get(row) for row in range(len(pairs))]
+
+
+def run_batches(
+    program: Callable,
+    vocabulary: Vocabulary,
+    members: Sequence[Member],
+    pairs: Pairs,
+    divided: bool,
+    *common: Any,
+) -> Iterator[tuple[int, Any]]:
+    """Yields the number of each pair, and its row of what a program returns.
+
+    Pairs of similar length are batched; the shape depends on the length alone.
+    `divided` is as for `batches.compute_blocks`, `common` as for `for_each_pair`.
+    """
+    decode, mesh = members[0].config.decode, members[0].mesh
     compute = partial(
         program,
         tuple(member.parameters for member in members),
         *common,
         definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
+        mesh=mesh,
     )
-    results: dict[int, Any] = {}
-    for row, outputs in run_batches(compute, vocabulary, members, pairs):
-        results[row] = read(row, outputs)
-    results = gather_results(what, results)
-    return [results.get(row) for row in range(len(pairs))]
-
-
-def run_batches(
-    compute,
-    vocabulary: Vocabulary,
-    members: Sequence[Member],
-    pairs: Pairs,
-    divided: bool = True,
-) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each pair, and its row of what `compute` returns.
-
-    Pairs of similar length are batched; the shape depends on the length alone.
-    """
-    decode = members[0].config.decode
     limits = [m.model.longest for m in members if m.model.longest is not None]
 
     def make(group: Group) -> dict[str, np.ndarray]:
@@ -125,7 +125,6 @@ def run_batches(
         return teacher_forcing(batch, vocabulary.bos)
 
     lengths = [max(map(len, pair)) for pair in pairs]
-    mesh = members[0].mesh
     for rows, outputs in compute_blocks(make, compute, lengths, decode, mesh, divided):
         for place, row in enumerate(rows):
             yield row, jax.tree.map(lambda leaf: leaf[place], outputs)  # noqa: B023

@@ -131,8 +131,6 @@ def beam_search_algorithm(
     options: SearchOptions, vocabulary: Vocabulary, nbest: int = 1
 ) -> "BeamSearch":
     """Returns the beam search of these options, which have been checked."""
-    from t2t_jax.search.beam import BeamSearch
-
     if not 1 <= nbest <= options.beam:
         raise UserError(
             f"nbest={nbest} with beam={options.beam}; want 1 <= nbest <= beam: set "
@@ -144,16 +142,18 @@ def beam_search_algorithm(
             "so a beam cannot be that wide after the first token; want a beam such as "
             f"4, and at most {len(vocabulary)}"
         )
-    return BeamSearch(
-        beam=options.beam,
-        nbest=nbest,
-        stop=options.stop,
-        alpha=options.alpha,
-        penalty=options.penalty,
-        groups=options.groups,
-        diversity=options.diversity,
-        **_special_tokens(vocabulary),
-    )
+    return unchecked_beam_search(options, nbest, **_special_tokens(vocabulary))
+
+
+def unchecked_beam_search(
+    options: SearchOptions, nbest: int, **special_tokens: Any
+) -> "BeamSearch":
+    """Returns the beam search of options that fit together."""
+    from t2t_jax.search.beam import BeamSearch
+
+    names = {*option_names(SearchOptions)} & {*option_names(BeamSearch)}
+    chosen = {name: getattr(options, name) for name in names}
+    return BeamSearch(nbest=nbest, **chosen, **special_tokens)
 
 
 def sampling_algorithm(

@@ -46,7 +46,7 @@ from t2t_jax.io.atomic import sha256_of
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters, compute_dtype
 from t2t_jax.model.model import Model, build
-from t2t_jax.model.products import converted, quantized, transposed
+from t2t_jax.model.products import quantized
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
@@ -529,13 +529,7 @@ def _search_parameters(member: Member) -> Parameters:
     """A member's parameters as searches multiply by them."""
     if member.weights != "float32":
         return member.parameters
-    model, config = member.model, member.config.model
-    if jax.default_backend() == "cpu":
-        if config.products != "float32":
-            return member.parameters
-        parameters = transposed(member.parameters, model.summed)
-        return replicate(parameters, [*member.mesh.devices.flat])
-    dtype = compute_dtype(config)
-    if dtype == "float32":
-        return member.parameters
-    return converted(member.parameters, model.summed, dtype)
+    parameters = member.model.for_search(
+        member.parameters, member.config.model, jax.default_backend()
+    )
+    return replicate(parameters, [*member.mesh.devices.flat])

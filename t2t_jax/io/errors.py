@@ -1,7 +1,7 @@
 """Errors that a user can fix, and hints for misspelled names."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -30,3 +30,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return "; there are: " + ", ".join(names)
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names for an error message: the first ones, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

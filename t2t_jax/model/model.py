@@ -64,6 +64,15 @@ class Model(NamedTuple):
         """Returns the number of parameters."""
         return sum(x.size for x in jax.tree.leaves(self.shapes))
 
+    def for_search(self, parameters: Parameters, config: ModelConfig, platform: str):
+        """Returns parameters as searches multiply by them on `cpu`, `gpu` or `tpu`."""
+        if platform == "cpu":
+            if config.products == "float32":
+                return products.transposed(parameters, self.summed)
+        elif (dtype := compute_dtype(config)) != "float32":
+            return products.converted(parameters, self.summed, dtype)
+        return parameters
+
 
 def build(
     config: ModelConfig, vocab_size: int, source_vocab_size: int | None = None

@@ -115,10 +115,6 @@ class View:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def either(self, flags_of) -> np.ndarray:
-        """The larger of `flags_of(side)` of both sides, for each pair."""
-        return np.maximum(flags_of(self.source), flags_of(self.target))
-
 
 def words_of(line: str) -> list[str]:
     """Returns the words of a line as `Side.words` has them."""

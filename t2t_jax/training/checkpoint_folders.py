@@ -15,7 +15,7 @@ import jax
 from etils import epath
 
 from t2t_jax.io import locations, sealed
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, listed
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.machine import tree_bytes
@@ -98,18 +98,15 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
         for tree in (stored[part] if part else stored, shapes)
     )
     if got != want:
+        has, lacks = (
+            listed(sorted(names), 3) or "nothing" for names in (got - want, want - got)
+        )
         raise UserError(
             f"{folder.parent} was written by another version of the model (of t2t_jax, "
-            f"or of the module given as --ideas): it has {_some(got - want)}, where "
-            f"this one has {_some(want - got)}. Use the version that wrote it, or "
+            f"or of the module given as --ideas): it has {has}, where "
+            f"this one has {lacks}. Use the version that wrote it, or "
             "train in another --workdir"
         )
-
-
-def _some(names: set[str]) -> str:
-    """Lists some of the names of parameters."""
-    first = ", ".join(sorted(names)[:3]) or "nothing"
-    return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
 
 
 def best_steps(folder: epath.Path) -> dict[int, float]:

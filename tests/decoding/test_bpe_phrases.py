@@ -83,8 +83,8 @@ def test_a_phrase_is_found_however_its_words_are_split(kind):
 def walk(kind, draw, prefix, must_not=(), room=8):
     """Draws tokens that the rules allow; yields the text before each of them."""
     made, some = vocabulary(kind), phrases(kind)
-    (one,) = constraints_for(1, made, some, prefix, (), must_not)
-    rules = some.rules(*([part] for part in one), rows=1, max_length=room)
+    one = constraints_for(1, made, some, prefix, (), must_not)
+    rules = some.rules(one, rows=1, max_length=room)
     state_bnc = start_states(rules, 1, 1)
     ids, limit_b = [], np.array([room + 1])
     for position in range(room):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding.constraints import KEPT, Phrases
+from t2t_jax.decoding.constraints import KEPT, Constraints, Phrases
 from t2t_jax.io.errors import UserError
 
 TEXT = [
@@ -207,18 +207,16 @@ def run(rules, sentence, tokens):
 def test_rules_of_a_batch():
     made = vocabulary("words")
     (prefix,) = made.encode(["Der"])
-    rules = makes("words").rules(
-        prefixes=[prefix, [], []],
-        must=[["Hund", "der Hund"], [], ["Hund"]],
-        must_not=[["Katze", "Köln"], ["Hund"], []],
-        begun=[""] * 3,
-        rows=4,
-        max_length=8,
-    )
+    constraints = [
+        Constraints(tuple(prefix), ("Hund", "der Hund"), ("Katze", "Köln")),
+        Constraints(must_not=("Hund",)),
+        Constraints(must=("Hund",)),
+    ]
+    rules = makes("words").rules(constraints, rows=4, max_length=8)
     none, n = [-1] * len(prefix), len(prefix)
     assert rules.prefix_bt[:, :n].tolist() == [prefix, none, none, none]
     assert (rules.prefix_bt[:, n:] == -1).all()
-    assert makes("words").rules([[]], [[]], [[]], [""], 4, 8) is None
+    assert makes("words").rules([Constraints()], 4, 8) is None
     closer_sv = rules.distance_s[rules.next_sv] < rules.distance_s[:, None]
     np.testing.assert_array_equal(rules.closer_sv, closer_sv)
     for sentence, line, wanted in (  # if it is refused, and if nothing is missing
@@ -260,10 +258,9 @@ def test_spellings_are_the_text(name, text, seed):
 
 def test_ever_new_phrases_take_no_more_memory_and_one_is_in_the_table_once():
     phrases = Phrases(vocabulary("words"))
-    must = [[f"a{n % 99}"] for n in range(3 * 99)]  # more than are kept, in turns
-    nothing = [()] * len(must)
-    prefixes, begun = nothing, [""] * len(must)
-    rules = phrases.rules(prefixes, must, nothing, begun, len(must), 8)
+    # More than are kept, in turns.
+    constraints = [Constraints(must=(f"a{n % 99}",)) for n in range(3 * 99)]
+    rules = phrases.rules(constraints, len(constraints), 8)
     assert phrases.required.cache_info().currsize == KEPT < 99
     starts = rules.start_bc[:, 0].reshape(3, 99)
     assert (starts == starts[0]).all()

@@ -53,7 +53,8 @@ def _unescape(line: str) -> str:
     return re.sub("|".join(originals), lambda match: originals[match[0]], line)
 
 
-def _opened(model: bytes, name: str | Path) -> sentencepiece.SentencePieceProcessor:
+def opened(model: bytes, name: str | Path) -> sentencepiece.SentencePieceProcessor:
+    """Opens the content of a `.model` file; raises UserError if it is not one."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as e:
@@ -80,7 +81,7 @@ class SentencePieces:
     free_spaces = False
 
     def __init__(self, content: bytes, name: str):
-        self._processor = processor = _opened(content, name)
+        self._processor = processor = opened(content, name)
         self._content, self._lock = content, threading.Lock()
         self._words: WordTable | bool | None = None
         pad, bos = processor.pad_id(), processor.bos_id()
@@ -320,12 +321,6 @@ class Piece(NamedTuple):
     name: str
     score: float  # of two possible merges, that of the higher score is done
     kind: int  # `ORDINARY`, `UNKNOWN`, `CONTROL`, `SYMBOL`, `UNUSED` or `BYTE`
-
-
-def own_pieces(model: bytes, file: Path) -> list[str]:
-    """The names of a model's pieces; raises UserError if it is not a model."""
-    processor = _opened(model, file)
-    return [processor.id_to_piece(i) for i in range(len(processor))]
 
 
 def pieces(model: bytes) -> list[Piece]:

@@ -5,7 +5,6 @@ what was compared, and the notes. The command is `import_command.py`.
 """
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
+from t2t_jax.data.text_files import file_hash
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
@@ -192,8 +192,4 @@ def _hashes(request: Request) -> dict[str, str]:
     for tokenizer in (request.tokenizer, request.source_tokenizer):
         if tokenizer and tokenizer.absolute().parent != folder.absolute():
             files[str(tokenizer)] = tokenizer
-    hashes = {}
-    for name, file in files.items():
-        with file.open("rb") as opened:
-            hashes[name] = hashlib.file_digest(opened, "sha256").hexdigest()
-    return hashes
+    return {name: file_hash(file) for name, file in files.items()}

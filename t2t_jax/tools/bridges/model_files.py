@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from t2t_jax.data.tokenizers.sentencepieces import own_pieces
+from t2t_jax.data.tokenizers.sentencepieces import opened
 from t2t_jax.io.errors import UserError
 
 
@@ -67,7 +67,8 @@ def read_lines(path: Path, ended: bool = False) -> list[str]:
 def read_sentencepiece(path: Path) -> tuple[bytes, list[str]]:
     """Reads a SentencePiece model and its pieces."""
     content = read_content(path)
-    return content, own_pieces(content, path)
+    processor = opened(content, path)
+    return content, [processor.id_to_piece(i) for i in range(len(processor))]
 
 
 def read_pieces(

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, listed
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
@@ -135,12 +135,6 @@ def read(
         for ours, part in zip(rule.ours, np.split(whole, ends), strict=True):
             flat[ours] = np.ascontiguousarray(rule.form.back(part, shapes[ours]))
     return nest(flat, model.shapes)
-
-
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """Names for an error message: the first ones, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 # Forms of matrices, of matrices whose inputs are [h, k], and of vectors: PyTorch's

@@ -8,7 +8,6 @@ Shape suffixes: b batch rows, s source, t target, d model width, p positions.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -96,19 +95,15 @@ def attribute(
         np.array(positions, np.int32),
         *(np.zeros((count, *sides), np.float32) for sides in ((), (s,), (t,), ())),
     )
-    compute = partial(
-        last_token_gradients,
-        member.parameters,
-        definition=member.model.definition,
-        mesh=member.mesh,
-    )
     # A row of its own for each position, which ends with its token.
     rows = [
         (source, [*target[:position], token])
         for position, token in zip(positions, tokens, strict=True)
     ]
     # As for attention weights, each process computes all rows.
-    computed = run_batches(compute, vocabulary, [member], rows, divided=False)
+    computed = run_batches(
+        last_token_gradients, vocabulary, [member], rows, divided=False
+    )
     for n, (log_prob, source_s, read_t) in computed:
         attribution.log_probs[n] = log_prob
         attribution.source[n] = source_s[:s]
@@ -117,11 +112,11 @@ def attribute(
     return attribution
 
 
-@program("definition")
+@program("definitions")
 def last_token_gradients(
-    parameters, batch: dict[str, Array], *, definition
+    parameters, batch: dict[str, Array], *, definitions
 ) -> tuple[Array, Array, Array]:
-    """Computes gradient times input of the last target token's log-probability.
+    """Computes gradient times input of one model's log-probability of the last token.
 
     Returns:
       The log-probability [b], and the products of the tokens that the encoder reads
@@ -131,6 +126,7 @@ def last_token_gradients(
     gradients of two places with the same token are told apart. The output layer stays
     that of the model.
     """
+    (definition,), (parameters,) = definitions, parameters
     tables = parameters["embedding"]
     tied = "source_tokens" not in tables
     source_vd = tables["tokens" if tied else "source_tokens"]

@@ -5,7 +5,6 @@ l decoder layers.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,10 +15,9 @@ from jax import Array
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
-from t2t_jax.decoding.programs import ensemble_logits, program
+from t2t_jax.decoding.programs import forced_logits, program
 from t2t_jax.decoding.scoring import Pairs, run_batches
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.architecture import logits
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.layers import project
 
@@ -48,14 +46,10 @@ def distributions(
     vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
 ) -> list[Distribution]:
     """Computes the distribution at each position of each target (teacher forcing)."""
-    compute = partial(
-        target_distributions,
-        tuple(member.parameters for member in members),
-        definitions=tuple(member.model.definition for member in members),
-        mesh=members[0].mesh,
-    )
     # As for attention weights, each process computes all pairs.
-    computed = dict(run_batches(compute, vocabulary, members, pairs, divided=False))
+    computed = dict(
+        run_batches(target_distributions, vocabulary, members, pairs, divided=False)
+    )
     return [
         Distribution(*(x[: len(target)] for x in computed[row]))
         for row, (_, target) in enumerate(pairs)
@@ -67,8 +61,7 @@ def target_distributions(
     parameters, batch: dict[str, Array], *, definitions
 ) -> Distribution:
     """Returns the distributions at each position of `batch["target"]`, [b, t, ...]."""
-    models = map(nnx.merge, definitions, parameters)
-    logits_btv = ensemble_logits([logits(model, batch) for model in models])
+    logits_btv = forced_logits(definitions, parameters, batch)
     return describe_logits(logits_btv, batch["target"], TOP)
 
 
@@ -117,14 +110,10 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
 
     Raises UserError for a model without layers that the output layer can read.
     """
-    compute = partial(
-        layer_distributions,
-        member.parameters,
-        definition=member.model.definition,
-        mesh=member.mesh,
-    )
     # As for attention weights, each process computes all pairs.
-    computed = dict(run_batches(compute, vocabulary, [member], pairs, divided=False))
+    computed = dict(
+        run_batches(layer_distributions, vocabulary, [member], pairs, divided=False)
+    )
     results = []
     for row, (_, target) in enumerate(pairs):
         if not len(computed[row].rank):
@@ -138,15 +127,15 @@ def lenses(vocabulary: Vocabulary, member: Member, pairs: Pairs) -> list[Lens]:
     return results
 
 
-@program("definition")
+@program("definitions")
 def layer_distributions(
-    parameters, batch: dict[str, Array], *, definition
+    parameters, batch: dict[str, Array], *, definitions
 ) -> Distribution:
-    """Returns the distributions of each decoder layer, [b, l, t, ...].
+    """Returns the distributions of each decoder layer of one model, [b, l, t, ...].
 
     A model without such layers has 0 of them.
     """
-    model = nnx.merge(definition, parameters)
+    (model,) = map(nnx.merge, definitions, parameters)
     trace = LayerTrace([], [], [], [])
     # XLA removes what is not returned: the attention weights of the trace.
     last_btd = model.outputs(batch, trace=trace)

@@ -99,37 +99,33 @@ def _tpus(rented: Slice) -> list:
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
-    from jax.experimental import topologies
-
     options = {}
     if rented.name == "v4":
         options["chip_config_name"] = "megacore"  # a chip's two cores as one device
     if rented.shape == (1, 1):
         options["chips_per_host_bounds"] = (1, 1, 1)
-    try:
-        return topologies.get_topology_desc(
-            platform="tpu", topology_name=rented.topology, **options
-        ).devices
-    except jax.errors.JaxRuntimeError as e:
-        raise UserError(
-            f"--slice={rented.topology}: the TPU compiler refuses it: {first_line(e)}"
-        ) from None
+    return _described(rented, "tpu", rented.topology, **options)
 
 
 def _gpus(rented: Slice) -> list:
     """The GPU compiler's devices for a slice."""
+    options = {
+        "target_config": description(rented.name, rented.chip),
+        "topology": f"1x1x{rented.count}",  # partitions, hosts, devices of a host
+    }
+    return _described(rented, "cuda", "", **options)
+
+
+def _described(rented: Slice, platform: str, name: str, **options) -> list:
+    """The devices that the compiler of a platform makes of a description."""
     from jax.experimental import topologies
 
     try:
-        return topologies.get_topology_desc(
-            platform="cuda",
-            topology_name="",
-            target_config=description(rented.name, rented.chip),
-            topology=f"1x1x{rented.count}",  # partitions, hosts, devices of a host
-        ).devices
+        return topologies.get_topology_desc(name, platform, **options).devices
     except jax.errors.JaxRuntimeError as e:
         raise UserError(
-            f"--slice={rented.topology}: the GPU compiler refuses it: {first_line(e)}"
+            f"--slice={rented.topology}: the {rented.chip.kind.upper()} compiler "
+            f"refuses it: {first_line(e)}"
         ) from None
 
 

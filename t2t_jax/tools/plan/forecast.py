@@ -22,13 +22,11 @@ from t2t_jax.costs.chips import Chip, Slice
 from t2t_jax.costs.timing import median_seconds
 from t2t_jax.decoding.batches import SHORTEST, block_rows
 from t2t_jax.decoding.programs import Search
+from t2t_jax.decoding.search_options import unchecked_beam_search
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import waiting
-from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching
-from t2t_jax.model.products import converted
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.search.beam import BeamSearch
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import collectives, compilers
 from t2t_jax.tools.plan import kernels as kernels_table
@@ -286,19 +284,13 @@ def search_kernels(config: Config | ConfigDict, slice: str) -> dict:
             f"config.model.kind={config.model.kind!r} generates no text to search for; "
             "want --program=step"
         )
-    parameters, dtype = model.shapes, compute_dtype(config.model)
-    if dtype != "float32":
-        weights = partial(converted, summed=model.summed, dtype=dtype)
-        parameters = jax.eval_shape(weights, parameters)
+    weights = partial(model.for_search, config=config.model, platform=rented.chip.kind)
     search = Search(
-        parameters=(parameters,),
+        parameters=(jax.eval_shape(weights, model.shapes),),
         definitions=(model.definition,),
         mesh=meshes.make_mesh(devices=devices[:1]),
-        algorithm=BeamSearch(  # any special tokens would do
-            **{name: getattr(decode, name) for name in ("beam", "groups", "diversity")},
-            **{name: getattr(decode, name) for name in ("alpha", "penalty", "stop")},
-            **{"nbest": 1, "pad": 0, "bos": step_costs.BOS, "eos": 2},
-        ),
+        # Any special tokens would do.
+        algorithm=unchecked_beam_search(decode, 1, pad=0, bos=step_costs.BOS, eos=2),
     )
     rows, room = block_rows(SHORTEST, decode, rented.chip.kind), 2 * SHORTEST
     with waiting(f"compiling the search for {rented.topology}"):

@@ -18,7 +18,6 @@ from t2t_jax.commands.flags import (
     ENSEMBLE,
     SAMPLING,
     SEARCH,
-    define_sampling_flags,
     define_search_flags,
     define_weights_flag,
     define_workdir_flags,
@@ -58,7 +57,7 @@ def define_flags():
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
     integer("samples", 0, "Samples of a line that may be asked for; 0: none.", 0)
     define_search_flags([name for name in SEARCH if name != "extra_length"])
-    define_sampling_flags(["seed"])
+    define_search_flags(["seed"], SamplingOptions)
     integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
     integer("states", 1024, "States of the automata of all phrases at a time.", 1)
     string("api_keys", None, "File of API keys, one a line; default: none is wanted.")

@@ -15,7 +15,6 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.grammar import corpus
 from t2t_jax.model.model import build
-from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run.differences import COMPARED, workdir_differences
 from t2t_jax.tools.verify import child_runs, numbers
@@ -29,8 +28,7 @@ from t2t_jax.tools.verify.check import (
     worst,
 )
 from t2t_jax.tools.verify.own_process import in_own_process
-from t2t_jax.tools.verify.random_models import BOS, PAPER, VOCABULARY, small_models
-from t2t_jax.training.step import compile_steps
+from t2t_jax.tools.verify.random_models import PAPER, SmallModel, small_models
 
 # Of losses, relative: devices add in another order (docs/results/devices.md).
 ORDER = 1e-5
@@ -174,9 +172,8 @@ def meshes_of(count: int, full: bool) -> dict[str, MeshConfig]:
 def mesh_losses(batch, mesh: MeshConfig, devices: Sequence) -> list[float]:
     """The losses of three steps with dropout on a mesh; all from one seed."""
     config = numbers.step_config(warmup=400, layers=1, dropout=0.1)
-    placed_on = meshes.make_mesh(mesh, devices)
-    model = build(config.model, VOCABULARY)
-    steps = compile_steps(model, config, placed_on, BOS)
+    config = dataclasses.replace(config, mesh=mesh)
+    steps = numbers.compiled(SmallModel(config.model), config, devices)
     _, losses = numbers.trained(steps, batch)
     return [float(loss) for loss in losses]
 

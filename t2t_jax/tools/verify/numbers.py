@@ -11,7 +11,7 @@ v vocabulary.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -205,9 +205,9 @@ def step_config(warmup: int = WARMUP, **model) -> Config:
     return dataclasses.replace(config, model=model)
 
 
-def compiled(small: SmallModel, config: Config):
-    """The functions of a run with a small model, on one device."""
-    mesh = meshes.make_mesh(config.mesh, jax.devices()[:1])
+def compiled(small: SmallModel, config: Config, devices: Sequence = ()):
+    """The functions of a run with a small model, by default on one device."""
+    mesh = meshes.make_mesh(config.mesh, devices or jax.devices()[:1])
     return compile_steps(small.model, config, mesh, BOS)
 
 

@@ -37,7 +37,10 @@ class PeakMemory:
             # glibc returns freed memory to the kernel, so that it is not counted.
             with contextlib.suppress(OSError, AttributeError):  # another system or libc
                 ctypes.CDLL("libc.so.6").malloc_trim(0)
-            self._peak_reset = _forget_peak()
+            self._peak_reset = False
+            with contextlib.suppress(OSError):  # the peak is what it is now
+                Path("/proc/self/clear_refs").write_text("5")
+                self._peak_reset = True
             self._before = process_memory("VmRSS")
         else:
             stats = device.memory_stats() or {}
@@ -55,15 +58,6 @@ class PeakMemory:
             if peak is not None and peak <= self._earlier:
                 return None
         return None if peak is None else peak - self._before
-
-
-def _forget_peak() -> bool:
-    """Sets the peak of resident memory to what it is now; False where it cannot."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
 
 
 def process_memory(field: str) -> int | None:

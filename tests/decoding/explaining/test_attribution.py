@@ -1,6 +1,5 @@
 """Attributions against finite differences: the embedding of one piece is scaled."""
 
-import functools
 import itertools
 
 import jax
@@ -48,8 +47,10 @@ def scaled_log_probs(vocabulary, member, monkeypatch):
             )
 
     def log_probs(token, factor):
-        of = functools.partial(compute, token=token, factor=factor)
-        ((_, found),) = run_batches(of, vocabulary, [member], [PAIR])
+        def of(parameters, batch, **_):
+            return compute(batch, token, factor)
+
+        ((_, found),) = run_batches(of, vocabulary, [member], [PAIR], divided=True)
         return found[: len(PAIR[1])]
 
     return log_probs

@@ -22,7 +22,7 @@ from t2t_jax.decoding.alignment import alignment_heads
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.errors import UserError, did_you_mean, listed
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
 from t2t_jax.search.algorithm import never_generated
@@ -30,7 +30,7 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction, write_files
 from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
-from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables, listed
+from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 

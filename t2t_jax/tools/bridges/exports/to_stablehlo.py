@@ -24,7 +24,7 @@ from jax import Array, export
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES, Vocabulary
 from t2t_jax.decoding.batches import SHORTEST, bucket_for, longest_output
-from t2t_jax.decoding.constraints import Phrases
+from t2t_jax.decoding.constraints import Constraints, Phrases
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.search_options import beam_search_algorithm
 from t2t_jax.decoding.translator import Translator
@@ -119,7 +119,7 @@ def export_search(
     algorithm = beam_search_algorithm(options, vocabulary)
     # Languages of the target, which every translation begins with.
     prefix = vocabulary.encode([""])[0]
-    rules = Phrases(vocabulary).rules([prefix], [()], [()], [""], 1, max_length)
+    rules = Phrases(vocabulary).rules([Constraints((*prefix,))], 1, max_length)
     search = search_function(translator.model, algorithm, max_length, rules)
     (rows,) = export.symbolic_shape("rows")
     int_b = jax.ShapeDtypeStruct((rows,), jnp.int32)
