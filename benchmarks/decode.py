@@ -37,6 +37,7 @@ from benchmarks.peers import (
     Tokens,
     until_end,
 )
+from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.decoding.translator import Translator
@@ -294,7 +295,8 @@ def main(_):
         print(f"{len(pairs):,} lines of {corpus.spec}")
     else:
         base = from_config_dict(args.config).model
-        models = {s: sized(base, s) for s in args.models} or {"base (D)": base}
+        name = config_files.config_name(args["config"].config_filename)
+        models = {s: sized(base, s) for s in args.models} or {f"{name} (D)": base}
         contests = {name: work_d(m, args, names) for name, m in models.items()}
         works = {name: f"{name}, beam {c.search.beam}" for name, c in contests.items()}
     contenders = {}

@@ -186,7 +186,7 @@ scored() {
   shift 2
   "$python" -m t2t_jax.main --workdir="$workdir" "$@"
   status=$?
-  tar -czf "$out/$name.tgz" -C "$workdir" --exclude=checkpoints .
+  [ ! -d "$workdir" ] || tar -czf "$out/$name.tgz" -C "$workdir" --exclude=checkpoints .
   return "$status"
 }
 
@@ -194,7 +194,7 @@ multi30k() {
   local work=(--config=configs/multi30k.py:published --config.train.dev_lines=0
     --config.data.dir="${MULTI30K:-}")
   "$rehearse" && work=(--config=configs/tiny.py --config.train.steps=2
-    --config.data.vocab_size=300 --config.train.dev_lines=0)
+    --config.data.vocab_size=400 --config.train.dev_lines=0)
   export XLA_PYTHON_CLIENT_PREALLOCATE=false
   if "$beside"; then # correctness does not mind; nothing here is timed
     numbers 2> "$out/numbers.log" &
@@ -215,7 +215,7 @@ text() {
     --config.train.warmup=1000 --config.train.dev_lines=0
     --config.train.minutes="$(((left - 120) / 60)).$(((left - 120) % 60 * 100 / 60))")
   "$rehearse" && work=(--config=configs/tiny.py --config.train.steps=2
-    --config.data.vocab_size=300 --config.train.dev_lines=0)
+    --config.data.vocab_size=400 --config.train.dev_lines=0)
   scored text "$scratch/text" "${work[@]}"
 }
 

@@ -4,7 +4,7 @@
     python -m benchmarks.packed_attention --rows=192 --length=1024 --heads=16
 
 cuDNN takes a mask as a dense bias and skips no block of keys. It also takes where each
-sentence of a row begins and how long it is (`config.model.attention="packed"`). Each
+sentence of a row begins and how long it is (`benchmarks/sentence_attention.py`). Each
 case first has to give the values and gradients of `attention.dense`, or the benchmark
 fails. No GPU has run it.
 
@@ -24,7 +24,7 @@ import numpy as np
 from absl import flags
 from jax import Array
 
-from benchmarks import measuring, run
+from benchmarks import measuring, run, sentence_attention
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import kernels
 from t2t_jax.model.attention import KV, NO_POSITION, dense
@@ -33,10 +33,10 @@ from t2t_jax.model.mask import Mask, Tokens
 
 
 def looped(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
-    """`kernels.by_sentence` as a loop over the sentences, outside `jax.jit`."""
+    """`by_sentence` as a loop over the sentences, outside `jax.jit`."""
     y_bthk = jnp.zeros_like(q_bthk)
     (q_length, q_offset), (k_length, k_offset) = (
-        jax.tree.map(np.asarray, kernels.sentences(tokens.segment, most))
+        jax.tree.map(np.asarray, sentence_attention.sentences(tokens.segment, most))
         for tokens in (mask.query, mask.key)
     )
     for b, m in np.argwhere(q_length > 0):
@@ -139,7 +139,9 @@ def main(_):
             rows.append({"attention": name, "call": "a loop over sentences"})
             continue
         calls = {
-            "by sentences": jax.jit(gradient(kernels.by_sentence, mask, most)),
+            "by sentences": jax.jit(
+                gradient(sentence_attention.by_sentence, mask, most)
+            ),
             "with a mask": jax.jit(gradient(with_mask, mask, most)),
         }
         for call in calls.values():

@@ -283,7 +283,7 @@ a_gpus_table_gets_a_row_of_each_token t2t_jax/model/embedding.py
   + x_rd
     model/test_gradients.py
       test_a_gpus_table_gets_the_sum_of_each_tokens_gradients[several]
-keys_of_no_sentence_have_a_gradient t2t_jax/model/kernels.py
+keys_of_no_sentence_have_a_gradient benchmarks/sentence_attention.py
   - jnp.where(of_key_bs11 > 0, x, 0) for x in kv
   + x for x in kv
     model/test_kernels.py
@@ -398,7 +398,7 @@ stops_use_up_patience t2t_jax/training/stopping.py 0b9447a
   - if s % train.eval_every == 0
   + if s
     training/test_stopping.py test_patience_counts_evaluations_since_the_best
-invisible_lines_are_text t2t_jax/data/cleaning.py 0b9447a
+invisible_lines_are_text t2t_jax/text/words.py 0b9447a
   - \ufe00-\ufe0f\ufeff
   + \ufe00-\ufe0f
     data/test_cleaning.py test_what_cannot_be_seen_is_empty

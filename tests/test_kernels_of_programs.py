@@ -169,7 +169,7 @@ def test_xlas_own_text_is_read():
 @pytest.mark.skipif(not cuda_plugin(), reason="needs JAX's CUDA plugin")
 @pytest.mark.parametrize(
     ("program", "attention"),
-    [("step", "fused"), ("step", "packed"), ("search", "fused")],
+    [("step", "fused"), ("step", "sentences"), ("search", "fused")],
 )
 def test_a_gpus_program_stops_for_nothing_and_copies_no_cache(program, attention):
     """base, with a layer on each side, on an H200; also without a GPU."""
@@ -177,6 +177,7 @@ def test_a_gpus_program_stops_for_nothing_and_copies_no_cache(program, attention
     command += ["--slice=h200:1", "--kernels", f"--program={program}"]
     command += ["--config.model.layers=1", "--noremedy"]
     command += [f"--config.model.attention={attention}"]
+    command += ["--ideas=benchmarks/sentence_attention.py"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
     told = json.loads(run.stdout)["kernels"]

@@ -19,9 +19,9 @@ from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.cross_entropy import SPARSE_CHUNKS
-from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs, merged
+from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs
 from t2t_jax.training.optimizers import split_frozen
-from t2t_jax.training.step import Steps
+from t2t_jax.training.step import Steps, merged
 
 BOS = 1  # any token would do: its value does not affect the cost
 

@@ -13,7 +13,6 @@ text that the tokenizer is trained on. Dev and test sets are never cleaned.
 
 import hashlib
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.io.messages import Progress
+from t2t_jax.text.words import blank_matcher
 
 FIELDS = {  # from a rule to the field of config.data that controls it
     "empty": "",
@@ -33,26 +33,6 @@ FIELDS = {  # from a rule to the field of config.data that controls it
 }
 CHUNK = 2_000  # pairs processed at a time; bounds memory
 EXAMPLES = 20  # dropped pairs of each rule that are kept for a person to look at
-# White space, control characters, and Unicode's default ignorable code points.
-_INVISIBLE = (
-    r"[\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
-    r"\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-
-
-def blank_matcher(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
-    """Makes a matcher of lines of nothing but invisible characters and symbols."""
-    parts = "|".join([_INVISIBLE, *map(re.escape, symbols)])
-    return re.compile(f"(?:{parts})*").fullmatch
-
-
-_is_blank = blank_matcher()
-
-
-def visible(line: str) -> bool:
-    """True if a line has a character that a reader sees."""
-    return not _is_blank(line)
 
 
 class Chunk(NamedTuple):

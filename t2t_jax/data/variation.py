@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import blank_matcher, read_chunks
+from t2t_jax.data.cleaning import read_chunks
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import Ragged, concatenated, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
@@ -41,6 +41,7 @@ from t2t_jax.io.threads import in_order
 from t2t_jax.text.counter_random import Stream, hashed, uniform
 from t2t_jax.text.damage import MOST_NEIGHBOURS, TRAINABLE
 from t2t_jax.text.word_noise import named_amounts
+from t2t_jax.text.words import blank_matcher
 
 # The lines of a part. A part is varied as a whole, and a line may be joined with the
 # next ones of its part. So another number changes what a run reads.

@@ -11,13 +11,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from t2t_jax.config import Config
-from t2t_jax.data.cleaning import visible
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import SHORTEST, longest_output
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
+from t2t_jax.text.words import visible
 from t2t_jax.text.words import words as text_words
 
 log = logging.getLogger("t2t_jax")

@@ -3,7 +3,7 @@
     dense          scaled dot-product attention, as printed (section 3.2.1, equation 1)
     Attention      multi-head attention (section 3.2.2)
     fused          `dense` in one kernel, where the device has one: the default
-    packed, unscaled, restricted, chunked    other ways to attend
+    unscaled, restricted, chunked    other ways to attend
     ATTENTION      the table of them
 
 Shape suffixes: b batch, t queries, s keys, c a block of tokens, d model width, h heads,
@@ -21,7 +21,6 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model import kernels
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng, constant, named, times, weight
 from t2t_jax.model.mask import Mask, Tokens
@@ -247,36 +246,6 @@ def fused(
     return kernel(q_bthk, kv, mask, position.scores(scaled(q_bthk), mask))
 
 
-@dataclasses.dataclass(frozen=True)
-class PackedOptions:
-    """`sentences`: the most of a row, of which more get NaN; 0: any number, slower."""
-
-    sentences: int = field(0, low=0)
-
-
-def packed(
-    q_bthk: Array,
-    kv: KV,
-    mask: Mask,
-    position: Position,
-    drop: Dropout,
-    options: PackedOptions,
-) -> Array:
-    """Computes `fused`, on Hopper only within sentences; never run on a GPU."""
-    kernel = kernel_for(q_bthk, kv, mask, position, drop)
-    if kernel is not kernels.cudnn or not kernels.packs(q_bthk, position):
-        return fused(q_bthk, kv, mask, position, drop)
-    most = options.sentences or min(q_bthk.shape[1], kv.k_bshk.shape[1])
-    return kernels.by_sentence(q_bthk, kv, mask, most)
-
-
-def packed_weights(
-    q_bthk: Array, kv: KV, mask: Mask, position: Position, options: PackedOptions
-) -> Array:
-    """The weights of `packed`, float32 [b, h, t, s]."""
-    return attention_weights(q_bthk, kv, mask, position)
-
-
 # ---------------------------------------------------------------- without the scaling
 
 
@@ -500,7 +469,6 @@ class AttentionFunction(NamedTuple):
 ATTENTION = {
     "fused": AttentionFunction(fused, attention_weights),
     "dense": AttentionFunction(dense, attention_weights),
-    "packed": AttentionFunction(packed, packed_weights, Options=PackedOptions),
     "unscaled": AttentionFunction(unscaled, unscaled_weights),
     "restricted": AttentionFunction(
         restricted, restricted_weights, cross=False, Options=RestrictedOptions

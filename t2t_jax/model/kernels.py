@@ -2,7 +2,7 @@
 
 Each kernel computes `attention.dense` (equation 1, softmax in float32) for the arrays
 that its `_supports` function accepts.
-Shape suffixes: b batch, t queries, s keys, h heads, k head width, m sentences of a row.
+Shape suffixes: b batch, t queries, s keys, h heads, k head width.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import AxisType
 
-from t2t_jax.parallel import jax_internals
 from t2t_jax.parallel import mesh as meshes
 
 LANES = 128  # lanes of a TPU; the kernel works on blocks of this many positions
@@ -81,62 +80,6 @@ def cudnn(q_bthk: Array, kv, mask, scores=None, implementation: str = "cudnn") -
         mask=mask.allowed(),
         implementation=implementation,
     )
-
-
-def packs(q_bthk: Array, position) -> bool:
-    """True if `by_sentence` computes what `cudnn` would."""
-    hopper = meshes.cuda_capability(meshes.target_device()) >= 9
-    return hopper and not position.overrides("scores")
-
-
-def by_sentence(q_bthk: Array, kv, mask, most: int) -> Array:
-    """NVIDIA's fused attention over the sentences of rows, without an array of a mask.
-
-    Args:
-      most: sentences of a row; those beyond get NaN. Padding gets 0.
-    """
-    (q_length, q_offset), (k_length, k_offset) = (
-        sentences(tokens.segment, most) for tokens in (mask.query, mask.key)
-    )
-    of_query_bt11, of_key_bs11 = (
-        tokens.segment[..., None, None] for tokens in (mask.query, mask.key)
-    )
-    # Gradients of tokens that are of no sentence are memory that nothing has written.
-    k_bshk, v_bshk = (jnp.where(of_key_bs11 > 0, x, 0) for x in kv)
-    y_bthk = jax_internals.attention_of_sentences(
-        jnp.where(of_query_bt11 > 0, q_bthk, 0),
-        k_bshk,
-        v_bshk,
-        q_seqlen=q_length,
-        kv_seqlen=k_length,
-        q_offsets=q_offset,
-        kv_offsets=k_offset,
-        causal=mask.causal,
-        capability=meshes.cuda_capability(meshes.target_device()),
-    )
-    other = jnp.where(of_query_bt11 > most, jnp.nan, 0.0).astype(y_bthk.dtype)
-    known_bt11 = (of_query_bt11 > 0) & (of_query_bt11 <= most)
-    return jnp.where(known_bt11, y_bthk, other)
-
-
-def sentences(segment_bt: Array, most: int) -> tuple[Array, Array]:
-    """Lengths and offsets of the sentences of packed rows, as cuDNN takes them.
-
-    Args:
-      segment_bt: as of `Tokens`: a sentence's tokens are consecutive, and sentences are
-        numbered from 1 in the order of their tokens; 0 is padding.
-      most: the largest number of sentences of a row.
-
-    Returns:
-      int32 [b, m] and [b, m + 1], -1 after the last sentence of a row.
-    """
-    is_of_bmt = segment_bt[:, None, :] == jnp.arange(1, most + 1)[:, None]
-    length_bm = is_of_bmt.sum(-1, dtype=jnp.int32)
-    offset_bm = jnp.argmax(is_of_bmt, -1).astype(jnp.int32)
-    length_bm, offset_bm = (
-        jnp.where(length_bm > 0, x_bm, -1) for x_bm in (length_bm, offset_bm)
-    )
-    return length_bm, jnp.pad(offset_bm, ((0, 0), (0, 1)), constant_values=-1)
 
 
 def _flash_supports(q_bthk: Array, kv) -> bool:

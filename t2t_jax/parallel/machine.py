@@ -1,6 +1,5 @@
 """Facts about this machine: those that change the bits of a result, and its memory."""
 
-import hashlib
 import math
 import os
 import platform
@@ -17,7 +16,7 @@ def describe_machine() -> dict[str, str | int]:
 
     On a CPU, two runs with equal descriptions, configs and texts give equal bytes. A
     float32 sum depends on its order, hence on the number of threads; on a GPU also on
-    the choice of kernels, see `nondeterminism`.
+    the choice of kernels, see `nondeterminism.py`.
     """
     import jax
 
@@ -96,64 +95,6 @@ def device_memory(device: Any) -> float:
     if limit := (device.memory_stats() or {}).get("bytes_limit"):
         return limit
     return memory_here() if device.platform == "cpu" else math.inf
-
-
-# Flags with which XLA computes the same bytes twice on a GPU, by the same kernels.
-GPU_FLAGS = "--xla_gpu_exclude_nondeterministic_ops=true"
-# The folder of JAX's cache for the choices of XLA's autotuner: one file for each, which
-# is never written again.
-AUTOTUNING = "xla_gpu_per_fusion_autotune_cache_dir"
-
-
-def nondeterminism() -> str:
-    """Explains why two runs on this machine would differ; empty if they would not."""
-    import jax
-
-    if jax.default_backend() != "gpu":
-        return ""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    if missing := set(GPU_FLAGS.split()) - set(flags):
-        return (
-            "two runs on a GPU differ in their last bits, and more with every step, "
-            "unless XLA uses deterministic kernels: add to XLA_FLAGS "
-            f"'{' '.join(missing)}'"
-        )
-    if not jax.config.jax_compilation_cache_dir and not any(
-        flag.startswith("--xla_gpu_autotune_level=0") for flag in flags
-    ):
-        return (
-            "two runs on a GPU differ in their last bits, as XLA chooses kernels by "
-            "their time, and nothing keeps its choices: set T2T_JAX_CACHE to a folder"
-        )
-    return ""
-
-
-def kernel_choices(first: int | None = None) -> str:
-    """Hashes the kernels that XLA's autotuner has chosen, by all programs of the cache.
-
-    Args:
-      first: only so many, from the oldest on; None is all.
-
-    Returns:
-      Their number and SHA-256, such as `212 5f0e...`; empty if none is kept.
-    """
-    import jax
-
-    folder = Path(jax.config.jax_compilation_cache_dir or "") / AUTOTUNING
-    if not jax.config.jax_compilation_cache_dir or not folder.is_dir():
-        return ""
-    files = [file for file in folder.iterdir() if file.is_file()]
-    files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name))
-    digest = hashlib.sha256()
-    for file in files[:first]:
-        digest.update(f"{file.name} {len(content := file.read_bytes())} ".encode())
-        digest.update(content)
-    return f"{len(files[:first])} {digest.hexdigest()}" if files[:first] else ""
-
-
-def keeps_kernel_choices(before: str) -> bool:
-    """True if all that `kernel_choices` once returned is still so; more may be new."""
-    return not before or before == kernel_choices(int(before.split()[0]))
 
 
 def tree_bytes(tree: Any) -> int:

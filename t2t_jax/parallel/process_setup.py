@@ -18,7 +18,7 @@ from jax.extend.backend import register_backend_factory
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.messages import say
 from t2t_jax.parallel.jax_internals import has_tpu
-from t2t_jax.parallel.machine import AUTOTUNING, processor_name
+from t2t_jax.parallel.machine import processor_name
 
 # Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
@@ -156,7 +156,7 @@ def _tidy(root: Path) -> None:
     """
     files = {}
     for file in root.rglob("*"):
-        if AUTOTUNING in file.parts:
+        if file.parent.name.startswith("xla_"):  # XLA's own, such as its choices
             continue
         with contextlib.suppress(OSError):  # another process may delete it first
             stat = file.stat()  # before the file is read, which sets its access time

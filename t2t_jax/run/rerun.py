@@ -31,8 +31,8 @@ from t2t_jax.parallel.machine import (
     EFFECTS,
     describe_machine,
     machine_differences,
-    nondeterminism,
 )
+from t2t_jax.parallel.nondeterminism import nondeterminism
 from t2t_jax.run import initialization
 from t2t_jax.run.differences import (
     LoggedDifference,

@@ -34,8 +34,9 @@ from t2t_jax.io.messages import say, silence
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching, describe_dtype
 from t2t_jax.parallel import processes
-from t2t_jax.parallel.machine import describe_machine, nondeterminism
+from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.parallel.mesh import make_mesh, padded_rows
+from t2t_jax.parallel.nondeterminism import nondeterminism
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run import initialization
 from t2t_jax.tasks.table import check_model, task_of

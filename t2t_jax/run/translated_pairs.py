@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Pair
 from t2t_jax.data.text_files import (
     HASHES_ENDING,
@@ -36,6 +35,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
 from t2t_jax.io.parts import ANEW, check_bytes, finished_parts, read_records
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
+from t2t_jax.text.words import visible
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ The first two depend on the text alone, not on how a tokenizer splits it.
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,12 @@ from t2t_jax.text.units import Span, matched, units
 SPACE = " \t\n\v\f\r"
 UNKNOWN = "\u2047"  # stands for what a tokenizer cannot spell
 _WORD = re.compile(f"[^{SPACE}]+")
+# White space, control characters, and Unicode's default ignorable code points.
+_INVISIBLE = (
+    r"[\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    r"\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def words(text: str) -> list[Span]:
@@ -128,3 +134,17 @@ def _numbers(token_spans: np.ndarray, spans: Sequence[Span]) -> list[int]:
     number_t += (number_t < 0) | (end_w[number_t] <= begin_t)
     number_t = np.minimum(number_t, len(spans) - 1)
     return np.where(end_t > begin_t, number_t, -1).tolist()
+
+
+def blank_matcher(symbols: Sequence[str] = ()) -> Callable[[str], re.Match | None]:
+    """Makes a matcher of lines of nothing but invisible characters and symbols."""
+    parts = "|".join([_INVISIBLE, *map(re.escape, symbols)])
+    return re.compile(f"(?:{parts})*").fullmatch
+
+
+_is_blank = blank_matcher()
+
+
+def visible(line: str) -> bool:
+    """True if a line has a character that a reader sees."""
+    return not _is_blank(line)

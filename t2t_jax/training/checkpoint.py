@@ -46,7 +46,7 @@ class RunProgress(NamedTuple):
     # Metrics of steps that are not logged yet: a run that was stopped between two
     # logging intervals then logs the same numbers as one that was not.
     unread: Sequence[dict[str, float]] = ()
-    kernel_choices: str = ""  # those of `machine.kernel_choices`
+    kernel_choices: str = ""  # those of `nondeterminism.py`
 
     def to_json(self) -> dict:
         """Returns a JSON object."""

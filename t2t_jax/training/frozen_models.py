@@ -7,12 +7,7 @@ the run, which does not continue with others.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import jax
-from flax import nnx
-from jax.sharding import Mesh
+from collections.abc import Sequence
 
 from t2t_jax.config import Config, changed
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -20,19 +15,9 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build, check_batching
-from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
+from t2t_jax.training.step import FrozenModels
 from t2t_jax.workdir import Workdir
-
-
-class FrozenModels(NamedTuple):
-    """Models besides the trained one, and a function that reads their parameters."""
-
-    # Without parameters, in the order in which the loss names them.
-    models: tuple[Model, ...] = ()
-    # () -> the parameters of each as NumPy arrays; called once, by process 0.
-    read: Callable[[], Sequence[Parameters]] = tuple
-    sha256: Sequence[str] = ()  # of the parameters of each
 
 
 def frozen_workdirs(config: Config) -> tuple[str, ...]:
@@ -73,27 +58,6 @@ def frozen_here(
         build_frozen(config, model, Workdir(name).config(), name, sizes)
         for name in frozen_workdirs(config)
     )
-
-
-def frozen_shapes(models: Sequence[Model], mesh: Mesh) -> tuple[Parameters, ...]:
-    """The parameters of each model as `jax.ShapeDtypeStruct`s with shardings."""
-
-    def of(model: Model) -> Parameters:
-        return jax.tree.map(
-            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-            model.shapes,
-            meshes.shardings(mesh, model.axes, model.shapes),
-        )
-
-    return tuple(map(of, models))
-
-
-def merged(models: Sequence[Model], parameters: Sequence[Parameters]) -> list[Any]:
-    """The modules of models with their parameters, inside a jitted function."""
-    return [
-        nnx.merge(model.definition, of_model)
-        for model, of_model in zip(models, parameters, strict=True)
-    ]
 
 
 # ---------------------------------------------------------------------- opened by a run

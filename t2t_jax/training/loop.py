@@ -20,14 +20,14 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
-from t2t_jax.parallel.machine import describe_machine, kernel_choices
+from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.parallel.nondeterminism import kernel_choices
 from t2t_jax.training import checkpoint_folders, divergence, provenance_log
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.divergence import DivergedError, Divergence, Rollback, Rollbacks
-from t2t_jax.training.frozen_models import FrozenModels
 from t2t_jax.training.metrics_log import Meter
 from t2t_jax.training.reporter import Reporter
-from t2t_jax.training.step import Steps, TrainState, compile_steps
+from t2t_jax.training.step import FrozenModels, Steps, TrainState, compile_steps
 from t2t_jax.training.stopping import Clock, Interruption, reason_to_stop
 from t2t_jax.training.time_log import TimeLog
 from t2t_jax.training.validation import cross_entropy_of

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from t2t_jax.io import atomic, ideas
 from t2t_jax.io.messages import say
-from t2t_jax.parallel.machine import (
-    AUTOTUNING,
-    keeps_kernel_choices,
-    machine_differences,
-)
+from t2t_jax.parallel.machine import machine_differences
+from t2t_jax.parallel.nondeterminism import AUTOTUNING, keeps_kernel_choices
 from t2t_jax.workdir import STARTS, Start, Workdir
 
 
@@ -77,7 +74,7 @@ def check_kernel_choices(before: str) -> None:
     """Warns if XLA's autotuner may choose kernels other than those of the last start.
 
     Args:
-      before: of `machine.kernel_choices`, as saved with the state.
+      before: of `kernel_choices`, as saved with the state.
     """
     if not keeps_kernel_choices(before):
         say(

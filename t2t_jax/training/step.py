@@ -6,7 +6,7 @@ Shape suffixes: b batch, t target.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from t2t_jax.model.embedding import collected
 from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.training.frozen_models import frozen_shapes, merged
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
 from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import schedule
@@ -357,3 +356,34 @@ def _options(device: jax.Device) -> dict | None:
     # Queries, keys and values are a product each: from one product of all three, XLA
     # copies them out, in more bytes than reading the layer's input three times.
     return meshes.accepted_options({"xla_gpu_dot_merger_threshold_mb": 0}, device)
+
+
+class FrozenModels(NamedTuple):
+    """Models besides the trained one, and a function that reads their parameters."""
+
+    # Without parameters, in the order in which the loss names them.
+    models: tuple[Model, ...] = ()
+    # () -> the parameters of each as NumPy arrays; called once, by process 0.
+    read: Callable[[], Sequence[Parameters]] = tuple
+    sha256: Sequence[str] = ()  # of the parameters of each
+
+
+def frozen_shapes(models: Sequence[Model], mesh: Mesh) -> tuple[Parameters, ...]:
+    """The parameters of each model as `jax.ShapeDtypeStruct`s with shardings."""
+
+    def of(model: Model) -> Parameters:
+        return jax.tree.map(
+            lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+            model.shapes,
+            meshes.shardings(mesh, model.axes, model.shapes),
+        )
+
+    return tuple(map(of, models))
+
+
+def merged(models: Sequence[Model], parameters: Sequence[Parameters]) -> list[Any]:
+    """The modules of models with their parameters, inside a jitted function."""
+    return [
+        nnx.merge(model.definition, of_model)
+        for model, of_model in zip(models, parameters, strict=True)
+    ]

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data.cleaning import visible
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.results import Alignment
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace
 from t2t_jax.text.units import matched, units
+from t2t_jax.text.words import visible
 from t2t_jax.tools.verify.references import twin
 from tests.decoding.small_translator import translator
 from tests.model.twin_variants import logits

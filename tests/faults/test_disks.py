@@ -21,7 +21,7 @@ from t2t_jax.evaluation.scores import read_answers, score_set, scores_and_answer
 from t2t_jax.io import sealed
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.locations import locate
-from t2t_jax.parallel import machine
+from t2t_jax.parallel import nondeterminism
 from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
@@ -243,7 +243,7 @@ def test_other_kernels_of_the_autotuner_are_told(
     monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
     choices = tmp_path / "choices"
     choices.mkdir()
-    monkeypatch.setattr(machine, "AUTOTUNING", str(choices))  # an absolute path
+    monkeypatch.setattr(nondeterminism, "AUTOTUNING", str(choices))  # an absolute path
 
     def told(steps):
         train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)

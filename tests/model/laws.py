@@ -505,7 +505,7 @@ TWINS = {
     "kind": {*twin_variants.KINDS, *older_twins.MODELS},
     "positions": {"sinusoid", "learned", "none", "rotary", "relative", "t5", "alibi"},
     "norm_kind": {"layer", "rms", "none"},
-    "attention": {"fused", "packed", "dense", "unscaled", "chunked", "restricted"},
+    "attention": {"fused", "dense", "unscaled", "chunked", "restricted"},
     "feed_forward": {"relu", "gelu", "silu", "swiglu", "geglu"},
 }
 

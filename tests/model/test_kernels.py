@@ -12,6 +12,7 @@ from flax import nnx
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as library
 
+from benchmarks import sentence_attention
 from t2t_jax.config import MeshConfig, ModelConfig, from_config_dict
 from t2t_jax.costs import chips
 from t2t_jax.model import attention, kernels
@@ -248,7 +249,7 @@ def test_layers_that_are_recomputed_know_that_their_mask_is_causal(monkeypatch):
     assert all(isinstance(each, bool) for each in causal)
 
 
-def of_sentences(q_bthk, k_bshk, v_bshk, causal, capability, **sentences):
+def of_sentences(q_bthk, k_bshk, v_bshk, causal, **sentences):
     """A stand-in for cuDNN, which leaves what is of no sentence as it was in memory."""
 
     def places(length_bm, offset_bm, size):
@@ -283,13 +284,15 @@ def of_sentences(q_bthk, k_bshk, v_bshk, causal, capability, **sentences):
     ("t", "s", "causal"), [(30, 30, False), (30, 30, True), (20, 30, False)]
 )
 def test_sentences_are_attended_to_one_by_one(t, s, causal, monkeypatch):
-    cudnn = "attention_of_sentences"
-    monkeypatch.setattr(kernels.jax_internals, cudnn, of_sentences)
+    monkeypatch.setattr(sentence_attention, "library_call", of_sentences)
     q, kv, mask = drawn(t, s, causal)
     assert_dense(
-        lambda q, kv, mask, _: kernels.by_sentence(q, kv, mask, 4), q, kv, mask
+        lambda q, kv, mask, _: sentence_attention.by_sentence(q, kv, mask, 4),
+        q,
+        kv,
+        mask,
     )
-    y = np.asarray(kernels.by_sentence(q, kv, mask, 1))
+    y = np.asarray(sentence_attention.by_sentence(q, kv, mask, 1))
     segment = np.asarray(mask.query.segment)
     assert (y[segment == 0] == 0).all()
     assert np.isfinite(y[segment == 1]).all()
@@ -307,10 +310,12 @@ def test_sentences_are_told_apart_by_hopper_alone(
     monkeypatch.setattr(meshes, "target_device", lambda: gpu)
     calls = []
     monkeypatch.setattr(kernels, "cudnn", lambda q, *_: calls.append("cudnn"))
-    monkeypatch.setattr(kernels, "by_sentence", lambda *a: calls.append(a[-1]))
+    monkeypatch.setattr(
+        sentence_attention, "by_sentence", lambda *a: calls.append(a[-1])
+    )
     q, kv, mask = jax.tree.map(
         lambda x: x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x, drawn(30, 30)
     )
-    options = attention.PackedOptions(sentences=5)
-    attention.packed(q, kv, mask, scheme(scheme_name), NO_DROPOUT, options)
+    options = sentence_attention.Options(sentences=5)
+    sentence_attention.attend(q, kv, mask, scheme(scheme_name), NO_DROPOUT, options)
     assert calls == [5 if used else "cudnn"]

@@ -13,7 +13,7 @@ import pytest
 from jax._src.clusters import ClusterEnv
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.parallel import machine, process_setup, rendezvous
+from t2t_jax.parallel import nondeterminism, process_setup, rendezvous
 from tests.small_run import ROOT
 
 # A GPU's plugin, here with the client of a CPU, and a TPU that says when it is started.
@@ -151,7 +151,7 @@ def test_the_oldest_make_way(kept, monkeypatch):
     for age, name in enumerate("abcd"):
         (folder / name).write_bytes(b"x" * 100)
         os.utime(folder / name, (1e9 - age, 1e9 - age))
-    choice = folder / machine.AUTOTUNING / "of a kernel"
+    choice = folder / nondeterminism.AUTOTUNING / "of a kernel"
     choice.parent.mkdir()
     choice.write_bytes(b"x" * 100)
     os.utime(choice, (1, 1))
@@ -161,37 +161,41 @@ def test_the_oldest_make_way(kept, monkeypatch):
 
 
 def test_choices_of_kernels_may_grow_but_not_change(kept):
-    assert machine.kernel_choices() == ""
-    folder = Path(used()) / machine.AUTOTUNING
+    assert nondeterminism.kernel_choices() == ""
+    folder = Path(used()) / nondeterminism.AUTOTUNING
     folder.mkdir()
     for age, name in enumerate("cab"):
         (folder / name).write_bytes(name.encode())
         os.utime(folder / name, (1e9 + age, 1e9 + age))
         if name == "a":
-            before = machine.kernel_choices()
+            before = nondeterminism.kernel_choices()
     assert before.startswith("2 ")
-    assert machine.keeps_kernel_choices(before)
-    assert machine.keeps_kernel_choices("")
+    assert nondeterminism.keeps_kernel_choices(before)
+    assert nondeterminism.keeps_kernel_choices("")
     (folder / "a").write_bytes(b"other")
     os.utime(folder / "a", (1e9 + 1, 1e9 + 1))
-    assert not machine.keeps_kernel_choices(before)
+    assert not nondeterminism.keeps_kernel_choices(before)
 
 
 @pytest.mark.parametrize(
     ("flags", "folder", "told"),
     [
         ("", "/a", "add to XLA_FLAGS '--xla_gpu_exclude_nondeterministic_ops=true'"),
-        (machine.GPU_FLAGS, "", "nothing keeps its choices: set T2T_JAX_CACHE"),
-        (f"{machine.GPU_FLAGS} --xla_gpu_autotune_level=0", "", None),
-        (machine.GPU_FLAGS, "/a", None),
+        (nondeterminism.GPU_FLAGS, "", "nothing keeps its choices: set T2T_JAX_CACHE"),
+        (f"{nondeterminism.GPU_FLAGS} --xla_gpu_autotune_level=0", "", None),
+        (nondeterminism.GPU_FLAGS, "/a", None),
     ],
 )
 def test_what_makes_two_runs_on_a_gpu_differ(flags, folder, told, kept, monkeypatch):
-    assert machine.nondeterminism() == ""  # of a CPU
+    assert nondeterminism.nondeterminism() == ""  # of a CPU
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setenv("XLA_FLAGS", flags)
     jax.config.update("jax_compilation_cache_dir", folder or None)
-    assert told in machine.nondeterminism() if told else not machine.nondeterminism()
+    assert (
+        told in nondeterminism.nondeterminism()
+        if told
+        else not nondeterminism.nondeterminism()
+    )
 
 
 COMPILED = """

@@ -13,8 +13,9 @@ from t2t_jax.model.layers import DropoutRng
 from t2t_jax.model.model import build
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.training import cross_entropy as chunks
-from t2t_jax.training.frozen_models import frozen_workdirs, merged
+from t2t_jax.training.frozen_models import frozen_workdirs
 from t2t_jax.training.losses import LOSSES
+from t2t_jax.training.step import merged
 from tests.training.small_model import (
     LENGTH,
     ROWS,

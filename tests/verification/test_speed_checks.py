@@ -2,12 +2,16 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+from t2t_jax.config import from_config_dict
 from t2t_jax.costs import chips
-from t2t_jax.tools.verify import speed
+from t2t_jax.data.shapes import Shape
+from t2t_jax.tools.verify import measuring, speed
 from t2t_jax.tools.verify.check import Context, Unavailable, run_check
 from t2t_jax.tools.verify.measuring import StepCost
+from t2t_jax.tools.verify.random_models import random_batch
 from t2t_jax.tools.verify.table import CHECKS
 
 TINY = {"layers": 1, "width": 32, "heads": 2, "hidden": 64}
@@ -19,6 +23,7 @@ COST = StepCost(
     target=16,
     first=3.0,
     seconds=0.5,
+    awaited=0.625,
     flops=1e9,
     memory=2**30,
     planned_memory=2.0**30,
@@ -74,6 +79,10 @@ def test_mfu_is_of_the_fastest_product_measured_here(context, monkeypatch):
     result = speed.step(context, "base")
     assert result.numbers["mfu"] == 0.5  # 1e9 / 0.5 s / 4e9
     assert result.figure == "500.0 ms, 512 tokens/s, MFU 50%"
+    assert "a step that is waited for takes 625.0 ms" in result.details[1]
+    monkeypatch.setattr(chips, "peak", lambda *_: 16e9)
+    of_sheet = speed.step(context, "base").details[2]
+    assert of_sheet == "MFU of the data sheet's 16 GFLOP/s: 12.5%"
     monkeypatch.setattr(chips, "matrix_rate", lambda *_: 8e9)
     assert speed.step(with_cost(context), "base").numbers["mfu"] == 0.25
 
@@ -87,6 +96,31 @@ def test_memory_may_be_little_more_than_the_forecast(context):
     assert speed.memory(more, "base").held is False
     with pytest.raises(Unavailable, match="peak of base is not known"):
         speed.memory(with_cost(context, memory=None), "base")
+    with pytest.raises(Unavailable, match="plan has no forecast"):
+        speed.memory(with_cost(context, planned_memory=None), "base")
+
+
+def test_a_forecast_that_fails_is_told_and_loses_nothing(monkeypatch, capsys):
+    def fails(*_):
+        raise RuntimeError("no such kernel\nmore")
+
+    monkeypatch.setattr(measuring.forecast, "forecast", fails)
+    here = chips.Slice("cpu", chips.CHIPS["h100"], (1,))
+    planned = measuring._planned(from_config_dict({}), here, None)
+    assert planned["planned_memory"] is None
+    assert (
+        "plan has no forecast: RuntimeError: no such kernel" in capsys.readouterr().err
+    )
+
+
+def test_random_batches_have_frequent_tokens():
+    batch = random_batch(Shape(64, 32, 32), 1_000)
+    times = np.bincount(batch["target"].ravel(), minlength=1_000)
+    assert times[:4].sum() == 0
+    assert len(times) == 1_000
+    harmonic = (1 / np.arange(1, 997)).sum()
+    assert times[4] == pytest.approx(2048 / harmonic, rel=0.15)
+    assert times[5] == pytest.approx(1024 / harmonic, rel=0.2)
 
 
 def test_a_feeder_must_be_as_fast_as_a_step(context, tiny):

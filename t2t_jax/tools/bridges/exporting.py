@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 
 from t2t_jax import __version__
-from t2t_jax.data.cleaning import visible
 from t2t_jax.data.corpus import Corpus, open_specs
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
@@ -26,6 +25,7 @@ from t2t_jax.io.messages import say, waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.table import task_of
+from t2t_jax.text.words import visible
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import translates, write_json
 from t2t_jax.tools.bridges.formats import ExportFormat, find_format

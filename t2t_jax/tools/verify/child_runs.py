@@ -20,7 +20,7 @@ import jax
 import t2t_jax
 from t2t_jax.grammar import corpus
 from t2t_jax.io import interruption
-from t2t_jax.parallel.machine import GPU_FLAGS
+from t2t_jax.parallel.nondeterminism import GPU_FLAGS
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.provenance_log import read_starts

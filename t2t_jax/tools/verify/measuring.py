@@ -6,7 +6,6 @@ Steps of training, memory, filled batches and checkpoints. None is judged here.
 import dataclasses
 import hashlib
 import itertools
-import math
 import os
 import statistics
 import time
@@ -95,7 +94,7 @@ class StepCost:
     awaited: float  # of a step that is waited for, the median
     flops: float  # of the model's matrix products (`step_costs.model_flops`)
     memory: int | None  # bytes in use at most; None if unknown
-    planned_memory: float  # NaN if there is no forecast
+    planned_memory: float | None  # None if there is no forecast
     planned_seconds: float | None  # None if it does not fit, or no forecast
     planned_by: str  # the compiler and the chip that the forecast is of
 
@@ -173,13 +172,13 @@ def _measured(config: Config, count: int) -> StepCost:
 def _planned(config: Config, chips: Slice, device: jax.Device) -> dict:
     """The forecast of `plan` for one such chip, as fields of a `StepCost`.
 
-    A forecast that fails does not hide what is measured: its memory is NaN.
+    A forecast that fails does not hide what is measured.
     """
     try:
         result = forecast.forecast(config, chips, [device])
     except Exception as e:
         say(f"warning: plan has no forecast: {type(e).__name__}: {first_line(e)}")
-        return {"planned_memory": math.nan, "planned_seconds": None, "planned_by": ""}
+        return {"planned_memory": None, "planned_seconds": None, "planned_by": ""}
     seconds = result["time"]
     return {
         "planned_memory": result["memory"]["needed"],

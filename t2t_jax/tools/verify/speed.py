@@ -261,6 +261,8 @@ def memory(context: Context, name: str) -> Measured:
             f"the peak of {name} is not known: this system does not report it, or an "
             "earlier computation in this process took more"
         )
+    if cost.planned_memory is None:
+        raise Unavailable("plan has no forecast, as the warning above says")
     allowed = cost.planned_memory * (1 + SHORT) + BESIDE
     ratio = cost.memory / cost.planned_memory
     return Measured(

@@ -48,7 +48,7 @@ _CHOICES = {
     "positions": ("sinusoid", "learned", "none", "rotary", "relative"),
     "norm_kind": ("layer", "rms"),
     "residual": (True,),
-    "attention": ("fused", "packed", "dense", "chunked", "unscaled"),
+    "attention": ("fused", "dense", "chunked", "unscaled"),
     "feed_forward": tuple(_ACTIVATIONS),
 }
 # Tied tables are stored as copies.

@@ -45,7 +45,7 @@ _COMPUTED = {
     "norm": ("post", "pre"),
     "norm_kind": ("layer",),
     "residual": (True,),
-    "attention": ("fused", "packed", "dense", "chunked"),
+    "attention": ("fused", "dense", "chunked"),
     "positions": ("sinusoid", "learned"),
     "feed_forward": tuple(dict.fromkeys(ACTIVATIONS.values())),
 }
