@@ -43,16 +43,19 @@ def kernel_choices(first: int | None = None) -> str:
     Returns:
       Their number and SHA-256, such as `212 5f0e...`; empty if none is kept.
     """
-    folder = Path(jax.config.jax_compilation_cache_dir or "") / AUTOTUNING
-    if not jax.config.jax_compilation_cache_dir or not folder.is_dir():
+    cache = jax.config.jax_compilation_cache_dir
+    digest, count = hashlib.sha256(), 0
+    try:
+        files = [file for file in (Path(cache or "") / AUTOTUNING).iterdir() if cache]
+        # In `tmp` below, XLA writes what is not whole yet.
+        files = [(f.stat().st_mtime_ns, f.name, f) for f in files if f.is_file()]
+        for *_, name, file in sorted(files)[:first]:
+            content = file.read_bytes()
+            digest.update(f"{name} {len(content)} ".encode() + content)
+            count += 1
+    except OSError:  # no such folder; a run does not end because of it
         return ""
-    files = [file for file in folder.iterdir() if file.is_file()]
-    files.sort(key=lambda file: (file.stat().st_mtime_ns, file.name))
-    digest = hashlib.sha256()
-    for file in files[:first]:
-        digest.update(f"{file.name} {len(content := file.read_bytes())} ".encode())
-        digest.update(content)
-    return f"{len(files[:first])} {digest.hexdigest()}" if files[:first] else ""
+    return f"{count} {digest.hexdigest()}" if count else ""
 
 
 def keeps_kernel_choices(before: str) -> bool:
