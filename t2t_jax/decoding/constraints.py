@@ -268,16 +268,23 @@ class SharedTable:
         self._placed: tuple[Array, ...] | None = None  # on the devices, if up to date
         self._lock = threading.RLock()
 
+    def check(self, must: Sequence[str], must_not: Sequence[str]) -> None:
+        """Raises UserError if the table will never have room for phrases.
+
+        Call it before `constraints_for`, which builds automata, with a state for each
+        character at least.
+        """
+        count = len(must) + bool(must_not)
+        size = sum(map(len, (*must, *must_not)))
+        if count > self.width or size >= self.states:
+            raise self._too_large(count, size)
+
     def automata(self, of_line: "Constraints") -> dict[tuple, Automaton]:
         """The automata of a line, by what identifies them and if it is required.
 
         Raises:
           UserError: the table will never have room for them.
         """
-        # A state for each character at least: hopeless ones are not built.
-        size = sum(map(len, (*of_line.must, *of_line.must_not)))
-        if size >= self.states:
-            raise self._too_large(len(of_line.must) + bool(of_line.must_not), size)
         parts = self._phrases.automata(of_line)
         made = {(of, required): build(*of) for build, of, required in parts}
         count = sum(len(automaton.next_sv) for automaton in made.values())
@@ -443,7 +450,8 @@ def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
     """Builds the automaton over symbols, state by state from the start.
 
     A state is a set of partial matches (phrase, number of its bytes read so far), and
-    True if a word may begin next.
+    True if a word may begin next. In most columns its row is that of a state without
+    partial matches, so the work grows with the table, as in Aho and Corasick 1975.
 
     Args:
       doubtful: if True, a byte of a multi-byte character ends a word and a new word may
@@ -457,71 +465,101 @@ def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
     octets = sorted({b for phrase in phrases for b in phrase.content if b > 127})
     spaces = {" "} - {*characters}  # a symbol of its own, which gaps let pass
     symbols = [None, _WORD, _BETWEEN, _BYTE, *spaces, *characters, *octets]
-    start, said = (frozenset(), True), "said"
-    numbers = {start: 0}
-    rows = []
-    queue = [start]
+    column_of = {symbol: column for column, symbol in enumerate(symbols)}
+    in_word_y = [_goes_on(symbol, doubtful) for symbol in symbols]
+    moves = [_moves(phrase, column_of) for phrase in phrases]
+
+    def after(partial_matches, column: int):
+        """The partial matches after a symbol, of these alone; None: a match."""
+        found = set()
+        for i, n in partial_matches:
+            read = moves[i][n].get(column)
+            if read == len(phrases[i].content) and not phrases[i].ends:
+                return None
+            if read:
+                found.add((i, read))
+        return frozenset(found)
+
+    # Of states without partial matches, by `may_begin`: what each symbol begins. The
+    # classes and the end of the text begin nothing: no phrase contains them.
+    begun_by = []
+    for may_begin in (False, True):
+        of_column = [set() for _ in symbols]
+        for i, phrase in enumerate(phrases):
+            if may_begin or not phrase.begins:
+                for column in moves[i][0]:
+                    of_column[column].add((i, 0))
+        begun_by.append(
+            [after(those, column) for column, those in enumerate(of_column)]
+        )
+    space, start = column_of[" "], (frozenset(), True)
+    numbers, queue, rows = {start: 0}, collections.deque([start]), []
     while queue:
-        state = queue.pop(0)
-        row = []
-        for symbol in symbols:
-            after = _after(state, symbol, phrases, doubtful)
-            if after != said and after not in numbers:
-                numbers[after] = len(numbers)
-                queue.append(after)
-            row.append(-1 if after == said else numbers[after])
+        partial_matches, may_begin = queue.popleft()
+        passing = {(i, n) for i, n in partial_matches if n in phrases[i].gaps}
+        next_y = begun_by[may_begin].copy()
+        for column in {c for i, n in partial_matches for c in moves[i][n]} | {space}:
+            more = after(partial_matches, column)
+            if more is None or next_y[column] is None:
+                next_y[column] = None
+            else:
+                passed = passing if column == space else ()
+                next_y[column] = next_y[column].union(more, passed)
+        # A phrase that ends in a word matches once the next symbol is not of that word.
+        ends = any(n == len(phrases[i].content) for i, n in partial_matches)
+        row = np.full(len(symbols), -1)
+        for column, (matches, in_word) in enumerate(
+            zip(next_y, in_word_y, strict=True)
+        ):
+            if matches is None or (ends and not in_word):
+                continue
+            state = matches, not in_word
+            if state not in numbers:
+                numbers[state] = len(numbers)
+                queue.append(state)
+            row[column] = numbers[state]
         rows.append(row)
-    # `said` is -1 until the number of states is known; it then becomes the last state,
+    # A match is -1 until the number of states is known; it then becomes the last state,
     # which leads to itself.
-    table = np.array([*rows, [-1] * len(symbols)])
+    table = np.array([*rows, np.full(len(symbols), -1)])
     table[table < 0] = len(rows)
-    return {symbol: column for column, symbol in enumerate(symbols)}, table
+    return column_of, table
 
 
-def _after(state, symbol, phrases: list[_Phrase], doubtful: bool):
-    """Returns the state after a symbol, or "said"."""
-    partial_matches, may_begin = state
+def _goes_on(symbol, doubtful: bool) -> bool:
+    """True if a word does not end at a symbol."""
     if symbol is _BYTE or isinstance(symbol, int):
-        is_word = not doubtful
-    else:
-        is_word = symbol is _WORD or (isinstance(symbol, str) and _is_word(symbol))
-    # A phrase that ends in a word matches once the next symbol is not of that word.
-    if any(
-        phrases[i].ends and n == len(phrases[i].content) for i, n in partial_matches
-    ):
-        if not is_word:
-            return "said"
-    if isinstance(symbol, str):
-        content = symbol.encode()
-    else:
-        content = bytes([symbol]) if isinstance(symbol, int) else None
-    # Punctuation may follow a word directly; a word may not.
-    begun = {(i, 0) for i, p in enumerate(phrases) if may_begin or not p.begins}
-    after = set()
-    # The classes and the end of the text have no content: no phrase contains them.
-    for i, n in partial_matches | begun if content else ():
-        phrase = phrases[i]
-        if phrase.content[n : n + len(content)] == content:
-            n += len(content)
-            if n == len(phrase.content) and not phrase.ends:
-                return "said"
-            after.add((i, n))
-    if symbol == " ":
-        after |= {(i, n) for i, n in partial_matches if n in phrases[i].gaps}
-    return frozenset(after), not is_word
+        return not doubtful
+    return symbol is _WORD or (isinstance(symbol, str) and _is_word(symbol))
+
+
+def _moves(phrase: _Phrase, column_of: dict) -> list[dict[int, int]]:
+    """For each number of bytes read: the columns that go on, and the number then."""
+    moves = [{} for _ in range(len(phrase.content) + 1)]
+    read = 0
+    for character in phrase.text:
+        content = character.encode()
+        moves[read][column_of[character]] = read + len(content)
+        for n, byte in enumerate(content, read):
+            if byte > 127:
+                moves[n][column_of[byte]] = n + 1
+        read += len(content)
+    return moves
 
 
 def _distances(next_sv: np.ndarray) -> np.ndarray:
     """Returns the least number of tokens from each state to the last; -1 if none."""
-    distance_s = np.full(len(next_sv), len(next_sv) + 1, np.int32)  # unreachable
-    distance_s[-1] = 0
-    # Relaxation, as in Bellman-Ford: a state is one token farther than its nearest next
-    # state. It ends when no distance falls any more.
-    while True:
-        nearer_s = np.minimum(distance_s, distance_s[next_sv].min(axis=1) + 1)
-        if np.array_equal(nearer_s, distance_s):
-            return np.where(distance_s > len(next_sv), -1, distance_s)
-        distance_s = nearer_s
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import shortest_path
+
+    states = len(next_sv)
+    leads = [np.unique(row) for row in next_sv]
+    row_e = np.repeat(np.arange(states), [len(row) for row in leads])
+    back = csr_array(
+        (np.ones(len(row_e)), (np.concatenate(leads), row_e)), 2 * [states]
+    )
+    distance_s = shortest_path(back, "D", unweighted=True, indices=states - 1)
+    return np.where(np.isinf(distance_s), -1, distance_s).astype(np.int32)
 
 
 # --------------------------------------------------------- the constraints of each line

@@ -16,6 +16,7 @@ from hypothesis import strategies
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.batches import Group
+from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
@@ -296,6 +297,20 @@ def test_too_late_too_many_and_too_slow(engine):
     many = engine.limits.queue + 1
     with pytest.raises(OverloadedError):
         asyncio.run(ask(engine, ["a"] * many))
+
+
+@pytest.mark.parametrize("must", [(), ("a",)])
+def test_phrases_that_never_fit_are_not_built(engine, must, monkeypatch):
+    built = []
+    for table in engine._tables.values():
+        monkeypatch.setattr(table._phrases, "forbidden", built.append)
+        monkeypatch.setattr(table._phrases, "required", built.append)
+    monkeypatch.setattr(Phrases, "_automaton", lambda *_: built.append(_))
+    many = tuple(chr(0x4E00 + n) for n in range(5_000))
+    options = Options(must=must, must_not=many)
+    (refused,) = asyncio.run(ask(engine, ["the cat"], [options]))
+    assert "of 63 states" in str(refused)
+    assert not built
 
 
 def test_new_parameters_are_for_lines_that_come_later():

@@ -750,6 +750,10 @@ class Engine:
             )
         if not 1 <= options.nbest <= beam:
             raise UserError(f"nbest={options.nbest}; want 1 to {beam}, the beam")
+        if options.prefix.strip() or options.must or options.must_not:
+            if not limits.phrases:
+                raise UserError("this server takes no prefix, must or must_not")
+            self._tables[direction].check(options.must, options.must_not)
         request = Request(
             prefix=options.prefix or None,
             must=list(options.must),
@@ -767,8 +771,6 @@ class Engine:
             )
         constrained = constraints != Constraints()
         if constrained:
-            if not limits.phrases:
-                raise UserError("this server takes no prefix, must or must_not")
             line.automata = self._tables[direction].automata(constraints)
         if decode.stop == "first" and options.nbest not in (1, beam):
             raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
