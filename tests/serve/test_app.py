@@ -8,6 +8,7 @@ import pytest
 
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve import service
 from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
 from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
@@ -223,6 +224,27 @@ def test_a_form_that_is_cut_is_refused(client):
     for length in (0, 20, 50, 60, 70, after_first, len(whole) - 6):
         answer = client().post(url, content=whole[:length], headers=kind)
         assert answer.status_code == 400, whole[:length]
+
+
+@pytest.mark.parametrize("charset", ["punycode", '"idna"', "utf-7", "latin-1"])
+def test_a_form_is_utf_8(charset, client):
+    kind = {"Content-Type": f"multipart/form-data; Charset={charset}; boundary=xx"}
+    whole = b'--xx\r\nContent-Disposition: form-data; name="q"\r\n\r\na\r\n--xx--\r\n'
+    answer = client().post("/translate", content=whole, headers=kind)
+    assert answer.status_code == 400
+    assert "want UTF-8" in answer.text
+    assert charset.strip('"') in answer.text
+
+
+def test_a_wrong_key_is_refused_before_the_body_is_read(client, tmp_path, monkeypatch):
+    def read(*_):
+        raise AssertionError("the body was read")
+
+    (tmp_path / "keys").write_text("right\n")
+    c = client(keys=read_keys(f"{tmp_path}/keys"))
+    monkeypatch.setattr(service, "read_fields", read)
+    answer = c.post("/v1/translate", content=b"?", headers={"X-API-Key": "wrong"})
+    assert error_of(answer) == (403, "wrong_key")
 
 
 def test_limits_are_of_the_whole_request(client):

@@ -286,6 +286,9 @@ class Call:
     async def read(self) -> None:
         """Reads and checks key and fields."""
         settings = self.service.settings
+        wanted = settings.keys and not self.row.keyless
+        if wanted and (key := self._header_key()):  # before the body is read
+            self._check_key(key)
         try:
             async with asyncio.timeout(settings.seconds):
                 self.given = await read_fields(self.request, settings.bytes)
@@ -293,8 +296,10 @@ class Call:
             raise Refusal(408, "slow_body", "the body took too long to come") from None
         except ClientDisconnect:
             raise Gone from None
-        if settings.keys and not self.row.keyless:
-            self._check_key()
+        if wanted and not key:
+            # Google's clients call the field `key`, DeepL's old ones `auth_key`.
+            names = "api_key", "key", "auth_key"
+            self._check_key(next(filter(None, map(self.given.get, names)), None))
         declared = fields(self.row.fields)
         for name in self.given if self.row.strict else ():
             if name not in declared and name != "api_key":
@@ -302,13 +307,13 @@ class Call:
                 raise bad(f"no field {name[:60]!r}{near}")
         self.fields = {name: f.read(name, self.given) for name, f in declared.items()}
 
-    def _check_key(self) -> None:
+    def _header_key(self) -> str | None:
         headers = self.request.headers
         scheme, _, key = headers.get("authorization", "").partition(" ")
         key = key.strip() if scheme.lower() in ("bearer", "deepl-auth-key") else ""
-        # Google's clients call the field `key`, DeepL's old ones `auth_key`.
-        of_fields = (self.given.get(name) for name in ("api_key", "key", "auth_key"))
-        key = next(filter(None, (key, headers.get("x-api-key"), *of_fields)), None)
+        return key or headers.get("x-api-key")
+
+    def _check_key(self, key: Any) -> None:
         if key is None:
             raise Refusal(401, "no_key", "this server wants an API key")
         digest = hashlib.sha256(str(key).encode(errors="replace")).digest()
