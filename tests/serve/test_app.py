@@ -197,6 +197,7 @@ MALFORMED = {
     b'{"lines": ["a"], "nbest": "x"}': "nbest is a str; want a whole number",
     b'{"lines": ["a"], "min_confidence": NaN}': "neither JSON",
     b'{"lines": ["a"], "min_confidence": "nan"}': "is a str; want a number",
+    b'{"lines": ["a"], "min_confidence": %s}' % (b"1" * 401): "is a int; want a number",
     b'{"lines": ["a"], "details": 7}': "details is a int; want true or false",
     b'{"lines": ["a"], "nbst": 1}': "no field 'nbst'; did you mean 'nbest'?",
     b'{"lines": ["a"], "text": "a"}': "one of them",
@@ -304,6 +305,7 @@ def test_pages_of_other_sites_are_refused(client):
     for origin, status in (
         ("https://evil.example", 403),
         ("null", 403),
+        ("http://[::1", 403),
         ("https://a.example", 200),
         ("http://localhost:8000", 200),
         ("chrome-extension://abc", 200),
@@ -315,6 +317,26 @@ def test_pages_of_other_sites_are_refused(client):
     ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
     assert c.options("/translate", headers=ask).status_code == 200
     assert client().options("/translate", headers=ask).status_code == 405
+
+
+def test_images_and_links_of_other_pages_are_refused(client):
+    c, asked = client(), {"q": "a", **PAIR}
+    for site, mode, status in (
+        ("cross-site", "no-cors", 403),
+        ("same-site", "no-cors", 403),
+        ("cross-site", "navigate", 403),
+        ("same-origin", "cors", 200),
+        ("none", "navigate", 200),
+    ):
+        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+        assert c.get("/translate", params=asked, headers=headers).status_code == status
+        page = 200 if mode == "navigate" else status
+        assert c.get("/", headers=headers).status_code == page, headers
+    far = {"Sec-Fetch-Site": "cross-site", "Origin": "https://a.example"}
+    c = client(cors="https://a.example")
+    assert c.post("/translate", json=asked, headers=far).status_code == 200
+    extension = far | {"Origin": "moz-extension://abc"}
+    assert c.post("/translate", json=asked, headers=extension).status_code == 200
 
 
 def test_a_client_is_its_key_or_its_address(client, tmp_path):

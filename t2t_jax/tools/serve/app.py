@@ -112,6 +112,9 @@ def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Respo
     return answer
 
 
+_OF_PAGES = re.compile("https?:|null")
+
+
 def _check_origin(request: Request, settings: Settings) -> None:
     """Refuses names that are not the server's, and pages of other sites.
 
@@ -122,9 +125,21 @@ def _check_origin(request: Request, settings: Settings) -> None:
         message = "the server is not called by this Host; it may be: --allowed_hosts"
         raise Refusal(403, "wrong_host", message)
     origin = request.headers.get("origin", "")
-    if settings.cors in ("*", origin) or not re.match("https?:|null", origin):
+    if settings.cors == "*" or (
+        origin and (origin == settings.cors or not _OF_PAGES.match(origin))
+    ):
         return
-    if not settings.serves(urlsplit(origin).netloc):
+    # Forms and scripts have an origin. Images and links have none: browsers say whose
+    # page they are on, and a link may open the page of this server.
+    site = request.headers.get("sec-fetch-site", "")
+    opened = request.url.path == "/" and (
+        request.headers.get("sec-fetch-mode") == "navigate"
+    )
+    try:
+        own = not origin or settings.serves(urlsplit(origin).netloc)
+    except ValueError:  # such as http://[::1
+        own = False
+    if not own or (not origin and site in ("cross-site", "same-site") and not opened):
         message = "pages of this Origin may not ask; one may with --cors=ORIGIN"
         raise Refusal(403, "wrong_origin", message)
 

@@ -108,7 +108,7 @@ class Field(NamedTuple):
             return self.default if value is None else read(value)
         except UserError as e:
             raise bad(f"{name}: {e}") from None
-        except (LookupError, TypeError, ValueError):
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             raise bad(f"{name} is a {type(value).__name__}; want {wanted}") from None
 
     @property
