@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import types
 import urllib.error
 import urllib.request
@@ -21,6 +22,7 @@ import pytest
 
 from benchmarks.load import Connection
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.interruption import REPEAT
 from t2t_jax.tools.serve import app as serve_app
 from t2t_jax.tools.serve import command
 from t2t_jax.tools.serve.app import application, serve
@@ -178,6 +180,47 @@ def test_a_signal_while_it_compiles_ends_it_after_the_program(capsys):
     thread.join()
     assert engine.closed
     assert not engine.ready
+
+
+STUCK = """
+import asyncio, threading, time
+from t2t_jax.tools.serve.app import application, serve
+from t2t_jax.tools.serve.command import listen
+from t2t_jax.tools.serve.settings import Settings
+from tests.serve.fake_engine import FakeEngine, FakeGuesser
+engine, forever = FakeEngine(), threading.Event()
+async def translate(*_, **__):
+    print("stuck", flush=True)
+    await asyncio.to_thread(forever.wait)
+engine.translate = translate
+listener = listen("127.0.0.1", 0)
+print(listener.getsockname()[1], flush=True)
+app = application(engine, Settings(), FakeGuesser())
+asyncio.run(serve(app, listener, lambda: None))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_server_whose_thread_is_stuck(number):
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        port = int(process.stdout.readline())
+
+        async def ask():
+            with contextlib.suppress(OSError, EOFError):
+                await Connection(port).post("/translate", BODY)
+
+        thread = threading.Thread(target=asyncio.run, args=(ask(),))
+        thread.start()
+        assert process.stdout.readline() == "stuck\n"
+        process.send_signal(number)
+        process.send_signal(number)  # as a shell does, to a process and its group
+        time.sleep(1.2 * REPEAT)
+        assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(60) == -number
+        thread.join()
 
 
 async def while_served(clients, engine=None):

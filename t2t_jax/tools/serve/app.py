@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ctypes
 import math
+import os
 import re
 import secrets
 import signal
@@ -34,6 +35,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from t2t_jax import __version__
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.interruption import REPEAT
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
 from t2t_jax.tools.serve.engine import Engine, LateError, OverloadedError, StoppingError
@@ -330,8 +332,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets=None) -> None:
         end = time.monotonic() + LINGER
         while self.server_state.connections and time.monotonic() < end:
-            if self.force_exit:
-                break
             await asyncio.sleep(0.05)
         for listener in sockets or ():
             _open_no_more(listener)
@@ -394,8 +394,13 @@ async def serve(
         await asyncio.to_thread(work, *arguments)
         await service.measure()
 
-    def stop() -> None:
-        server.force_exit = server.should_exit  # the second time
+    stopped: list[float] = []
+
+    def stop(number: int) -> None:
+        stopped.append(time.monotonic())
+        if stopped[-1] - stopped[0] > REPEAT:  # whatever a thread still does
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         server.should_exit = service.stopping = True
 
     def reload_once() -> None:
@@ -404,12 +409,9 @@ async def serve(
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
-    for number, handler in (
-        (signal.SIGTERM, stop),
-        (signal.SIGINT, stop),
-        (signal.SIGHUP, reload_once),
-    ):
-        loop.add_signal_handler(number, handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, reload_once)
     warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
     serving = asyncio.create_task(server.serve([listener]))
