@@ -88,7 +88,7 @@ def read(file: Path, count: int) -> tuple[dict, dict]:
         described["topology"] = base64.b64encode(topology).decode()
     except Exception as e:  # what the device says is a question of this program
         described["topology"] = f"{type(e).__name__}: {e}"
-    say(f"{described}")
+    say(f"{described}")  # also if the program is refused
     began = time.perf_counter()
     train = serialize_executable.deserialize_and_load(
         *program, execution_devices=[device]

@@ -1,9 +1,9 @@
 """Attention: by the sentences of packed rows, without an array of the mask (cuDNN).
 
-An idea that no GPU has run, for Hopper and newer: `--ideas=THIS_FILE` and
-`--config.model.attention=sentences`. cuDNN takes a mask as a dense bias and skips no
-block of keys. It also takes where each sentence of a row begins and how long it is; JAX
-0.10 to 0.12 have that call, but no public name for it. Elsewhere it is `fused`.
+An idea that no GPU has run, for Hopper and newer: `benchmarks/ideas/sentences.py` adds
+it as `config.model.attention=sentences`. cuDNN takes a mask as a dense bias and skips
+no block of keys. It also takes where each sentence of a row begins and how long it is;
+JAX 0.10 to 0.12 have that call, but no public name for it. Elsewhere it is `fused`.
 
 Shape suffixes: b batch, t queries, s keys, h heads, k head width, m sentences of a row.
 """
@@ -14,13 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from t2t_jax.model import kernels
-from t2t_jax.model.attention import (
-    ATTENTION,
-    KV,
-    AttentionFunction,
-    attention_weights,
-    fused,
-)
+from t2t_jax.model.attention import KV, attention_weights, fused
 from t2t_jax.model.mask import Mask
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.sections import field
@@ -28,7 +22,7 @@ from t2t_jax.sections import field
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`sentences`: the most of a row, of which more get NaN; 0: any number, slower."""
+    """`sentences`: the most in a row; values of further ones are NaN. 0: any number."""
 
     sentences: int = field(0, low=0)
 
@@ -124,6 +118,3 @@ def library_call(q_bthk, k_bshk, v_bshk, causal: bool, **of_sentences) -> Array:
 def weights(q_bthk: Array, kv: KV, mask: Mask, position, options: Options) -> Array:
     """The weights that the kernel does not keep, float32 [b, h, t, s]."""
     return attention_weights(q_bthk, kv, mask, position)
-
-
-ATTENTION["sentences"] = AttentionFunction(attend, weights, Options=Options)

@@ -278,7 +278,7 @@ a_gpus_gradient_norm_forgets_arrays_alike t2t_jax/training/step.py
   - of_shape.get(squares.shape, 0.0) + squares
   + squares
     training/test_step.py test_a_gpu_sums_squares_of_arrays_alike_together
-a_gpus_table_gets_a_row_of_each_token t2t_jax/model/embedding.py
+a_gpus_table_gets_a_row_of_each_token t2t_jax/model/layers.py
   - left[1] + x_rd
   + x_rd
     model/test_gradients.py

@@ -177,7 +177,7 @@ def test_a_gpus_program_stops_for_nothing_and_copies_no_cache(program, attention
     command += ["--slice=h200:1", "--kernels", f"--program={program}"]
     command += ["--config.model.layers=1", "--noremedy"]
     command += [f"--config.model.attention={attention}"]
-    command += ["--ideas=benchmarks/sentence_attention.py"]
+    command += ["--ideas=benchmarks/ideas/sentences.py"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
     told = json.loads(run.stdout)["kernels"]

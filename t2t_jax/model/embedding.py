@@ -10,16 +10,19 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.layers import DropoutRng, compute_dtype, constant, dropout, named
+from t2t_jax.model.layers import (
+    DropoutRng,
+    add_rows,
+    compute_dtype,
+    constant,
+    dropout,
+    named,
+    rows,
+)
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import Collected, Weight, factor
-from t2t_jax.parallel.mesh import (
-    batch_shards,
-    constrain,
-    sum_over_batch,
-    target_device,
-)
+from t2t_jax.parallel.mesh import batch_shards, constrain, sum_over_batch
 
 
 class Embedding(nnx.Module):
@@ -113,51 +116,7 @@ def look_up(table_vd: Weight, tokens_bt: Array) -> Array:
     # FSDP divides the rows of the table along d. They are gathered here, since XLA
     # could otherwise divide the embeddings along d as well.
     table_vd = constrain(table_vd, "vocab", "features")
-    if target_device().platform == "gpu":
-        return _rows(table_vd, tokens_bt)
-    return table_vd[tokens_bt]
-
-
-@jax.custom_vjp
-def _rows(table_vd: Array, tokens_bt: Array) -> Array:
-    """Rows of a table, whose gradient is that of `add_rows`."""
-    return table_vd[tokens_bt]
-
-
-def _add_to_zeros(saved, x_btd: Array) -> tuple[Array, None]:
-    table_vd, tokens_bt = saved
-    x_rd = x_btd.reshape(-1, x_btd.shape[-1]).astype(table_vd.dtype)
-    return add_rows(jnp.zeros_like(table_vd), tokens_bt.reshape(-1), x_rd), None
-
-
-_rows.defvjp(
-    lambda table_vd, tokens_bt: (table_vd[tokens_bt], (table_vd, tokens_bt)),
-    _add_to_zeros,
-)
-
-
-def add_rows(sum_vd: Array, token_r: Array, x_rd: Array) -> Array:
-    """Adds a row x_rd[r] to row token_r[r] of a table, equal bits each time.
-
-    A GPU adds the rows of a token in any order. Here they are sorted, and a scan adds
-    those of each token, so that the table gets one row of each.
-    """
-    if target_device().platform != "gpu":
-        return sum_vd.at[token_r].add(x_rd)
-    order_r = jnp.argsort(token_r)
-    token_r = token_r[order_r]
-    begins_r = jnp.append(True, token_r[1:] != token_r[:-1])
-
-    def add(left, right):
-        begins_r, x_rd = right
-        x_rd = jnp.where(begins_r[:, None], x_rd, left[1] + x_rd)
-        return left[0] | begins_r, x_rd
-
-    _, x_rd = jax.lax.associative_scan(add, (begins_r, x_rd[order_r]))
-    # A token's sum is at its last row; the other rows are put beyond the table.
-    beyond_r = len(sum_vd) + jnp.arange(len(token_r))
-    place_r = jnp.where(jnp.append(begins_r[1:], True), token_r, beyond_r)
-    return sum_vd.at[place_r].add(x_rd, mode="drop", unique_indices=True)
+    return rows(table_vd, tokens_bt)
 
 
 @jax.custom_vjp

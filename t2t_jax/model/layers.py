@@ -254,6 +254,53 @@ class NoNorm(nnx.Module):
         return x_btd
 
 
+def rows(table_vd: Array, index_bt: Array) -> Array:
+    """Rows of a table, [b, t, d]; on a GPU with the gradient of `add_rows`."""
+    gpu = target_device().platform == "gpu"
+    return _rows(table_vd, index_bt) if gpu else table_vd[index_bt]
+
+
+@jax.custom_vjp
+def _rows(table_vd: Array, index_bt: Array) -> Array:
+    return table_vd[index_bt]
+
+
+def _add_to_zeros(saved, x_btd: Array) -> tuple[Array, None]:
+    table_vd, index_bt = saved
+    x_rd = x_btd.reshape(-1, x_btd.shape[-1]).astype(table_vd.dtype)
+    return add_rows(jnp.zeros_like(table_vd), index_bt.reshape(-1), x_rd), None
+
+
+_rows.defvjp(
+    lambda table_vd, index_bt: (table_vd[index_bt], (table_vd, index_bt)),
+    _add_to_zeros,
+)
+
+
+def add_rows(sum_vd: Array, index_r: Array, x_rd: Array) -> Array:
+    """Adds a row x_rd[r] to row index_r[r] of a table, equal bits each time.
+
+    A GPU adds the rows of an index in any order. Here they are sorted, and a scan adds
+    those of each index, so that the table gets one row of each.
+    """
+    if target_device().platform != "gpu":
+        return sum_vd.at[index_r].add(x_rd)
+    order_r = jnp.argsort(index_r)
+    index_r = index_r[order_r]
+    begins_r = jnp.append(True, index_r[1:] != index_r[:-1])
+
+    def add(left, right):
+        begins_r, x_rd = right
+        x_rd = jnp.where(begins_r[:, None], x_rd, left[1] + x_rd)
+        return left[0] | begins_r, x_rd
+
+    _, x_rd = jax.lax.associative_scan(add, (begins_r, x_rd[order_r]))
+    # The sum of an index is at its last row; the other rows are put beyond the table.
+    beyond_r = len(sum_vd) + jnp.arange(len(index_r))
+    place_r = jnp.where(jnp.append(begins_r[1:], True), index_r, beyond_r)
+    return sum_vd.at[place_r].add(x_rd, mode="drop", unique_indices=True)
+
+
 # A normalization is a module made from the config, and a line here.
 NORMS = {"layer": LayerNorm, "rms": RMSNorm, "none": NoNorm}
 

@@ -18,7 +18,7 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.layers import named
+from t2t_jax.model.layers import named, rows
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
@@ -189,7 +189,7 @@ class Learned(Position):
             )
         # Gathered along d first, as the embeddings are.
         table_pd = constrain(self.table[...], "positions", "features")
-        return x_btd + table_pd[at.position + self.offset]
+        return x_btd + rows(table_pd, at.position + self.offset)
 
 
 class Rotary(Position):

@@ -1,4 +1,4 @@
-"""Whether a GPU computes the same bytes twice, and by which kernels it did."""
+"""Equal bytes on a GPU: what they need, and the kernels that were chosen."""
 
 import hashlib
 import os
@@ -17,47 +17,48 @@ def nondeterminism() -> str:
     """Explains why two runs on this machine would differ; empty if they would not."""
     if jax.default_backend() != "gpu":
         return ""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    if missing := set(GPU_FLAGS.split()) - set(flags):
+    flags = {*os.environ.get("XLA_FLAGS", "").split()}
+    if not flags & {GPU_FLAGS, "--xla_gpu_deterministic_ops=true"}:
         return (
             "two runs on a GPU differ in their last bits, and more with every step, "
-            "unless XLA uses deterministic kernels: add to XLA_FLAGS "
-            f"'{' '.join(missing)}'"
+            f"unless XLA uses deterministic kernels: add to XLA_FLAGS '{GPU_FLAGS}'"
         )
-    if not jax.config.jax_compilation_cache_dir and not any(
-        flag.startswith("--xla_gpu_autotune_level=0") for flag in flags
-    ):
+    if not _folder() and "--xla_gpu_autotune_level=0" not in flags:
         return (
             "two runs on a GPU differ in their last bits, as XLA chooses kernels by "
-            "their time, and nothing keeps its choices: set T2T_JAX_CACHE to a folder"
+            "their time, and nothing keeps its choices: let JAX keep compiled programs "
+            "(T2T_JAX_CACHE)"
         )
     return ""
 
 
-def kernel_choices(first: int | None = None) -> str:
-    """Hashes the kernels that XLA's autotuner has chosen, by all programs of the cache.
+def _folder() -> Path | None:
+    """Where JAX lets XLA keep its choices; None if nowhere."""
+    config = jax.config
+    kept = config.jax_persistent_cache_enable_xla_caches or ""
+    if not config.jax_enable_compilation_cache or not config.jax_compilation_cache_dir:
+        return None
+    if kept != "all" and AUTOTUNING not in kept:
+        return None
+    return Path(config.jax_compilation_cache_dir) / AUTOTUNING
 
-    Args:
-      first: only so many, from the oldest on; None is all.
 
-    Returns:
-      Their number and SHA-256, such as `212 5f0e...`; empty if none is kept.
+def kernel_choices() -> str:
+    """Short hashes of the kernels that XLA's autotuner has chosen, with spaces.
+
+    They are those of all programs in the cache; empty if none is kept.
     """
-    cache = jax.config.jax_compilation_cache_dir
-    digest, count = hashlib.sha256(), 0
+    hashes = []
     try:
-        files = [file for file in (Path(cache or "") / AUTOTUNING).iterdir() if cache]
-        # In `tmp` below, XLA writes what is not whole yet.
-        files = [(f.stat().st_mtime_ns, f.name, f) for f in files if f.is_file()]
-        for *_, name, file in sorted(files)[:first]:
-            content = file.read_bytes()
-            digest.update(f"{name} {len(content)} ".encode() + content)
-            count += 1
+        for file in sorted(_folder().iterdir()) if _folder() else ():
+            if file.is_file():  # in `tmp`, XLA writes what is not whole yet
+                content = file.name.encode() + b" " + file.read_bytes()
+                hashes.append(hashlib.sha256(content).hexdigest()[:8])
     except OSError:  # no such folder; a run does not end because of it
         return ""
-    return f"{count} {digest.hexdigest()}" if count else ""
+    return " ".join(hashes)
 
 
 def keeps_kernel_choices(before: str) -> bool:
     """True if all that `kernel_choices` once returned is still so; more may be new."""
-    return not before or before == kernel_choices(int(before.split()[0]))
+    return {*before.split()} <= {*kernel_choices().split()}

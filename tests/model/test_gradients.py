@@ -54,7 +54,7 @@ def test_relu_has_the_gradient_of_relu():
 @pytest.mark.parametrize("several", [False, True], ids=["one device", "several"])
 def test_a_gpus_table_gets_the_sum_of_each_tokens_gradients(several, monkeypatch):
     gpu = types.SimpleNamespace(platform="gpu")
-    monkeypatch.setattr(embedding, "target_device", lambda: gpu)
+    monkeypatch.setattr(layers, "target_device", lambda: gpu)
     table = jnp.asarray(RNG.normal(size=(11, D)), jnp.float32)
     tokens = jnp.asarray([[0, 0, 10, 3, 0], [3, 3, 9, 10, 1], [5, 5, 5, 5, 5]])
     gradient = RNG.normal(size=(*tokens.shape, D)).astype(np.float32)

@@ -104,7 +104,8 @@ def test_freed_memory_is_kept_for_the_next_allocation():
 def kept(tmp_path, monkeypatch):
     """A cache folder; JAX is configured as it is without a user's wishes."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
+    more = ("jax_enable_compilation_cache", "jax_persistent_cache_enable_xla_caches")
+    before = {name: getattr(jax.config, name) for name in (*names, *more)}
     monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path))
     monkeypatch.delenv(names[1].upper(), raising=False)
     jax.config.update(names[0], None)
@@ -164,24 +165,27 @@ def test_choices_of_kernels_may_grow_but_not_change(kept):
     assert nondeterminism.kernel_choices() == ""
     folder = Path(used()) / nondeterminism.AUTOTUNING
     folder.mkdir()
-    for age, name in enumerate("cab"):
+    for name in "ca":
         (folder / name).write_bytes(name.encode())
-        os.utime(folder / name, (1e9 + age, 1e9 + age))
-        if name == "a":
-            before = nondeterminism.kernel_choices()
-    assert before.startswith("2 ")
+    before = nondeterminism.kernel_choices()
+    assert len(before.split()) == 2
+    (folder / "b").write_bytes(b"new")
+    os.utime(folder / "a", (1, 1))  # a copy has other times
     assert nondeterminism.keeps_kernel_choices(before)
     assert nondeterminism.keeps_kernel_choices("")
     (folder / "a").write_bytes(b"other")
-    os.utime(folder / "a", (1e9 + 1, 1e9 + 1))
     assert not nondeterminism.keeps_kernel_choices(before)
+    jax.config.update("jax_enable_compilation_cache", False)
+    assert nondeterminism.kernel_choices() == ""
 
 
 @pytest.mark.parametrize(
     ("flags", "folder", "told"),
     [
         ("", "/a", "add to XLA_FLAGS '--xla_gpu_exclude_nondeterministic_ops=true'"),
-        (nondeterminism.GPU_FLAGS, "", "nothing keeps its choices: set T2T_JAX_CACHE"),
+        (nondeterminism.GPU_FLAGS, "", "nothing keeps its choices"),
+        (f"{nondeterminism.GPU_FLAGS} -off", "/a", "nothing keeps its choices"),
+        ("--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0", "", None),
         (f"{nondeterminism.GPU_FLAGS} --xla_gpu_autotune_level=0", "", None),
         (nondeterminism.GPU_FLAGS, "/a", None),
     ],
@@ -191,11 +195,10 @@ def test_what_makes_two_runs_on_a_gpu_differ(flags, folder, told, kept, monkeypa
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setenv("XLA_FLAGS", flags)
     jax.config.update("jax_compilation_cache_dir", folder or None)
-    assert (
-        told in nondeterminism.nondeterminism()
-        if told
-        else not nondeterminism.nondeterminism()
-    )
+    if "-off" in flags:
+        jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    why = nondeterminism.nondeterminism()
+    assert told in why if told else not why
 
 
 COMPILED = """

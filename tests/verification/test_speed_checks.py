@@ -1,6 +1,7 @@
 """What the checks of speed make of their figures; no test asserts a time."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -106,11 +107,13 @@ def test_a_forecast_that_fails_is_told_and_loses_nothing(monkeypatch, capsys):
 
     monkeypatch.setattr(measuring.forecast, "forecast", fails)
     here = chips.Slice("cpu", chips.CHIPS["h100"], (1,))
-    planned = measuring._planned(from_config_dict({}), here, None)
-    assert planned["planned_memory"] is None
-    assert (
-        "plan has no forecast: RuntimeError: no such kernel" in capsys.readouterr().err
-    )
+    gpu, cpu = (types.SimpleNamespace(platform=name) for name in ("gpu", "cpu"))
+    planned, seconds = measuring._planned(from_config_dict({}), here, gpu)
+    assert (planned["planned_memory"], seconds) == (None, 0)
+    told = capsys.readouterr().err
+    assert "plan has no forecast: RuntimeError: no such kernel" in told
+    with pytest.raises(RuntimeError):
+        measuring._planned(from_config_dict({}), here, cpu)
 
 
 def test_random_batches_have_frequent_tokens():

@@ -42,7 +42,12 @@ from t2t_jax.decoding.batches import (
     replicate,
 )
 from t2t_jax.decoding.choosing import PLAIN
-from t2t_jax.decoding.constraints import Automaton, Constraints, SharedTable
+from t2t_jax.decoding.constraints import (
+    Automaton,
+    Constraints,
+    SharedTable,
+    phrases_for_each,
+)
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
@@ -753,7 +758,10 @@ class Engine:
         if options.prefix.strip() or options.must or options.must_not:
             if not limits.phrases:
                 raise UserError("this server takes no prefix, must or must_not")
-            self._tables[direction].check(options.must, options.must_not)
+            self._tables[direction].check(
+                *phrases_for_each(options.must, 1, "must"),
+                *phrases_for_each(options.must_not, 1, "must_not"),
+            )
         request = Request(
             prefix=options.prefix or None,
             must=list(options.must),
@@ -771,6 +779,8 @@ class Engine:
             )
         constrained = constraints != Constraints()
         if constrained:
+            if not limits.phrases:  # a prefix of every line
+                raise UserError("this server takes no prefix, must or must_not")
             line.automata = self._tables[direction].automata(constraints)
         if decode.stop == "first" and options.nbest not in (1, beam):
             raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
