@@ -436,11 +436,26 @@ def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
     assert written["machine"]["processor"] in done.stdout
 
 
+@pytest.mark.slow
+def test_a_program_that_was_compiled_before_is_run(benchmark_commands, tmp_path):
+    written = "--slice=cpu:1", "--presets=tiny", f"--write={tmp_path}/programs"
+    done = benchmark_commands("carried", *written)
+    assert done.returncode == 0, done.stderr[-3000:]
+    program, output = tmp_path / "programs/1_tiny_dense", tmp_path / "read.json"
+    read = f"--read={program}", "--steps=1", f"--output={output}"
+    done = benchmark_commands("carried", *read)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (row,) = json.loads(output.read_text())["rows"]
+    assert 5 < row["loss"] < 10  # of random parameters: log 3,000 is 8
+    done = benchmark_commands("carried", f"--read={tmp_path}/none")
+    assert "No such file or directory; want a file of --write" in done.stderr
+
+
 def test_every_benchmark_runs_in_a_test():
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")}
     shared = {
         *("__init__", "measuring", "results"),
         *("peers", "made_up", "chart", "profile", "load", "serve_peers", "enlarged"),
-        "gold_links",
+        *("gold_links", "sentence_attention"),
     }
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}
