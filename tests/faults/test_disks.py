@@ -243,7 +243,7 @@ def test_other_kernels_of_the_autotuner_are_told(
     monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
     choices = tmp_path / "choices"
     choices.mkdir()
-    monkeypatch.setattr(nondeterminism, "AUTOTUNING", str(choices))  # an absolute path
+    monkeypatch.setattr(nondeterminism, "_folder", lambda: choices)
 
     def told(steps):
         train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)
