@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import socket
 
 import pytest
@@ -339,7 +340,7 @@ def test_images_and_links_of_other_pages_are_refused(client):
     assert c.post("/translate", json=asked, headers=extension).status_code == 200
 
 
-def test_a_client_is_its_key_or_its_address(client, tmp_path):
+def test_a_client_is_its_key_or_its_address(client, tmp_path, capsys):
     """So that the lines of clients take turns."""
     (tmp_path / "keys").write_text("one-key\ntwo-key\n")
     engine = FakeEngine()
@@ -349,6 +350,8 @@ def test_a_client_is_its_key_or_its_address(client, tmp_path):
     one, two, again = (call[3] for call in engine.calls)
     assert one == again != two
     assert "key" not in one
+    marks = [x.split(" key=")[1] for x in capsys.readouterr().err.splitlines()]
+    assert marks == [one[:8], two[:8], one[:8]]
 
 
 # ------------------------------------------------------------------ the engine's errors
@@ -414,7 +417,8 @@ def test_the_log_has_no_text_query_path_or_key(client, capsys):
     post(c, lines=["secret"], nbest="secret")
     lines = capsys.readouterr().err.splitlines()
     assert "secret" not in "".join(lines).lower()
-    starts = [" ".join(line.split()[:3]) for line in lines]
+    assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:]{8}Z testclient ", x) for x in lines)
+    starts = [" ".join(line.split()[2:5]) for line in lines]
     answered = "GET /translate 200, GET other 404, OTHER other 405"
     assert starts == [*answered.split(", "), "POST /v1/translate 400"]
 

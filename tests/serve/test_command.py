@@ -239,6 +239,20 @@ BODY = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
 
 
 @pytest.mark.usefixtures("signals_as_ever")
+def test_what_is_no_http_is_in_the_log(capsys):
+    async def clients(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"secret\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        writer.close()
+
+    asyncio.run(while_served(clients))
+    log = capsys.readouterr().err
+    assert re.search(r"T[\d:]{8}Z 127\.0\.0\.1 no HTTP: 400\n", log)
+    assert "secret" not in log
+
+
+@pytest.mark.usefixtures("signals_as_ever")
 def test_a_stop_answers_all_requests_that_have_arrived():
     engine, seen = FakeEngine(), Counter()
     engine.wait = types.SimpleNamespace(wait=lambda: asyncio.sleep(0.02))

@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -235,8 +235,15 @@ class _Log:
             self.service.metrics.count(endpoint, label, status, seconds)
             method = scope["method"] if scope["method"] in METHODS else "OTHER"
             if endpoint not in PROBES:  # of which there are many
-                took = f"{1e3 * seconds:.1f} ms"
-                say(f"{method} {endpoint} {status} {took} {state['id']}")
+                key = f" key={call.key[:8]}" if call and call.key else ""
+                took = f"{1e3 * seconds:.1f} ms {state['id']}"
+                _log(scope.get("client"), f"{method} {endpoint} {status} {took}{key}")
+
+
+def _log(client: Sequence | None, what: str) -> None:
+    """Prints a line with the time and the client's address."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    say(f"{now} {client[0] if client else '-'} {what}")
 
 
 async def _spec(call: Call) -> dict:
@@ -320,6 +327,10 @@ class _Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self.conn.receive_data(data)
         self.handle_events()
+
+    def send_400_response(self, msg: str) -> None:
+        _log(self.client, "no HTTP: 400")
+        super().send_400_response(msg)
 
 
 class _Server(uvicorn.Server):

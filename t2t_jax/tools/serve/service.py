@@ -272,6 +272,7 @@ class Call:
       status: of the answer, unless it is an error.
       deadline: of `time.monotonic()`.
       label: the direction, for the metrics; `several` if there are.
+      key: the SHA-256 of the client's API key, if it has one.
     """
 
     def __init__(self, request: Request, service: Service, row: Row):
@@ -280,7 +281,7 @@ class Call:
         self.deadline = time.monotonic() + service.settings.seconds
         self.given: dict[str, Any] = {}
         self.fields: dict[str, Any] = {}
-        self.label, self.status = "", 200
+        self.label, self.status, self.key = "", 200, ""
         self._client = request.client.host if request.client else ""
 
     async def read(self) -> None:
@@ -319,7 +320,7 @@ class Call:
         digest = hashlib.sha256(str(key).encode(errors="replace")).digest()
         if not self.service.settings.knows(digest):
             raise Refusal(403, "wrong_key", "the API key is wrong")
-        self._client = digest.hex()
+        self._client = self.key = digest.hex()
 
     async def translate(
         self,
