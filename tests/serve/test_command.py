@@ -252,6 +252,38 @@ def test_what_is_no_http_is_in_the_log(capsys):
     assert "secret" not in log
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is this machine, too")
+@pytest.mark.usefixtures("signals_as_ever")
+def test_idle_connections_keep_nobody_out(monkeypatch, capsys):
+    monkeypatch.setattr(serve_app, "CONNECTIONS", 8)
+    answers = []
+
+    async def clients(port):
+        there = "127.0.0.1", port
+        for _ in range(4):  # of the address with fewer, however old
+            good = socket.create_connection(there, 10, ("127.0.0.2", 0))
+            answers.append(good)
+        idle = [socket.create_connection(there, 10) for _ in range(40)]
+        await asyncio.sleep(0.2)
+        status, _ = await Connection(port).post("/translate", BODY)
+        assert status == 200
+        ended = [s for s in idle if select.select([s], [], [], 0)[0] and not s.recv(1)]
+        assert len(ended) >= 36
+        assert not {*idle[-3:]} & {*ended}  # the oldest end first
+        for good in answers:
+            good.sendall(head(len(BODY)) + BODY)
+        await asyncio.sleep(0.2)
+        for good in answers:
+            assert good.recv(15) == b"HTTP/1.1 200 OK"
+            good.close()
+        for each in idle:
+            each.close()
+
+    asyncio.run(while_served(clients))
+    told = capsys.readouterr().err
+    assert "127.0.0.1 over 8 connections: ends those that idle" in told
+
+
 @pytest.mark.usefixtures("signals_as_ever")
 def test_a_stop_answers_all_requests_that_have_arrived():
     engine, seen = FakeEngine(), Counter()

@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,6 +49,7 @@ PROBES = {"/health", "/ready", "/metrics"}
 SO_ATTACH_FILTER = 26  # of Linux: a program of the Berkeley packet filter
 LINGER = 1.0  # seconds after SIGTERM in which requests are still taken, and get 503
 KEEP_ALIVE = 60  # seconds; clients keep connections, and fail where one closes
+CONNECTIONS = 512  # half of the files that a process may have open on most systems
 GONE = 499  # the status of a client that has left, in logs and metrics, as of nginx
 FORMS = "application/x-www-form-urlencoded", "multipart/form-data"
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -315,11 +317,17 @@ ROWS = (*api.ROWS, *interfaces.ROWS, SPEC)
 class _Connection(H11Protocol):
     """Ends connections without the head of a request; uvicorn lets them wait for ever.
 
-    The first byte of a head does not stop the clock, its last one does.
+    The first byte of a head does not stop the clock, its last one does. Of more than
+    `CONNECTIONS`, one without a request ends, the oldest of the address with the most.
     """
+
+    told = -1.0  # when a line about this was last in the log
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
+        self.begun = time.monotonic()
+        if len(self.connections) > CONNECTIONS:
+            self._make_room()
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
@@ -327,6 +335,20 @@ class _Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self.conn.receive_data(data)
         self.handle_events()
+
+    def _make_room(self) -> None:
+        of_address = Counter(
+            each.client and each.client[0] for each in self.connections
+        )
+        idle = (c for c in self.connections if not c.cycle or c.cycle.response_complete)
+        ended = max(
+            idle, key=lambda c: (of_address[c.client and c.client[0]], -c.begun)
+        )
+        self.connections.discard(ended)  # now, as more may come before it is closed
+        ended.transport.close()
+        if self.begun > _Connection.told + 1:
+            _Connection.told = self.begun
+            _log(ended.client, f"over {CONNECTIONS} connections: ends those that idle")
 
     def send_400_response(self, msg: str) -> None:
         _log(self.client, "no HTTP: 400")
