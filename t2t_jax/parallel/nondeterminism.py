@@ -4,8 +4,6 @@ import hashlib
 import os
 from pathlib import Path
 
-import jax
-
 # Flags with which XLA computes the same bytes twice on a GPU, by the same kernels.
 GPU_FLAGS = "--xla_gpu_exclude_nondeterministic_ops=true"
 # The folder of JAX's cache for the choices of XLA's autotuner: one file for each, which
@@ -15,6 +13,8 @@ AUTOTUNING = "xla_gpu_per_fusion_autotune_cache_dir"
 
 def nondeterminism() -> str:
     """Explains why two runs on this machine would differ; empty if they would not."""
+    import jax
+
     if jax.default_backend() != "gpu":
         return ""
     flags = {*os.environ.get("XLA_FLAGS", "").split()}
@@ -34,7 +34,8 @@ def nondeterminism() -> str:
 
 def _folder() -> Path | None:
     """Where JAX lets XLA keep its choices; None if nowhere."""
-    config = jax.config
+    from jax import config
+
     kept = config.jax_persistent_cache_enable_xla_caches or ""
     if not config.jax_enable_compilation_cache or not config.jax_compilation_cache_dir:
         return None
