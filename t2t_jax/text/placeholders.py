@@ -35,8 +35,9 @@ def _balanced(depth: int) -> str:
 _OUTSIDE = r"\s<>\"'`()\[\]{}|«»‹›“”„‘’‚"  # of an address, unless brackets match
 _BRACKETS = r"\([^\s()]*\)|\{[^\s{}]*\}"
 # A kind of placeholder is a line here. Of those that begin at one place the first
-# counts. None may capture groups, or match what ordinary text has: "5 % of", "10%d",
-# "a 50 %ige", "$5", "{ a, b }", "`quoted'", "a/b", "R&D; x", "me@home".
+# counts. None may capture groups, read far from each of many places, or match what
+# ordinary text has: "5 % of", "10%d", "a 50 %ige", "$5", "{ a, b }", "`quoted'", "a/b",
+# "R&D; x", "me@home".
 PATTERNS = {
     # What this program itself writes into sources.
     "symbol": "|".join(map(re.escape, (*SYMBOLS, *MARKS))),
@@ -44,7 +45,7 @@ PATTERNS = {
     "icu": r"\{\s*[\w.]+\s*,\s*(?:plural|selectordinal|select)\s*,"
     rf"[^{{}}]*+(?:{_balanced(5)}[^{{}}]*+)++\}}",
     "code": r"(?<![\w`])`(?![\s`])[^`]*(?<!\s)`(?![\w`])",
-    "url": rf"\b(?:[a-z][a-z0-9+-]*://|www\.)(?:[^{_OUTSIDE}]|{_BRACKETS})*"
+    "url": rf"\b(?:[a-z][a-z0-9+-]{{0,31}}://|www\.)(?:[^{_OUTSIDE}]|{_BRACKETS})*"
     rf"(?:[^{_OUTSIDE}.,;:!?…]|{_BRACKETS})",
     "mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}",
     # %s %1$s %(name)s %05.2f %-10d %lu; GCC's %qs %q#D %L

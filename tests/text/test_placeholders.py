@@ -199,3 +199,29 @@ def test_a_number_that_a_translation_writes_otherwise_is_not_replaced():
     for n in range(50):
         changed, _ = replaced(PAIRS[3], Stream(n), ())
         assert re.sub("<ph.>", "", changed) == "It costs 1,662 in  (Rhine)"
+
+
+HOSTILE = [
+    "@ a+",
+    "a+",
+    "<",
+    "{{",
+    "{a, plural, one {",
+    "` `",
+    "&a",
+    "$(",
+    "~/.",
+    "a@a.",
+]
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_long_texts_are_read_once(part):
+    """Minutes, if a pattern reads to the end of the text from each of its places."""
+    assert find(part[:2] + part * (100_000 // len(part))) == []
+
+
+def test_addresses_have_schemes_of_any_kind():
+    text = "see x+http://a.b/c, -https://e.org/x?y=1. or svn+ssh://u@h/p"
+    found = [text[each.begin : each.end] for each in find(text)]
+    assert found == ["x+http://a.b/c", "https://e.org/x?y=1", "svn+ssh://u@h/p"]

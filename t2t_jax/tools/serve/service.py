@@ -348,8 +348,8 @@ class Call:
             raise _too_large(count, "characters", service.settings.characters)
         lines = []
         for text in texts:
-            # A language is guessed without tags.
-            plain = re.sub("<[^>]*>", " ", text) if options.markup else text
+            # A language is guessed without tags; many `<` are read once each.
+            plain = re.sub("<[^<>]*>", " ", text) if options.markup else text
             chosen = service.choose(plain, source, target, name)
             lines.append(dataclasses.replace(chosen, text=text))
 
