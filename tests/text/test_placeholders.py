@@ -201,24 +201,13 @@ def test_a_number_that_a_translation_writes_otherwise_is_not_replaced():
         assert re.sub("<ph.>", "", changed) == "It costs 1,662 in  (Rhine)"
 
 
-HOSTILE = [
-    "@ a+",
-    "a+",
-    "<",
-    "{{",
-    "{a, plural, one {",
-    "` `",
-    "&a",
-    "$(",
-    "~/.",
-    "a@a.",
-]
+HOSTILE = ["a+", "a-", "<", "{{", "{a, plural, one {", "` `", "&a", "$(", "~/.", "a@a."]
 
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_long_texts_are_read_once(part):
-    """Minutes, if a pattern reads to the end of the text from each of its places."""
-    assert find(part[:2] + part * (100_000 // len(part))) == []
+    """Half an hour, if a pattern reads to the end of a text from each of its places."""
+    assert find("@ " + part * (1_000_000 // len(part))) == []
 
 
 def test_addresses_have_schemes_of_any_kind():
