@@ -12,6 +12,7 @@ A file of `--write` is executed when it is read: read only your own.
 """
 
 import base64
+import itertools
 import pickle
 import statistics
 import time
@@ -25,6 +26,7 @@ from benchmarks import measuring, run
 from t2t_jax.commands import config_files
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.costs import chips, step_costs
+from t2t_jax.costs.timing import timed
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -99,17 +101,19 @@ def read(file: Path, count: int) -> tuple[dict, dict]:
     batch = place_batch(
         steps.mesh, random_batch(shape, min(task_of(config).vocab_sizes))
     )
-    state, spent = steps.init(), []
-    for _ in range(count + 1):
-        began = time.perf_counter()
+    state, metrics = steps.init(), {}
+
+    def step():
+        nonlocal state, metrics
         state, metrics = train(state, batch)
-        jax.block_until_ready((state, metrics))
-        spent.append(time.perf_counter() - began)
+        return state, metrics
+
+    first, *spent = itertools.islice(timed(step), count + 1)
     row = {
         "program": file.name,
         "load_s": loaded,
-        "first_s": spent[0],
-        "ms": 1e3 * statistics.median(spent[1:]),
+        "first_s": first,
+        "ms": 1e3 * statistics.median(spent),
         "loss": float(metrics["loss"]),
     }
     return row, described

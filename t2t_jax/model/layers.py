@@ -254,6 +254,10 @@ class NoNorm(nnx.Module):
         return x_btd
 
 
+# A normalization is a module made from the config, and a line here.
+NORMS = {"layer": LayerNorm, "rms": RMSNorm, "none": NoNorm}
+
+
 def rows(table_vd: Array, index_bt: Array) -> Array:
     """Rows of a table, [b, t, d]; on a GPU with the gradient of `add_rows`."""
     gpu = target_device().platform == "gpu"
@@ -299,10 +303,6 @@ def add_rows(sum_vd: Array, index_r: Array, x_rd: Array) -> Array:
     beyond_r = len(sum_vd) + jnp.arange(len(index_r))
     place_r = jnp.where(jnp.append(begins_r[1:], True), index_r, beyond_r)
     return sum_vd.at[place_r].add(x_rd, mode="drop", unique_indices=True)
-
-
-# A normalization is a module made from the config, and a line here.
-NORMS = {"layer": LayerNorm, "rms": RMSNorm, "none": NoNorm}
 
 
 # config.model.remat: the activations of a layer that are stored for the gradient; the

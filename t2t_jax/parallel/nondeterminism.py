@@ -49,9 +49,9 @@ def kernel_choices() -> str:
 
     They are those of all programs in the cache; empty if none is kept.
     """
-    hashes = []
+    folder, hashes = _folder(), []
     try:
-        for file in sorted(_folder().iterdir()) if _folder() else ():
+        for file in sorted(folder.iterdir()) if folder else ():
             if file.is_file():  # in `tmp`, XLA writes what is not whole yet
                 content = file.name.encode() + b" " + file.read_bytes()
                 hashes.append(hashlib.sha256(content).hexdigest()[:8])

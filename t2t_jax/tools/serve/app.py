@@ -239,13 +239,18 @@ class _Log:
             if endpoint not in PROBES:  # of which there are many
                 key = f" key={call.key[:8]}" if call and call.key else ""
                 took = f"{1e3 * seconds:.1f} ms {state['id']}"
-                _log(scope.get("client"), f"{method} {endpoint} {status} {took}{key}")
+                address = _address(scope.get("client"))
+                _say(address, f"{method} {endpoint} {status} {took}{key}")
 
 
-def _log(client: Sequence | None, what: str) -> None:
-    """Prints a line with the time and the client's address."""
+def _address(client: Sequence | None) -> str:
+    return client[0] if client else "-"
+
+
+def _say(address: str, what: str) -> None:
+    """Prints a line of the log, with the time and the client's address."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    say(f"{now} {client[0] if client else '-'} {what}")
+    say(f"{now} {address} {what}")
 
 
 async def _spec(call: Call) -> dict:
@@ -325,7 +330,7 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
-        self.begun = time.monotonic()
+        self.begun, self.address = time.monotonic(), _address(self.client)
         if len(self.connections) > CONNECTIONS:
             self._make_room()
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -337,21 +342,17 @@ class _Connection(H11Protocol):
         self.handle_events()
 
     def _make_room(self) -> None:
-        of_address = Counter(
-            each.client and each.client[0] for each in self.connections
-        )
+        of_address = Counter(each.address for each in self.connections)
         idle = (c for c in self.connections if not c.cycle or c.cycle.response_complete)
-        ended = max(
-            idle, key=lambda c: (of_address[c.client and c.client[0]], -c.begun)
-        )
+        ended = max(idle, key=lambda c: (of_address[c.address], -c.begun))
         self.connections.discard(ended)  # now, as more may come before it is closed
         ended.transport.close()
         if self.begun > _Connection.told + 1:
             _Connection.told = self.begun
-            _log(ended.client, f"over {CONNECTIONS} connections: ends those that idle")
+            _say(ended.address, f"over {CONNECTIONS} connections: ends those that idle")
 
     def send_400_response(self, msg: str) -> None:
-        _log(self.client, "no HTTP: 400")
+        _say(self.address, "no HTTP: 400")
         super().send_400_response(msg)
 
 

@@ -194,6 +194,7 @@ class _Call:
             self.done.set_result(None)
 
 
+NO_CONSTRAINTS = "this server takes no prefix, must or must_not"
 NEW = -1  # the position of lines that wait
 # Rows of blocks for few lines. On a CPU a search with them has the same bits as one
 # with all rows (`model/products.py: Transposed`), in a part of the time. One row has
@@ -755,9 +756,9 @@ class Engine:
             )
         if not 1 <= options.nbest <= beam:
             raise UserError(f"nbest={options.nbest}; want 1 to {beam}, the beam")
-        if options.prefix.strip() or options.must or options.must_not:
+        if options.must or options.must_not:
             if not limits.phrases:
-                raise UserError("this server takes no prefix, must or must_not")
+                raise UserError(NO_CONSTRAINTS)
             self._tables[direction].check(
                 *phrases_for_each(options.must, 1, "must"),
                 *phrases_for_each(options.must_not, 1, "must_not"),
@@ -779,8 +780,8 @@ class Engine:
             )
         constrained = constraints != Constraints()
         if constrained:
-            if not limits.phrases:  # a prefix of every line
-                raise UserError("this server takes no prefix, must or must_not")
+            if not limits.phrases:
+                raise UserError(NO_CONSTRAINTS)
             line.automata = self._tables[direction].automata(constraints)
         if decode.stop == "first" and options.nbest not in (1, beam):
             raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
