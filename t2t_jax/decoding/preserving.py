@@ -4,17 +4,17 @@
     text ◄─ assemble ─ segments ◄─ restored ◄─ joined ◄─ translations, and their units
 
 `PreparedText` is a text on this way, there and back; `PreservingOptions` say what to
-do. What searches the lines is left to its caller: `decoding/translator.py`, or
-`tools/serve` with an engine. A line without anything to preserve is searched as it is,
-so its translation has the same bits; only the white space around it is not searched,
-and stays.
+do. `translated` leads texts along it. It leaves searching and aligning to its caller:
+`decoding/translator.py`, or `tools/serve` with an engine. A line without anything to
+preserve is searched as it is, so its translation has the same bits; only the white
+space around it is not searched, and stays.
 """
 
 import bisect
 import dataclasses
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from t2t_jax.sections import checked_options
 from t2t_jax.text.formats import Lines, Po, SubRip
 from t2t_jax.text.markup import parse
 from t2t_jax.text.placeholders import Protected, Restored, protect, restore
-from t2t_jax.text.sentences import core, split, split_long
+from t2t_jax.text.sentences import core, sentences
 from t2t_jax.text.terms import Terms, annotate, check, report_lines
 from t2t_jax.text.units import (
     MARKS,
@@ -188,6 +188,7 @@ class Part:
       edits: of the text, which make the line.
       required: the symbols and placeholders that its translation has to contain.
       must: the phrases that are demanded.
+      number: of the text that it is of.
       aligned: the units of the line and of each hypothesis, if they are needed.
     """
 
@@ -196,11 +197,12 @@ class Part:
     edits: Edits
     required: tuple[str, ...]
     must: tuple[str, ...]
+    number: int
     translation: Translation | None = None
     aligned: Sequence[Aligned] = ()
 
     def take(self, other: Translation) -> None:
-        """Takes a translation, unless the one before lacks no more placeholders."""
+        """Takes a translation, unless the one before lacks as few placeholders."""
         if self.translation is None or len(self.lacks(other)) < len(self.lacks()):
             self.translation = other
 
@@ -232,7 +234,12 @@ class Segment:
     """
 
     def __init__(
-        self, text: str, inline: bool, options: PreservingOptions, support: ModelSupport
+        self,
+        text: str,
+        inline: bool,
+        options: PreservingOptions,
+        support: ModelSupport,
+        number: int,
     ):
         self.text, self.inline, self._replaced = text, inline, text
         self._terms, self._protected = options.terms, None
@@ -247,13 +254,11 @@ class Segment:
 
         spans = [core(self._replaced)]
         if options.split:
-            spans = [
-                (begin + first, begin + last)
-                for begin, end in split(self._replaced, support.source)
-                for first, last in split_long(
-                    self._replaced[begin:end], lambda text: support.fits(shown(text)[0])
-                )
-            ]
+
+            def fits(text: str) -> bool:
+                return support.fits(shown(text)[0])
+
+            spans = sentences(self._replaced, support.source, fits)
         of, hard = self._protected, options.terms and mode == "hard"
         expected = dict.fromkeys((*of.symbols, *of.beyond) if of else ())
         self.parts = []
@@ -261,7 +266,7 @@ class Segment:
             text = self._replaced[begin:end]
             must = options.terms.phrases(text) if hard else ()
             required = tuple(each for each in expected if each in text)
-            self.parts.append(Part((begin, end), *shown(text), required, must))
+            self.parts.append(Part((begin, end), *shown(text), required, must, number))
 
     def translation(
         self, rank: int, report: Report
@@ -313,7 +318,8 @@ class PreparedText:
       number: of the text, for the report.
 
     Attributes:
-      parts: what is searched.
+      segments: how many there are.
+      error: why there is no translation, if a part is refused.
     """
 
     def __init__(
@@ -324,36 +330,59 @@ class PreparedText:
         support: ModelSupport,
     ):
         self.text, self.number = text, number
-        self._document = document = document_of(text, options, support.target)
-        self._segments = [
-            Segment(*each, options, support)
-            for each in zip(document.segments, document.inline, strict=True)
-        ]
-        self.parts = [part for segment in self._segments for part in segment.parts]
+        self._document = document_of(text, options, support.target)
+        self.segments = len(self._document.segments)
+        self._options = options, support
+        self._segments: list[Segment] = []
+        self.error: UserError | None = None
 
-    def to_align(self) -> list[tuple[str, Hypothesis]]:
-        """Lines and hypotheses whose units have to be linked, in order."""
+    def prepare(self) -> Iterator[None]:
+        """Prepares the segments, one at each step."""
+        for each in zip(self._document.segments, self._document.inline, strict=True):
+            self._segments.append(Segment(*each, *self._options, self.number))
+            yield
+
+    @property
+    def parts(self) -> list[Part]:
+        """What is searched; none if the text is refused."""
+        segments = () if self.error else self._segments
+        return [part for segment in segments for part in segment.parts]
+
+    def take(self, found: Iterator[Translation | UserError]) -> None:
+        """Takes the translation of each part, or why one is refused."""
+        for part in self.parts:
+            if isinstance(each := next(found), UserError):
+                self.error = self.error or each
+            else:
+                part.take(each)
+
+    def to_align(self) -> list[tuple[Part, Hypothesis]]:
+        """Parts and hypotheses whose units have to be linked, in order."""
         return [
-            (part.line, hypothesis)
+            (part, hypothesis)
             for part in self._inline()
             for hypothesis in part.translation.hypotheses
         ]
 
     def _inline(self) -> Iterator[Part]:
-        return (
-            p for segment in self._segments if segment.inline for p in segment.parts
-        )
+        segments = () if self.error else self._segments
+        return (p for segment in segments if segment.inline for p in segment.parts)
 
-    def finished(self, aligned: Iterator[Aligned], report: Report) -> Translation:
-        """Returns the translation of the text.
+    def finished(
+        self, aligned: Iterator[Aligned], report: Report
+    ) -> Translation | UserError:
+        """Returns the translation of the text, or why there is none.
 
         Args:
           aligned: of each of `to_align`.
           report: counts what happened.
         """
+        if self.error:
+            return self.error
         for part in self._inline():
             part.aligned = [next(aligned) for _ in part.translation.hypotheses]
-        sizes = [len(part.translation.hypotheses) for part in self.parts]
+        parts = self.parts
+        sizes = [len(part.translation.hypotheses) for part in parts]
         hypotheses: list[Hypothesis] = []
         for rank in range(max(sizes, default=1)):
             counted = Report() if rank else report
@@ -363,16 +392,64 @@ class PreparedText:
             if not rank:
                 report.markup.update(self._document.report)
                 report.lost += [self.number] * any(lost)
-            found = [part.hypothesis(rank) for part in self.parts]
-            # What was searched as it is stays as it was found.
-            if len(found) == 1 and found[0].text == text:
-                joint = found[0]
-            else:
-                score = sum(each.score for each in found)
-                log_prob = sum(each.log_prob for each in found)
-                ended = all(each.ended for each in found)
-                joint = Hypothesis(text, score, log_prob, ended)
-            hypotheses.append(joint)
-        cut = sum(part.translation.cut for part in self.parts)
+            found = [part.hypothesis(rank) for part in parts]
+            score = sum(each.score for each in found)
+            log_prob = sum(each.log_prob for each in found)
+            ended = all(each.ended for each in found)
+            hypotheses.append(Hypothesis(text, score, log_prob, ended))
+        # What was searched as it is stays as it was found.
+        if len(parts) == 1:
+            whole = parts[0].translation.surrounded(self.text)
+            if [*map(str, whole.hypotheses)] == [*map(str, hypotheses)]:
+                return whole
+        cut = sum(part.translation.cut for part in parts)
         # Ranks of several parts may be the same text.
         return Translation(self.text, (*hypotheses,), cut).distinct()
+
+
+class Search(NamedTuple):
+    """Asks for the translation of each part, or why it is refused.
+
+    Attributes:
+      again: for want of placeholders, which are demanded now; if one is refused, its
+        first translation stays.
+    """
+
+    parts: Sequence[Part]
+    again: bool = False
+
+
+class Align(NamedTuple):
+    """Asks for the linked units of each pair; a part says which text it is of."""
+
+    pairs: Sequence[tuple[Part, Hypothesis]]
+
+
+def translated(
+    texts: Iterable[PreparedText], report: Report
+) -> Generator[Search | Align | None, Any, list[Translation | UserError]]:
+    """Translates texts: prepares, searches, searches again, aligns, finishes.
+
+    A generator, so that any kind of search can drive it. It returns the translations of
+    the texts, and is sent what it asks for; at a None it only lets others have a turn.
+    """
+    prepared = []
+    for text in texts:
+        yield from text.prepare()
+        prepared.append(text)
+    found = iter((yield Search([part for text in prepared for part in text.parts])))
+    for text in prepared:
+        text.take(found)
+    lost = [part for text in prepared for part in text.parts if part.demand_lost()]
+    report.placeholders["searched again"] += len(lost)
+    if lost:
+        for part, other in zip(lost, (yield Search(lost, again=True)), strict=True):
+            if not isinstance(other, UserError):
+                part.take(other)
+    pairs = [pair for text in prepared for pair in text.to_align()]
+    aligned = iter((yield Align(pairs)) if pairs else ())
+    translations = []
+    for text in prepared:
+        translations.append(text.finished(aligned, report))
+        yield
+    return translations

@@ -5,7 +5,6 @@ chooses among what a search finds as `config.decode.choose` says
 (`decoding/choosing.py`).
 """
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -161,40 +160,51 @@ class Translator(Searcher):
             for member in self.members:
                 alignment.checked_cross_layers(member)
         first, support = request.first_line, self.preserving_support
-        prepared = [
+        wanted = phrases_for_each(request.must, len(texts), "must")
+        lost_before, one_each = len(report.lost), False
+
+        def search(parts: Sequence[preserving.Part], warn: bool) -> list[Translation]:
+            rows = [part.number - first for part in parts]
+            must = [part.must for part in parts]
+            of = request
+            if one_each:
+                of = request.of_lines(rows)
+                must = [
+                    (*wanted[row], *each) for row, each in zip(rows, must, strict=True)
+                ]
+            of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
+            return self.choice.translate(self, [part.line for part in parts], of)
+
+        def search_again(parts: Sequence[preserving.Part]) -> list:
+            try:
+                return search(parts, warn=False)
+            except UserError as e:  # one of them cannot be demanded, so each by itself
+                if len(parts) == 1:
+                    return [e]
+                return [found for part in parts for found in search_again([part])]
+
+        prepared = (
             preserving.PreparedText(text, number, options, support)
             for number, text in enumerate(texts, first)
-        ]
-        parts = [part for text in prepared for part in text.parts]
-        if one_each := all(len(text.parts) == 1 for text in prepared):
-            wanted = phrases_for_each(request.must, len(texts), "must")
-            for part, must in zip(parts, wanted, strict=True):
-                part.must = (*must, *part.must)
-
-        def search(rows: Sequence[int], warn: bool) -> None:
-            some = [parts[row] for row in rows]
-            must = [part.must for part in some]
-            of = request.of_lines(rows) if one_each else request
-            of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
-            lines = [part.line for part in some]
-            translations = self.choice.translate(self, lines, of)
-            for part, translation in zip(some, translations, strict=True):
-                part.take(translation)
-
-        search(range(len(parts)), request.warn and one_each)
-        again = [row for row, part in enumerate(parts) if part.demand_lost()]
-        report.placeholders["searched again"] += len(again)
-        for rows in chunks(again, AGAIN):
+        )
+        steps, answer = preserving.translated(prepared, report), None
+        while True:
             try:
-                search(rows, warn=False)
-            except UserError:  # one of them cannot be demanded, so each by itself
-                for row in rows:
-                    with contextlib.suppress(UserError):
-                        search([row], warn=False)
-        pairs = [pair for text in prepared for pair in text.to_align()]
-        aligned = iter(self.align_units(pairs) if pairs else ())
-        lost_before = len(report.lost)
-        translations = [text.finished(aligned, report) for text in prepared]
+                step = steps.send(answer)
+            except StopIteration as end:
+                translations = end.value
+                break
+            answer = None
+            if isinstance(step, preserving.Align):
+                pairs = [(part.line, found) for part, found in step.pairs]
+                answer = self.align_units(pairs)
+            elif step and step.again:
+                some = chunks(step.parts, AGAIN)
+                answer = [found for parts in some for found in search_again(parts)]
+            elif step:
+                numbers = [part.number for part in step.parts]
+                one_each = numbers == [*range(first, first + len(texts))]
+                answer = search(step.parts, request.warn and one_each)
         reader = self.reader(first, request.warn)
         if not one_each:
             reader.warn(

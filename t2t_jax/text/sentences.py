@@ -12,6 +12,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.text.languages import identify
 from t2t_jax.text.units import Span
 
+WINDOW = 2_000  # characters of a text that are split at a time
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
@@ -31,17 +32,34 @@ _BREAKS = [
 ]
 
 
+def sentences(text: str, language: str, fits: Callable[[str], bool]) -> list[Span]:
+    """Splits a text into sentences, and those that do not fit into parts that do."""
+    return [
+        (begin + first, begin + last)
+        for begin, end in split(text, language)
+        for first, last in split_long(text[begin:end], fits)
+    ]
+
+
 def split(text: str, language: str) -> list[Span]:
     """Splits a line or paragraph into sentences; rules of unknown ones are English."""
     language = identify(language).code
-    find = library("sentencex", "--split=sentences").get_sentence_boundaries
+    find = library("sentencex", "split=sentences").get_sentence_boundaries
+    plain = regex.sub("[\ud800-\udfff]", "\ufffd", text)
+    no_end = _NO_END.get(language, r"(?!)")
     spans: list[Span] = []
-    for found in find(language, regex.sub("[\ud800-\udfff]", "\ufffd", text)):
-        begin, end = found["start_index"], found["end_index"]
-        no_end = _NO_END.get(language, r"(?!)")
-        if spans and regex.search(no_end, text[slice(*spans[-1])]):
-            begin = spans.pop()[0]
-        spans += cut(text, (begin, end))
+    # The library's time grows with the square of a text of other letters than ASCII.
+    first, size = 0, WINDOW
+    while first < len(text):
+        found = find(language, plain[first : first + size])
+        if first + size < len(text):  # the last one may go on
+            found = found[:-1]
+        for each in found:
+            begin, end = first + each["start_index"], first + each["end_index"]
+            if spans and regex.search(no_end, text[slice(*spans[-1])]):
+                begin = spans.pop()[0]
+            spans += cut(text, (begin, end))
+        first, size = (end, WINDOW) if found else (first, 2 * size)
     return spans
 
 
@@ -71,22 +89,32 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
 
 
 def packed(atoms: list[Span], fit: Callable[[Span], bool]) -> list[Span]:
-    """Joins neighbours to the fewest spans that fit, as equal in length as can be."""
+    """Joins neighbours to the fewest spans that fit, as equal in length as can be.
+
+    The longer a span, the less it fits; none is tried of more than twice as many atoms
+    as one that fits.
+    """
 
     def parts(most: int) -> list[Span]:
-        found, rest = [], atoms
-        while rest:
-            joined = [(rest[0][0], end) for _, end in rest[1:]]
-            # The longer, the less a span fits.
-            good = [s for s in joined if s[1] - s[0] <= most]
-            wrong = bisect_left(good, True, key=lambda span: not fit(span))
-            found.append((rest[0][0], rest[wrong][1]))
-            rest = rest[wrong + 1 :]
+        found, first = [], 0
+        while first < len(atoms):
+
+            def wrong(last: int, begin: int = atoms[first][0]) -> bool:
+                span = begin, atoms[last][1]
+                return span[1] - begin > most or not fit(span)
+
+            last, step = first, 1
+            while last + step < len(atoms) and not wrong(last + step):
+                last, step = last + step, 2 * step
+            tried = range(last + 1, min(last + step, len(atoms)))
+            last += bisect_left(tried, True, key=wrong)
+            found.append((atoms[first][0], atoms[last][1]))
+            first = last + 1
         return found
 
-    sizes = range(atoms[-1][1] - atoms[0][0])
-    fewest = len(parts(sizes.stop))
-    return parts(bisect_left(sizes, True, key=lambda most: len(parts(most)) <= fewest))
+    greedy = parts(atoms[-1][1] - atoms[0][0])
+    sizes = range(max(end - begin for begin, end in greedy))
+    return parts(bisect_left(sizes, True, key=lambda m: len(parts(m)) <= len(greedy)))
 
 
 def library(name: str, use: str):

@@ -1,6 +1,5 @@
 """What must survive a translation: markup, placeholders, terms, sentences."""
 
-import dataclasses
 import html
 import re
 
@@ -60,6 +59,7 @@ def test_what_is_around_a_text_is_not_searched_and_stays(options, before, after,
     support = preserving.ModelSupport((), False, "en", "de", lambda line: True)
     options = preserving.PreservingOptions(**options)
     prepared = preserving.PreparedText(whole, 1, options, support)
+    assert [*prepared.prepare()] == [None] * prepared.segments
     assert all(part.line in ("", word, "x") for part in prepared.parts)
     for part in prepared.parts:
         hypothesis = Hypothesis("y & z" if part.line else "", 0.0, 0.0, ended=True)
@@ -165,15 +165,6 @@ def test_ranks_of_a_text_of_several_lines_keep_their_order():
         for rank in zip(each[0].hypotheses, each[1].hypotheses, strict=True)
     ]
     assert [h.text for h in found.hypotheses] == [*dict.fromkeys(texts)]
-    ranked = preserving.PreparedText(
-        "a", 1, preserving.PreservingOptions(), one.preserving_support
-    )
-    (part,) = ranked.parts
-    part.translation = dataclasses.replace(
-        each[0], hypotheses=tuple(h for h in each[0].hypotheses for _ in (0, 1))
-    )
-    again = ranked.finished(iter(()), preserving.Report())
-    assert again.hypotheses == each[0].hypotheses  # a text comes once
 
 
 def test_a_text_without_tags_is_written_as_markup_all_the_same():
@@ -211,6 +202,7 @@ def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
     assert hard == one.translate(["the cat sees"], **ask)[0]  # has no marks
     options = preserving.PreservingOptions(terms=given, term_mode="soft")
     text = preserving.PreparedText("a dog", 1, options, one.preserving_support)
+    next(text.prepare())
     assert [part.line for part in text.parts] == ["a<term> dog<is> Hund</term>"]
 
 
