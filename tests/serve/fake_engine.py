@@ -1,6 +1,7 @@
 """An engine that translates without a model, for tests of what is in front of it."""
 
 import asyncio
+import contextlib
 import time
 import types
 
@@ -11,7 +12,8 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.text.language_identification import Guess
 from t2t_jax.text.units import Aligned, units
 from t2t_jax.text.words import token_words
-from t2t_jax.tools.serve.engine import Details, Direction, LateError, Limits
+from t2t_jax.tools.serve.engine import Details, Direction, Limits
+from t2t_jax.tools.serve.turns import LateError, Turns
 
 
 class Vocabulary:
@@ -41,7 +43,7 @@ class FakeEngine:
       raises: what `translate` raises.
     """
 
-    limits = Limits(beams=(4, 1))
+    limits, turns = Limits(beams=(4, 1)), Turns()
 
     def __init__(self, *names, ready=True):
         names = names or ("en-de",)
@@ -62,6 +64,13 @@ class FakeEngine:
 
     def rows(self):
         return 3, 16_000_001
+
+    def stuck(self):
+        return 0.0
+
+    @contextlib.contextmanager
+    def expected(self, client, count, deadline):
+        yield
 
     def queued(self):
         return self._queued

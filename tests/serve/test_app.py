@@ -244,7 +244,7 @@ def test_a_wrong_key_is_refused_before_the_body_is_read(client, tmp_path, monkey
 
     (tmp_path / "keys").write_text("right\n")
     c = client(keys=read_keys(f"{tmp_path}/keys"))
-    monkeypatch.setattr(service, "read_fields", read)
+    monkeypatch.setattr(service, "read_body", read)
     answer = c.post("/v1/translate", content=b"?", headers={"X-API-Key": "wrong"})
     assert error_of(answer) == (403, "wrong_key")
 
@@ -254,9 +254,12 @@ def test_limits_are_of_the_whole_request(client):
     assert post(c, lines=["12345", "67890"]).status_code == 200
     for fields, told in (
         ({"lines": ["12345", "678901"]}, "11 characters; want at most 10"),
-        ({"lines": ["1", "2", "3", "4"]}, "4 lines; want at most 3"),
+        ({"lines": ["1", "2", "3", "4"]}, "4 lines in lines; want at most 3"),
         ({"text": "1\n2\n3\n4"}, "4 lines; want at most 3"),
-        ({"lines": ["1", "2"], "prefix": "12345"}, "12 characters; want at most 10"),
+        (
+            {"lines": ["1", "2"], "prefix": ["12345"] * 2},
+            "12 characters; want at most 10",
+        ),
         ({"lines": ["1", "2"], "must": ["1" * 9]}, "11 characters"),  # once
         ({"text": "1" * 200}, "the body has more than 200 bytes"),
     ):

@@ -320,7 +320,7 @@ def test_new_parameters_are_for_lines_that_come_later():
 
     async def before_and_after():
         first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
-        while not engine.queued():
+        while not engine.rows().any():
             await asyncio.sleep(0.001)
         before = engine.rows()
         engine.reload("en-de", later)

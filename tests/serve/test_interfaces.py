@@ -260,7 +260,7 @@ def test_terms_are_asked_for_where_they_occur_as_whole_words(client, terms):
     engine = FakeEngine(*BOTH)
     c = client(engine, terms=terms)
     lines = ["a cat", "cats concat", "cat  food, cat", "the dog. ran", "Cat"]
-    fields = {"text": lines, "glossary_id": "pets", **DE}
+    fields = {"text": lines, "glossary_id": "pets", "split_sentences": "0", **DE}
     assert c.post("/v2/translate", json=fields).status_code == 200
     must = [options.must for options in engine.calls[0][2]]
     assert must == [("Kater",), (), ("Futter", "Kater"), ("Hund",), ("Kater",)]

@@ -4,16 +4,25 @@ Other interfaces say less of a translation; here are all hypotheses, confidence,
 details of words, and what the translation depends on.
 """
 
+import dataclasses
 import math
+import re
+from collections.abc import Generator
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
+from t2t_jax.decoding.search_options import PreservingOptions
 from t2t_jax.io.errors import UserError
+from t2t_jax.text.sentences import sentences as divided
 from t2t_jax.tools.serve.engine import Options
 from t2t_jax.tools.serve.fields import Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
-from t2t_jax.tools.serve.service import Call, Line, Row, join
+from t2t_jax.tools.serve.service import Call, Line, Row, too_large
+
+STUCK = 60.0  # seconds; no step of a turn or a search takes so long
 
 
 def error(refusal: Refusal, request_id: str) -> dict:
@@ -32,10 +41,16 @@ async def translate(call: Call) -> dict:
     pair = f["source"], f["target"], f["direction"]
     if preserved := {name: f[name] for name in PRESERVING if f[name]}:
         return await _preserved(call, pair, preserved)
-    if f["lines"] is None:
-        lines = service.lines(f["text"], *pair)
+    parts = f["lines"]
+    if parts is None:
+        if (count := f["text"].count("\n") + 1) > service.settings.lines:
+            raise too_large(count, "lines", service.settings.lines)
+        # All lines of a text have the direction of the whole.
+        [chosen] = await call.lines([f["text"]], *pair)
+        parts = re.split("\r?\n", f["text"])
+        lines = [dataclasses.replace(chosen, text=part) for part in parts]
     else:
-        lines = [service.choose(text, *pair) for text in f["lines"]]
+        lines = await call.lines(parts, *pair)
     _set_options(call, lines)
     directions = {
         each.direction.name: each.direction for each in lines if each.direction
@@ -45,7 +60,8 @@ async def translate(call: Call) -> dict:
         name: service.precision(each, 0 if f["samples"] else f["beam"], wanted)
         for name, each in directions.items()
     }
-    await call.search(lines)
+    hard = (f["terms"], "hard") if f["terms"] else ()
+    await call.translate(lines, PreservingOptions(), *hard)
     rows = [_row(call, line, tables) for line in lines]
     if f["details"]:
         answered = zip(lines, rows, strict=True)
@@ -57,7 +73,7 @@ async def translate(call: Call) -> dict:
     answer = {"direction": names[0] if len(names) == 1 else None, "translations": rows}
     if f["text"] is not None and not any("error" in row for row in rows):
         best = (row["hypotheses"][0]["text"] for row in rows)
-        answer["text"] = join(f["text"], best)
+        answer["text"] = ("\r\n" if "\r\n" in f["text"] else "\n").join(best)
     if f["provenance"]:
         made = {}
         for name, each in directions.items():
@@ -74,8 +90,8 @@ async def _preserved(call: Call, pair: tuple, preserved: dict) -> dict:
     if unused := [name for name in OF_LINES if f[name] not in (None, False, 0)]:
         raise bad(f"{', '.join(unused)}: not available with {', '.join(preserved)}")
     texts = [f["text"]] if f["lines"] is None else f["lines"]
-    given = f["nbest"], f["terms"]
-    answers = await call.translate(texts, *pair, *given, **preserved)
+    given = {"nbest": f["nbest"], "terms": f["terms"], "split": ""}
+    answers = await call.answers(texts, *pair, **given | preserved)
     rows = [
         {"source": text, "hypotheses": [{"text": each} for each in answer.texts]}
         for text, answer in zip(texts, answers, strict=True)
@@ -101,12 +117,10 @@ def _set_options(call: Call, lines: list[Line]) -> None:
             got = f"{name} is for {len(values)} lines, and there are {count}"
             raise bad(f"{got}; want one for all, or one for each")
     for line, prefix, must, must_not in zip(lines, *of_each.values(), strict=True):
-        if line.direction:
-            terms = call.service.terms(f["terms"], line.direction.name)
-            must = [*must, *(terms.phrases(line.text) if terms else ())]
-        phrases = tuple(dict.fromkeys(must)), tuple(must_not)
-        drawn = f["samples"], f["seed"]
+        phrases, drawn = (tuple(must), tuple(must_not)), (f["samples"], f["seed"])
         line.options = Options(f["beam"], f["nbest"], prefix, *phrases, *drawn)
+        if line.direction and re.search("[\r\n]", line.text):
+            line.found = UserError("has a line feed in it; send it as two lines")
 
 
 def _row(call: Call, line: Line, tables: dict[str, Precision | None]) -> dict[str, Any]:
@@ -188,13 +202,43 @@ async def directions(call: Call) -> dict:
     }
 
 
+async def sentences(call: Call) -> dict:
+    """Divides lines into the sentences, or parts, that a model translates well."""
+    f, service = call.fields, call.service
+    pair = f["source"], f["target"], f["direction"]
+    lines = await call.lines(f["lines"], *pair)
+    longest = service.engine.limits.longest
+
+    def steps() -> Generator[None, None, list[dict]]:
+        rows = []
+        for line in lines:
+            direction = line.direction or next(iter(service.engine.directions.values()))
+            fits = partial(
+                direction.translator.preserving_support.fits, longest=longest
+            )
+            spans = divided(line.text, line.language, fits)
+            ends = [0, *(place for span in spans for place in span), len(line.text)]
+            parts = [line.text[begin:end] for begin, end in pairwise(ends)]
+            rows.append({"sentences": parts[1::2], "between": parts[::2]})
+            yield
+        return rows
+
+    rows = await call.turn(steps())
+    names = {line.direction.name for line in lines if line.direction}
+    return {"direction": names.pop() if len(names) == 1 else None, "lines": rows}
+
+
 async def health(call: Call) -> dict:
+    if (seconds := call.service.engine.stuck()) > STUCK:
+        call.status = 503
+        return {"status": f"a thread has not gone on for {seconds:.0f} s"}
     return {"status": "ok"}
 
 
 async def ready(call: Call) -> dict:
     service = call.service
     is_ready = service.ready and not service.stopping
+    is_ready = is_ready and service.engine.stuck() <= STUCK
     call.status = 200 if is_ready else 503
     stopping, compiled = service.stopping, service.compiled
     return {"ready": is_ready, "stopping": stopping, "compiled": compiled}
@@ -233,8 +277,11 @@ TRANSLATE = (
     "markup ignored:names split placeholders:flag=false term_mode"
 )
 ALL = "Translate lines, with all that is known of each translation"
+LINES = "lines:texts! source target direction"
+SENTENCES = "Divide lines into sentences, and long ones into parts"
 ROWS = (
     Row("/v1/translate", POST, ALL, translate, error, TRANSLATE, strict=True),
+    Row("/v1/sentences", POST, SENTENCES, sentences, error, LINES, strict=True),
     Row("/v1/directions", GET, "Directions, limits", directions, error, keyless=True),
     Row("/health", GET, "The process lives", health, error, keyless=True),
     Row("/ready", GET, "All is compiled", ready, error, keyless=True),

@@ -39,10 +39,11 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.interruption import REPEAT
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
-from t2t_jax.tools.serve.engine import Engine, LateError, OverloadedError, StoppingError
+from t2t_jax.tools.serve.engine import Engine, OverloadedError, StoppingError
 from t2t_jax.tools.serve.fields import Refusal, fields
 from t2t_jax.tools.serve.service import Call, Gone, Row, Service
 from t2t_jax.tools.serve.settings import Settings
+from t2t_jax.tools.serve.turns import LateError
 
 # Probes and Prometheus call a container by its address, which nobody can list.
 PROBES = {"/health", "/ready", "/metrics"}

@@ -6,11 +6,13 @@ for that line alone with the same options.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import jax
@@ -49,6 +51,7 @@ from t2t_jax.decoding.constraints import (
     phrases_for_each,
 )
 from t2t_jax.decoding.inputs import Source
+from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.decoding.search_options import SamplingOptions
@@ -61,6 +64,7 @@ from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
+from t2t_jax.tools.serve.turns import LateError, Turns, start_thread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +121,6 @@ class OverloadedError(Exception):
         self.retry_after = retry_after
 
 
-class LateError(Exception):
-    """The deadline has passed; the lines were removed from the queue."""
-
-
 class StoppingError(Exception):
     """The server takes no more lines, and answers those that it has."""
 
@@ -171,7 +171,11 @@ class _Line:
 
 
 class _Call:
-    """The lines of one call of `Engine.translate`; its result is for the event loop."""
+    """The lines of one call of `Engine.translate`; its result is for the event loop.
+
+    Attributes:
+      left: lines without a result.
+    """
 
     def __init__(self, count: int, client: str):
         self.client = client
@@ -195,6 +199,9 @@ class _Call:
 
 
 NO_CONSTRAINTS = "this server takes no prefix, must or must_not"
+# Lines that a client may wait for while nobody knows how long lines take.
+UNKNOWN = 1_000
+PAIRS = 16  # whose details are computed in a turn
 NEW = -1  # the position of lines that wait
 # Rows of blocks for few lines. On a CPU a search with them has the same bits as one
 # with all rows (`model/products.py: Transposed`), in a part of the time. One row has
@@ -441,6 +448,7 @@ class Engine:
       directions: by name, in the order of the command line; the first is the default.
       limits: what is compiled.
       ready: everything is compiled.
+      turns: in which all work for clients is done that is no search.
 
     Args:
       translators: by name.
@@ -470,13 +478,13 @@ class Engine:
         self._batches = self._workers + max_parked()  # of all lanes
         self._check_memory()
         self._threads: list[threading.Thread] = []
-        self._pool = ThreadPoolExecutor(2, "serve")  # encodes lines, computes details
-        self._details = ThreadPoolExecutor(1, "details")
+        self.turns = Turns()
         self._closing = False
-        self._entering: set[_Call] = set()  # whose lines are being encoded
+        self._calls: set[_Call] = set()  # that are not answered
         self._compiled_before = 0
         self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
         self._rows_before = np.zeros(2)  # rows that do not count any more
+        self._advanced: dict[str, float] = {}  # thread -> when it began its stride
 
     def _add_lanes(self, name: str, translator: Translator) -> None:
         """Makes the lanes of a direction, one for each program and bucket."""
@@ -557,9 +565,7 @@ class Engine:
             self._compile_details(direction.translator)
         self._compiled_before, self.ready = _compiled, True
         for number in range(self._workers):
-            thread = threading.Thread(target=self._work, name=f"search-{number}")
-            thread.start()
-            self._threads.append(thread)
+            self._threads.append(start_thread(self._work, f"search-{number}"))
 
     def _compile_details(self, translator: Translator) -> None:
         eos, decode = translator.vocabulary.eos, translator.config.decode
@@ -592,7 +598,8 @@ class Engine:
                     waiting = any(lane.queue for lane in self._lanes)
                     self._changed.wait(0.02 if waiting else None)
             lane, task = taken
-            began = time.monotonic()
+            name = threading.current_thread().name
+            self._advanced[name] = began = time.monotonic()
             finished = 0
             try:
                 finished = self._run(lane, task)
@@ -602,6 +609,7 @@ class Engine:
                     lane.parked.clear()
                 lane.fail(searched, error)
             finally:
+                del self._advanced[name]
                 with self._changed:
                     lane.running -= 1
                     self._remove_retired()
@@ -621,7 +629,7 @@ class Engine:
         return self._finished / self._seconds * self._workers * computed / used
 
     def _busy(self) -> bool:
-        return bool(self._entering) or any(lane.busy() for lane in self._lanes)
+        return bool(self._calls) or any(lane.busy() for lane in self._lanes)
 
     def _take(self) -> tuple[_Lane, Batch | Group] | None:
         """Takes the work that ranks highest in all lanes."""
@@ -644,12 +652,19 @@ class Engine:
             except Exception as error:
                 lane.fail(task.lines, error)
                 return 0
-        count = 0
+        count, name = 0, threading.current_thread().name
         for finished in lane.advance_until_parked(task):
+            self._advanced[name] = time.monotonic()
             if finished:
                 count += len(finished[0])
                 lane.finish(*finished)
         return count
+
+    def stuck(self) -> float:
+        """Seconds for which a thread has not gone on, in a search or in a turn."""
+        now = time.monotonic()
+        began = min([*self._advanced.values()], default=now)
+        return max(now - began, self.turns.longest())
 
     # --------------------------------------------------------------------- calls
 
@@ -658,12 +673,33 @@ class Engine:
         return sum(lane.counts for lane in self._lane_of.values())
 
     def queued(self) -> int:
-        """The number of lines that wait or are being searched."""
+        """The number of lines that are to be answered."""
         with self._lock:
-            return self._queued()
+            return sum(self._load().values())
 
-    def _queued(self) -> int:
-        return sum(len(lane.queue) + len(lane.searched) for lane in self._lanes)
+    def _load(self) -> Counter[str]:
+        """Lines that are to be answered, by client."""
+        load: Counter[str] = Counter()
+        for call in self._calls:
+            load[call.client] += call.left
+        return load
+
+    @contextlib.contextmanager
+    def expected(self, client: str, count: int, deadline: float) -> Iterator[None]:
+        """Counts lines as those that are to be answered, before they can be searched.
+
+        Raises:
+          OverloadedError, StoppingError: for all lines together.
+        """
+        with self._lock:
+            if self._closing:
+                raise StoppingError("the server is stopping; it takes no more lines")
+            self._check_load(client, count, deadline)
+            self._calls.add(call := _Call(count, client))
+        try:
+            yield call
+        finally:
+            self._drop(call)
 
     async def translate(
         self,
@@ -686,24 +722,17 @@ class Engine:
         Raises:
           OverloadedError, LateError, StoppingError: for all lines together.
         """
-        with self._lock:
-            if self._closing:
-                raise StoppingError("the server is stopping; it takes no more lines")
-            self._check_load(len(lines), deadline)
-            call = _Call(len(lines), client)
-            self._entering.add(call)
-        arguments = direction, lines, options, call
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                await call.loop.run_in_executor(self._pool, self._enqueue, *arguments)
-                if call.results:
-                    await call.done
-        except TimeoutError:
-            raise LateError(
-                f"{call.left} of {len(lines)} lines were not translated in time"
-            ) from None
-        finally:
-            self._drop(call)
+        with self.expected(client, len(lines), deadline) as call:
+            encoding = self._enqueue(direction, lines, options, call)
+            await self.turns.run(encoding, client, deadline)
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    if call.results:
+                        await call.done
+            except TimeoutError:
+                raise LateError(
+                    f"{call.left} of {len(lines)} lines were not translated in time"
+                ) from None
         for result in call.results:
             if isinstance(result, Exception) and not isinstance(result, UserError):
                 raise result
@@ -714,18 +743,17 @@ class Engine:
         direction: str,
         lines: Sequence[str],
         options: Sequence[Options],
-        call: "_Call",
-    ) -> None:
-        """Encodes lines and puts them into the queues of their lanes."""
+        call: _Call,
+    ) -> Iterator[None]:
+        """Encodes lines, one a step, and puts them into the queues of their lanes."""
         translator = self.directions[direction].translator
         ready = []
         for index, (line, of_line) in enumerate(zip(lines, options, strict=True)):
-            if call.dropped:
-                return
             try:
                 ready.append((self._place(direction, translator, line, of_line), index))
             except UserError as error:
                 call.set(index, error)
+            yield
         with self._changed:
             if call.dropped:
                 return
@@ -735,7 +763,6 @@ class Engine:
                     call.set(index, Translation(line.text, (EMPTY,)))
                 else:
                     self._lane_of[place].queue.put(call.client, call, line)
-            self._entering.discard(call)
             self._changed.notify_all()
 
     def _place(
@@ -790,23 +817,25 @@ class Engine:
         bucket = bucket_for(len(source.ids))
         return (direction, *program, constrained, bucket), line
 
-    def _check_load(self, count: int, deadline: float) -> None:
-        """Raises OverloadedError if new lines could not be answered in time."""
-        waiting, rate = self._queued(), self._rate()
-        ahead = min(waiting, count * self._clients())
-        seconds = (ahead + count) / rate if rate else 0.0
-        late = seconds - (deadline - time.monotonic())
-        if (waiting and late > 0) or waiting + count > self.limits.queue:
+    def _check_load(self, client: str, count: int, deadline: float) -> None:
+        """Raises OverloadedError if new lines could not be answered in time.
+
+        Clients take turns, so others delay a client by as many lines as it waits for.
+        """
+        load, rate = self._load(), self._rate()
+        own = load.pop(client, 0) + count
+        ahead = sum(min(each, own) for each in load.values())
+        waiting = sum(load.values()) + own - count
+        late = (ahead + own) / rate - (deadline - time.monotonic()) if rate else 0.0
+        unknown = not rate and own > max(count, UNKNOWN)
+        full = waiting + count > self.limits.queue
+        if unknown or full or (waiting and late > 0):
             raise OverloadedError(max(1.0, late, waiting / rate if rate else 1.0))
 
-    def _clients(self) -> int:
-        """The most clients that wait in one lane, at least 1."""
-        return max(1, *(lane.queue.clients for lane in self._lanes))
-
-    def _drop(self, call: "_Call") -> None:
+    def _drop(self, call: _Call) -> None:
         """Takes the lines of a call out of the queues; batches lose them as they go."""
         with self._changed:
-            self._entering.discard(call)
+            self._calls.discard(call)
             if call.left:
                 call.dropped = True
                 for lane in self._lanes:
@@ -823,14 +852,21 @@ class Engine:
     ) -> list[Details]:
         """Scores tokens and aligns words of translations. Raises as `translate`."""
         translator = self.directions[direction].translator
-        encoded = translator.reader(1, warn=False).pairs(pairs)
-        rows = [row for row, (_, of) in enumerate(pairs) if of.best.tokens]
-        texts = [(pairs[row][0], pairs[row][1].best.text) for row in rows]
-        of_rows = translator, [encoded[row] for row in rows], texts
-        made = await self._in_time(deadline, self._score_and_align, *of_rows)
-        of_row = dict(zip(rows, made, strict=True))
-        nothing = Details(Score((), (), 0.0), Alignment(()))
-        return [of_row.get(row, nothing) for row in range(len(pairs))]
+
+        def steps() -> Generator[None, None, list[Details]]:
+            made = [Details(Score((), (), 0.0), Alignment(()))] * len(pairs)
+            rows = [row for row, (_, of) in enumerate(pairs) if of.best.tokens]
+            for some in chunks(rows, PAIRS):
+                given = [pairs[row] for row in some]
+                encoded = translator.reader(1, warn=False).pairs(given)
+                texts = [(source, of.best.text) for source, of in given]
+                found = self._score_and_align(translator, encoded, texts)
+                for row, details in zip(some, found, strict=True):
+                    made[row] = details
+                yield
+            return made
+
+        return await self.turns.run(steps(), client, deadline)
 
     async def align_units(
         self,
@@ -841,18 +877,16 @@ class Engine:
         deadline: float,
     ) -> list[Aligned]:
         """Links the units of translations, as `Translator.align_units`."""
-        del client
-        align = self.directions[direction].translator.align_units
-        return await self._in_time(deadline, align, pairs)
+        translator = self.directions[direction].translator
 
-    async def _in_time(self, deadline: float, work: Callable, *arguments):
-        """Calls a function in the thread of details; raises LateError if it is late."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                return await loop.run_in_executor(self._details, work, *arguments)
-        except TimeoutError:
-            raise LateError("the details were not computed in time") from None
+        def steps() -> Generator[None, None, list[Aligned]]:
+            aligned = []
+            for some in chunks(pairs, PAIRS):
+                aligned += translator.align_units(some)
+                yield
+            return aligned
+
+        return await self.turns.run(steps(), client, deadline)
 
     def _score_and_align(
         self, translator: Translator, pairs: list, texts: list
@@ -873,11 +907,9 @@ class Engine:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        loop = asyncio.get_running_loop()
         for thread in self._threads:
-            await loop.run_in_executor(None, thread.join)
-        self._pool.shutdown()
-        self._details.shutdown()
+            await asyncio.to_thread(thread.join)
+        self.turns.close()
 
     def reload(self, direction: str, translator: Translator) -> None:
         """Takes over new parameters of the same shapes for lines that come from now on.

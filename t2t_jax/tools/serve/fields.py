@@ -4,6 +4,7 @@
 `KINDS` (`text` by default), and `!` if it has to be given, or its default.
 """
 
+import asyncio
 import functools
 import json
 import math
@@ -67,6 +68,10 @@ def _number(value) -> float:
     return number
 
 
+def _word(value) -> str:
+    return str(value).lower()
+
+
 def _flag(value) -> bool:
     return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
 
@@ -87,6 +92,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str, dict]] = {
     "names": (_names, "names, separated by commas", _STRINGS),
     "count": (_count, "a whole number", {"type": "integer", "minimum": 0}),
     "number": (_number, "a number", {"type": "number"}),
+    "word": (_word, "a word", {}),
     "flag": (_flag, "true or false", {"type": "boolean"}),
     "objects": (_objects, "a list of objects", _OBJECTS),
 }
@@ -98,6 +104,19 @@ class Field(NamedTuple):
     kind: str
     needed: bool
     default: Any
+
+    def size(self, value: Any) -> tuple[int, int]:
+        """The entries of a value, and the characters of different ones."""
+        texts = _list(value)
+        if self.kind == "objects":
+            return 0, 0
+        if self.kind == "phrases":  # of each line
+            more = [x for each in texts if isinstance(each, list) for x in each]
+            texts = [*texts, *more]
+        entries = len(texts)
+        if self.kind in ("phrases", "names"):  # those of all lines count once
+            texts = {text for text in texts if isinstance(text, str)}
+        return entries, sum(len(text) for text in texts if isinstance(text, str))
 
     def read(self, name: str, given: Mapping[str, Any]) -> Any:
         read, wanted, _ = KINDS[self.kind]
@@ -131,8 +150,8 @@ def fields(declared: str) -> dict[str, Field]:
     return parsed
 
 
-async def read_fields(request: Request, most: int) -> dict[str, Any]:
-    """Reads the fields of the query, and of a body of at most `most` bytes.
+def parse(request: Request, body: bytes) -> dict[str, Any]:
+    """Reads the fields of the query and of the body, in a thread.
 
     A field that a form or query repeats is a list.
     """
@@ -140,7 +159,7 @@ async def read_fields(request: Request, most: int) -> dict[str, Any]:
     kind, document = content_type.partition(";")[0].strip().lower(), {}
     try:
         pairs = _pairs(request.scope["query_string"].decode("latin-1"))
-        body = (await _body(request, most)).decode()
+        body = body.decode()
         # `curl -d '{...}'` says that JSON is a form, unless it is told otherwise.
         if kind == "application/x-www-form-urlencoded" and body.lstrip()[:1] != "{":
             pairs += _pairs(body)
@@ -149,7 +168,7 @@ async def read_fields(request: Request, most: int) -> dict[str, Any]:
             charset = re.search('charset="?([^";]*)', content_type, re.IGNORECASE)
             if charset and charset[1].strip().lower() not in ("utf-8", "utf8"):
                 raise bad(f"charset={charset[1][:60]!r}; want UTF-8")
-            pairs += await _parts(request.scope, body)
+            pairs += asyncio.run(_parts(request.scope, body))
             boundary = re.search('boundary="?([^";]+)', content_type)
             if f"--{boundary and boundary[1]}--" not in body:
                 raise bad("the form has no end: the body is cut, or its boundary wrong")
@@ -185,7 +204,8 @@ def _no_constant(name: str):
     raise ValueError(name)  # NaN and Infinity are not JSON
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def read_body(request: Request, most: int) -> bytes:
+    """Reads a body of at most `most` bytes."""
     length = request.headers.get("content-length", "0")
     body = bytearray()
     if not length.isdecimal() or int(length) <= most:

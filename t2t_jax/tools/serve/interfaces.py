@@ -1,12 +1,13 @@
 """Interfaces of other translation servers, so that their clients work unchanged.
 
 `ROWS` is the table: a line for each path. A function maps a client's fields onto
-`Call.translate` and its answers onto the client's body, and beside it stands the body
+`Call.answers` and its answers onto the client's body, and beside it stands the body
 of the client's errors. docs/serving.md says which clients they are of.
 """
 
 import datetime
 import json
+import re
 import time
 from collections.abc import Iterable
 
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.fields import Refusal, bad
-from t2t_jax.tools.serve.service import Answer, Call, Row
+from t2t_jax.tools.serve.service import Call, Line, Row, step
 
 # Names that clients show; other languages show their code.
 _NAMES = (
@@ -45,9 +46,9 @@ def _served(call: Call) -> list[tuple[str, str]]:
     return [(identify(e.source).tag, identify(e.target).tag) for e in served]
 
 
-def _best(answers: Iterable[Answer], text: str, language: str) -> list[dict]:
+def _best(answers: Iterable[Line], text: str, language: str) -> list[dict]:
     """The best translations and their sources' languages, under a client's names."""
-    return [{text: each.texts[0], language: each.language} for each in answers]
+    return [{text: each.texts[0], language: each.tag} for each in answers]
 
 
 def _message(refusal: Refusal, request_id: str) -> dict:
@@ -60,11 +61,11 @@ def _message(refusal: Refusal, request_id: str) -> dict:
 async def libretranslate(call: Call) -> dict:
     f = call.fields
     pair, kept = (f["source"], f["target"]), {"markup": _markup(f["format"])}
-    answers = await call.translate(f["q"], *pair, nbest=f["alternatives"] + 1, **kept)
+    answers = await call.answers(f["q"], *pair, nbest=f["alternatives"] + 1, **kept)
     body = {"translatedText": [answer.texts[0] for answer in answers]}
     if f["source"].lower() == "auto":
         body["detectedLanguage"] = [
-            _detected(each.language, each.sureness or 0.0) for each in answers
+            _detected(each.tag, each.sureness or 0.0) for each in answers
         ]
     if f["alternatives"]:
         body["alternatives"] = [answer.texts[1:] for answer in answers]
@@ -77,7 +78,8 @@ def _detected(code: str, sureness: float) -> dict:
 
 
 async def detect(call: Call) -> list[dict]:
-    guess = call.service.guesser.guess("\n".join(call.fields["q"]))
+    text = "\n".join(call.fields["q"])
+    guess = await call.turn(step(call.service.guesser.guess, text))
     return [_detected(identify(guess.code).tag, guess.confidence)]
 
 
@@ -117,13 +119,20 @@ def deepl_error(refusal: Refusal, request_id: str) -> dict:
 async def deepl(call: Call) -> dict:
     f = call.fields
     kept = {"markup": f["tag_handling"] or "", "ignored": f["ignore_tags"] or ()}
+    texts, split = f["text"], f["split_sentences"]
+    if split not in ("0", "1", "nonewlines"):
+        raise bad(f"split_sentences={split!r}; want 0, 1 or nonewlines")
+    if split == "0":
+        kept["split"] = ""
+    if split == "nonewlines" and not kept["markup"]:  # where they end nothing anyway
+        texts = [re.sub(r"\s*\n\s*", " ", text) for text in texts]
     for other in ("splitting_tags", "non_splitting_tags"):
         if f[other]:
             raise bad(f"{other} is not supported; leave it out")
     if f["formality"] in ("more", "less"):
         raise bad(f"formality={f['formality']!r} is not supported; leave it out")
     pair, terms = (f["source_lang"], f["target_lang"]), f["glossary_id"]
-    answers = await call.translate(f["text"], *pair, terms=terms, **kept)
+    answers = await call.answers(texts, *pair, terms=terms, **kept)
     rows = _best(answers, "text", "detected_source_language")
     for row, text in zip(rows, f["text"], strict=True):
         row["detected_source_language"] = row["detected_source_language"].upper()
@@ -179,12 +188,12 @@ async def glossary_pairs(call: Call) -> dict:
 async def deeplx(call: Call) -> dict:
     f = call.fields
     pair, nbest = (f["source_lang"], f["target_lang"]), call.service.engine.limits.beams
-    [answer] = await call.translate([f["text"]], *pair, nbest=nbest[0])
+    [answer] = await call.answers([f["text"]], *pair, nbest=nbest[0])
     return {
         "code": 200,
         "data": answer.texts[0],
         "alternatives": answer.texts[1:],
-        "source_lang": answer.language.upper(),
+        "source_lang": answer.tag.upper(),
         "target_lang": f["target_lang"].upper(),
         "method": "Free",
     }
@@ -208,8 +217,8 @@ async def chat(call: Call) -> dict | Response:
         parts = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(parts, str):
         raise bad("messages has no text of a user; the last one is translated")
-    [answer] = await call.translate([parts], name=f["model"], nbest=f["n"])
-    end = "stop" if answer.ended else "length"
+    [answer] = await call.answers([parts], name=f["model"], nbest=f["n"])
+    end = "stop" if answer.found.ended else "length"
     head = {"id": f"chatcmpl-{call.id}", "created": int(time.time())}
     head["model"] = f["model"]
     events = f["stream"]  # each choice is its text, then its end
@@ -240,7 +249,7 @@ async def models(call: Call) -> dict:
 
 async def immersive(call: Call) -> dict:
     f = call.fields
-    answers = await call.translate(f["text_list"], f["source_lang"], f["target_lang"])
+    answers = await call.answers(f["text_list"], f["source_lang"], f["target_lang"])
     return {"translations": _best(answers, "text", "detected_source_lang")}
 
 
@@ -249,7 +258,7 @@ async def kiss(call: Call) -> dict:
     if (f["text"] is None) == (f["texts"] is None):
         raise bad("want either text or texts, one of them")
     texts = f["texts"] if f["text"] is None else [f["text"]]
-    found = _best(await call.translate(texts, f["from"], f["to"]), "text", "src")
+    found = _best(await call.answers(texts, f["from"], f["to"]), "text", "src")
     return found[0] if f["texts"] is None else {"translations": found}
 
 
@@ -262,7 +271,7 @@ def google_error(refusal: Refusal, request_id: str) -> dict:
 async def google(call: Call) -> dict:
     f = call.fields
     kept = {"markup": _markup(f["format"])}
-    answers = await call.translate(f["q"], f["source"], f["target"], **kept)
+    answers = await call.answers(f["q"], f["source"], f["target"], **kept)
     rows = _best(answers, "translatedText", "detectedSourceLanguage")
     for row in rows if f["source"] else ():
         del row["detectedSourceLanguage"]
@@ -271,7 +280,7 @@ async def google(call: Call) -> dict:
 
 async def omegat(call: Call) -> dict:
     f = call.fields
-    [answer] = await call.translate([f["text"]], f["source"], f["target"])
+    [answer] = await call.answers([f["text"]], f["source"], f["target"])
     return {"translation": answer.texts[0]}
 
 
@@ -279,7 +288,7 @@ BOTH = GET + POST
 PAIR, LANGS = "source=auto target!", "source_lang=auto target_lang!"
 LIBRE = f"q:texts! {PAIR} format alternatives:count=0"
 DEEPL = "text:texts! source_lang target_lang! glossary_id formality tag_handling "
-DEEPL += "ignore_tags:names splitting_tags non_splitting_tags"
+DEEPL += "ignore_tags:names split_sentences:word=1 splitting_tags non_splitting_tags"
 BILLED = "show_billed_characters:flag=false"
 CHAT = "messages:objects! model! n:count=1 stream:flag=false"
 IMME, KISS = f"text_list:texts! {LANGS}", "text texts:texts from=auto to!"

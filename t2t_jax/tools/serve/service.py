@@ -5,19 +5,28 @@ An interface is a `Row` of a table: a path, the fields that it reads, a function
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import cache, partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from t2t_jax.decoding.preserving import PreparedText, Report, preserving_options
+from t2t_jax.decoding.preserving import (
+    Align,
+    Part,
+    PreparedText,
+    Report,
+    Search,
+    preserving_options,
+    translated,
+)
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.decoding.search_options import PreservingOptions
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.text.languages import OTHER, distance, identify
@@ -29,13 +38,12 @@ from t2t_jax.tools.serve.engine import (
     Options,
     OverloadedError,
 )
-from t2t_jax.tools.serve.fields import Refusal, bad, fields, read_fields
+from t2t_jax.tools.serve.fields import Refusal, bad, fields, parse, read_body
 from t2t_jax.tools.serve.metrics import Metrics
 from t2t_jax.tools.serve.precision import Precision
 from t2t_jax.tools.serve.settings import Glossary, Settings
 
 MEASURED = 500  # lines of a dev set at a time
-COLUMNS = "core", "options"  # of a line, as the engine takes them
 
 
 class Gone(Exception):  # noqa: N818
@@ -63,30 +71,16 @@ class Row(NamedTuple):
     strict: bool = False
 
 
-class Answer(NamedTuple):
-    """The translation of a text, as clients' interfaces give it.
-
-    Attributes:
-      texts: distinct translations, best first.
-      language: that of the source, in BCP 47.
-      sureness: of the guess of the language, 0 to 1; None if it was given.
-      ended: every line's translation has ended within the length limit.
-    """
-
-    texts: list[str]
-    language: str
-    sureness: float | None
-    ended: bool
-
-
 @dataclasses.dataclass(eq=False)
 class Line:
-    """A line of a request, and what is known of it.
+    """A line or text of a request, and what is known of it.
 
     Attributes:
       direction: None if it stays as it is: in the target's language, or in none that
         is served.
-      language, sureness: of the source, as in `Answer`.
+      language: that of the source.
+      sureness: of the guess of the language, 0 to 1; None if it was given.
+      options: of its search; a phrase in `must` is of a line that is not divided.
       found: its translation, or why there is none.
     """
 
@@ -101,6 +95,16 @@ class Line:
     def __post_init__(self):
         unchanged = Hypothesis(self.text, 0.0, 0.0, ended=True)
         self.found = Translation(self.text, (unchanged,))
+
+    @property
+    def tag(self) -> str:
+        """The language in BCP 47."""
+        return identify(self.language).tag
+
+    @property
+    def texts(self) -> list[str]:
+        """Distinct translations, best first."""
+        return [*map(str, self.found.hypotheses)]
 
     @property
     def core(self) -> str:
@@ -241,12 +245,6 @@ class Service:
             raise bad(f"several directions fit: {names}; give source and target")
         return Line(text, fits[0], given or fits[0].source, sureness)
 
-    def lines(self, text: str, *pair: str | None) -> list[Line]:
-        """The lines of a text, in one direction, as `choose` takes it."""
-        chosen = self.choose(text, *pair)
-        parts = re.split("\r?\n", text)
-        return [dataclasses.replace(chosen, text=part) for part in parts]
-
     def terms(self, name: str | None, direction: str) -> Glossary | None:
         """The terms of this name, if they are of the direction."""
         if not name:
@@ -256,11 +254,6 @@ class Service:
             known = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
             raise bad(f"no terms {name!r} of {direction}; there are: {known}")
         return terms
-
-
-def join(text: str, lines: Iterable[str]) -> str:
-    """Joins the translations of the lines of a text as they were."""
-    return ("\r\n" if "\r\n" in text else "\n").join(lines)
 
 
 class Call:
@@ -292,21 +285,40 @@ class Call:
             self._check_key(key)
         try:
             async with asyncio.timeout(settings.seconds):
-                self.given = await read_fields(self.request, settings.bytes)
+                body = await read_body(self.request, settings.bytes)
         except TimeoutError:
             raise Refusal(408, "slow_body", "the body took too long to come") from None
         except ClientDisconnect:
             raise Gone from None
+        if body or self.request.scope["query_string"]:
+            self.given = await self.turn(step(parse, self.request, body))
         if wanted and not key:
             # Google's clients call the field `key`, DeepL's old ones `auth_key`.
             names = "api_key", "key", "auth_key"
             self._check_key(next(filter(None, map(self.given.get, names)), None))
-        declared = fields(self.row.fields)
+        self.fields = await self.turn(step(self._checked))
+
+    def _checked(self) -> dict[str, Any]:
+        """The fields of the row; their sizes are checked before they are read."""
+        declared, settings = fields(self.row.fields), self.service.settings
         for name in self.given if self.row.strict else ():
             if name not in declared and name != "api_key":
                 near = did_you_mean(name, declared)
                 raise bad(f"no field {name[:60]!r}{near}")
-        self.fields = {name: f.read(name, self.given) for name, f in declared.items()}
+        count = 0
+        for name, field in declared.items():
+            entries, characters = field.size(self.given.get(name))
+            most = settings.lines if field.kind == "texts" else settings.characters
+            if entries > most:
+                raise too_large(entries, f"lines in {name}", most)
+            if (count := count + characters) > settings.characters:
+                raise too_large(count, "characters", settings.characters)
+        return {name: field.read(name, self.given) for name, field in declared.items()}
+
+    async def turn(self, steps: Generator, answer: Callable | None = None) -> Any:
+        """Does work in this client's turns; as `Turns.run`."""
+        turns = self.service.engine.turns
+        return await turns.run(steps, self._client, self.deadline, answer)
 
     def _header_key(self) -> str | None:
         headers = self.request.headers
@@ -322,7 +334,42 @@ class Call:
             raise Refusal(403, "wrong_key", "the API key is wrong")
         self._client = self.key = digest.hex()
 
-    async def translate(
+    async def lines(
+        self,
+        texts: Sequence[str],
+        source: str | None = None,
+        target: str | None = None,
+        name: str | None = None,
+        markup: str = "",
+    ) -> list[Line]:
+        """Chooses the direction of each text, as `Service.choose`.
+
+        Args:
+          markup: of texts, whose language is guessed without tags.
+        """
+        service = self.service
+        if service.stopping:
+            raise Refusal(503, "stopping", "the server stops", retry_after=5)
+        if not service.ready:
+            raise Refusal(503, "not_ready", "programs are being compiled", 5)
+
+        if (count := sum(map(len, texts))) > (most := service.settings.characters):
+            raise too_large(count, "characters", most)
+
+        def steps() -> Generator[None, None, list[Line]]:
+            lines = []
+            for text in texts:
+                # Many `<` are read once each.
+                plain = re.sub("<[^<>]*>", " ", text) if markup else text
+                chosen = service.choose(plain, source, target, name)
+                lines.append(dataclasses.replace(chosen, text=text))
+                yield
+            return lines
+
+        with service.engine.expected(self._client, len(texts), self.deadline):
+            return await self.turn(steps())
+
+    async def answers(
         self,
         texts: Sequence[str],
         source: str | None = None,
@@ -330,162 +377,161 @@ class Call:
         name: str | None = None,
         nbest: int = 1,
         terms: str | None = None,
+        term_mode: str | None = None,
         **preserved: Any,
-    ) -> list[Answer]:
-        """Translates texts, each line by itself. Raises what any line is refused for.
+    ) -> list[Line]:
+        """Translates texts as clients of other servers want them, by sentences.
 
         Args:
-          name: of the direction, in place of the languages.
+          source, target, name: as for `lines`.
           nbest: at most as many translations of each text.
-          terms: the name of terms to use.
+          terms, term_mode: as for `translate`.
           preserved: fields of `PreservingOptions`, such as `markup="html"`.
+
+        Raises:
+          Refusal: what any text is refused for.
         """
-        service, mode = self.service, preserved.pop("term_mode", "")
-        if mode and not terms:
+        split = self.service.settings.split
+        options = preserving_options({"split": split} | preserved)
+        lines = await self.lines(texts, source, target, name, options.markup)
+        for line in lines:
+            line.options = Options(nbest=nbest)
+        await self.translate(lines, options, terms, term_mode)
+        for number, line in enumerate(lines, 1):
+            if isinstance(line.found, UserError):
+                place = f"text {number}: " if len(lines) > 1 else ""
+                raise bad(f"{place}{line.found}")
+        return lines
+
+    async def translate(
+        self,
+        lines: Sequence[Line],
+        options: PreservingOptions,
+        terms: str | None = None,
+        term_mode: str | None = None,
+    ) -> None:
+        """Finds the translations of lines that have a direction.
+
+        Args:
+          options: what is preserved besides terms.
+          terms: the name of terms to use.
+          term_mode: as in `PreservingOptions`.
+        """
+        service = self.service
+        if term_mode and not terms:
             raise bad("term_mode needs terms, the name of a glossary")
-        options = preserving_options(preserved)
-        if (count := sum(map(len, texts))) > service.settings.characters:
-            raise _too_large(count, "characters", service.settings.characters)
-        lines = []
-        for text in texts:
-            # A language is guessed without tags; many `<` are read once each.
-            plain = re.sub("<[^<>]*>", " ", text) if options.markup else text
-            chosen = service.choose(plain, source, target, name)
-            lines.append(dataclasses.replace(chosen, text=text))
 
         @cache
         def of_direction(name: str) -> tuple:
-            given = {"terms": service.terms(terms, name) or "", "term_mode": mode}
+            of = service.terms(terms, name) or ""
             support = service.engine.directions[name].translator.preserving_support
             fits = partial(support.fits, longest=service.engine.limits.longest)
-            return dataclasses.replace(options, **given), support._replace(fits=fits)
+            mode = {"terms": of, "term_mode": term_mode or ""}
+            return dataclasses.replace(options, **mode), support._replace(fits=fits)
 
-        def prepare() -> list[tuple[Line, PreparedText]]:
-            return [
-                (line, PreparedText(line.text, n, *of_direction(line.direction.name)))
-                for n, line in enumerate(lines, 1)
-                if line.direction
-            ]
-
-        work = await asyncio.to_thread(prepare)
-        await self._search_parts(work, nbest)
-        await self._search_parts(work, nbest, again=True)
-        to_align = []
-        for line, text in work:
-            for source, hypothesis in text.to_align():
-                to_align.append(row := dataclasses.replace(line, text=source))
-                row.found = hypothesis
-        align, pair = service.engine.align_units, attrgetter("text", "found")
-        await self._by_direction(to_align, align, "details", pair)
-        aligned = (row.details for row in to_align)
-        for line, text in work:
-            line.found = text.finished(aligned, Report())
-        return [
-            Answer(
-                [*map(str, line.found.hypotheses)],
-                identify(line.language).tag,
-                line.sureness,
-                line.found.ended,
-            )
+        work = [
+            line
             for line in lines
+            if line.direction and not isinstance(line.found, UserError)
         ]
-
-    async def _search_parts(
-        self, work: Sequence[tuple[Line, PreparedText]], nbest: int, again: bool = False
-    ) -> None:
-        """Searches for the parts of texts, or for those again that lack placeholders.
-
-        What is refused is an error, but not again.
-        """
-        parts = [
-            (line, text, part)
-            for line, text in work
-            for part in text.parts
-            if not again or part.demand_lost()
-        ]
-        searched = [
-            dataclasses.replace(
-                line, text=part.line, options=Options(nbest=nbest, must=part.must)
-            )
-            for line, _, part in parts
-        ]
-        # What has been taken is answered, even if the server stops meanwhile.
-        await (self._search if again else self.search)(searched)
-        for each, (_, text, part) in zip(searched, parts, strict=True):
-            if not isinstance(each.found, UserError):
-                part.take(each.found)
-            elif not again:
-                place = f"text {text.number}: " if len(work) > 1 else ""
-                raise bad(f"{place}{each.found}")
-
-    async def search(self, lines: Sequence[Line]) -> None:
-        """Finds the translations of lines that have a direction and are not blank."""
-        self._check(lines)
-        await self._search(lines)
-
-    async def _search(self, lines: Sequence[Line]) -> None:
         names = {line.direction.name for line in lines if line.direction}
-        names |= {self.label} - {""}
         self.label = "several" if len(names) > 1 else next(iter(names), "")
-        searched, metrics = [], self.service.metrics
-        for line in lines:
-            if line.direction and re.search("[\r\n]", line.text):
-                line.found = UserError("has a line feed in it; send it as two lines")
-            elif line.direction and line.text.strip():
-                searched.append(line)
-                metrics.lines[line.direction.name] += 1
-                metrics.characters += len(line.text)
-        work, columns = self.service.engine.translate, map(attrgetter, COLUMNS)
-        await self._by_direction(searched, work, "found", *columns)
-        for line in searched:
-            if isinstance(line.found, Translation):
-                line.found = line.found.surrounded(line.text)
+
+        def texts() -> Iterator[PreparedText]:
+            count, most = 0, service.settings.lines
+            for number, line in enumerate(work):
+                of = of_direction(line.direction.name)
+                text = PreparedText(line.text, number, *of)
+                if (count := count + text.segments) > most:
+                    raise too_large(count, "lines", most)
+                yield text
+
+        stack = contextlib.ExitStack()
+
+        async def answer(step: Search | Align) -> list:
+            if isinstance(step, Align):
+                of, found = zip(*step.pairs, strict=True)
+                texts = [*zip((part.line for part in of), found, strict=True)]
+                align = service.engine.align_units
+                return await self._by_direction(
+                    [work[p.number] for p in of], align, texts
+                )
+            stack.close()  # the engine counts its lines itself
+            return await self._search(step.parts, [work[p.number] for p in step.parts])
+
+        expected = service.engine.expected(self._client, len(work), self.deadline)
+        with stack:
+            stack.enter_context(expected)
+            found = await self.turn(translated(texts(), Report()), answer)
+        for line, translation in zip(work, found, strict=True):
+            line.found = translation
+
+    async def _search(
+        self, parts: Sequence[Part], lines: Sequence[Line]
+    ) -> list[Translation | UserError]:
+        """Translates parts of lines; a blank one is its own translation."""
+        found: list = [
+            Translation(p.line, (Hypothesis(p.line, 0, 0, True),)) for p in parts
+        ]
+        rows = [row for row, part in enumerate(parts) if part.line.strip()]
+        options, metrics = [], self.service.metrics
+        for row in rows:
+            of, part = lines[row].options, parts[row]
+            must = dict.fromkeys((*of.must, *part.must))
+            options.append(dataclasses.replace(of, must=(*must,)))
+            metrics.lines[lines[row].direction.name] += 1
+            metrics.characters += len(part.line)
+        searched = [lines[row] for row in rows]
+        texts = [parts[row].line for row in rows]
+        work = self.service.engine.translate
+        of_rows = await self._by_direction(searched, work, texts, options)
+        for row, translation in zip(rows, of_rows, strict=True):
+            found[row] = translation
+        return found
 
     async def explain(self, lines: Sequence[Line]) -> None:
         """Finds the details of those translations that the engine searched."""
-        translated = [
+        rows = [
             line
             for line in lines
             if isinstance(line.found, Translation) and line.found.best.tokens
         ]
-        work, pair = self.service.engine.details, attrgetter("core", "found")
-        await self._by_direction(translated, work, "details", pair)
+        pairs = [(line.core, line.found) for line in rows]
+        details = self.service.engine.details
+        found = await self._by_direction(rows, details, pairs)
+        for line, each in zip(rows, found, strict=True):
+            line.details = each
 
     async def _by_direction(
-        self, lines: Sequence[Line], work: Callable, result: str, *columns: Callable
-    ) -> None:
-        """Asks the engine for an attribute of lines, of all directions at once."""
-        of: dict[str, list[Line]] = {}
-        for line in lines:
-            of.setdefault(line.direction.name, []).append(line)
+        self, lines: Sequence[Line], work: Callable, *columns: Sequence
+    ) -> list:
+        """Asks the engine about lines, of all directions at once; in order.
+
+        Args:
+          columns: what it takes of each line.
+        """
+        of: dict[str, list[int]] = {}
+        for row, line in enumerate(lines):
+            of.setdefault(line.direction.name, []).append(row)
         call = {"client": self._client, "deadline": self.deadline}
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(
-                    work(name, *([*map(c, same)] for c in columns), **call)
+                    work(name, *([c[row] for row in rows] for c in columns), **call)
                 )
-                for name, same in of.items()
+                for name, rows in of.items()
             ]
-        for same, task in zip(of.values(), tasks, strict=True):
-            for line, value in zip(same, task.result(), strict=True):
-                setattr(line, result, value)
-
-    def _check(self, lines: Sequence[Line]) -> None:
-        """Refuses what is too much for one request, before anything is queued."""
-        service, settings = self.service, self.service.settings
-        if service.stopping:
-            raise Refusal(503, "stopping", "the server stops", retry_after=5)
-        if not service.ready:
-            raise Refusal(503, "not_ready", "programs are being compiled", 5)
-        # Those phrases count once that are the same for all lines.
-        options = [line.options for line in lines]
-        phrases = {p for each in options for p in (*each.must, *each.must_not)}
-        texts = [*(line.text for line in lines), *(of.prefix for of in options)]
-        counts = {"characters": sum(map(len, [*texts, *phrases])), "lines": len(lines)}
-        for name, count in counts.items():
-            if count > (most := getattr(settings, name)):
-                raise _too_large(count, name, most)
+        found: dict[int, Any] = {}
+        for rows, task in zip(of.values(), tasks, strict=True):
+            found |= zip(rows, task.result(), strict=True)
+        return [found[row] for row in range(len(lines))]
 
 
-def _too_large(count: int, what: str, most: int) -> Refusal:
+def step(work: Callable, *arguments) -> Generator[None, None, Any]:
+    """Work of one step."""
+    return work(*arguments)
+    yield
+
+
+def too_large(count: int, what: str, most: int) -> Refusal:
     return Refusal(413, "too_large", f"{count:,} {what}; want at most {most:,}")

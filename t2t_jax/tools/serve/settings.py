@@ -28,6 +28,8 @@ class Settings:
       dev: pairs of a dev set, by direction, for `min_precision`.
       min_served: a text whose language is guessed stays as it is if it is less probably
         in a served one.
+      split: how texts of clients' interfaces are divided, unless a request says so:
+        as `PreservingOptions.split`.
       good_chrf: a translation with at least this sentence chrF is good.
     """
 
@@ -43,6 +45,7 @@ class Settings:
     dev: Mapping[str, Sequence[Pair]] = dataclasses.field(default_factory=dict)
     min_served: float = 0.1
     good_chrf: float = 50.0
+    split: str = "sentences"
 
     def knows(self, digest: bytes) -> bool:
         """True if this is the digest of a key; takes the same time for all keys."""

@@ -1,0 +1,161 @@
+"""Threads in which the work of clients takes turns, a slice of time each."""
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve.fair_queue import FairQueue
+
+SLICE = 0.005  # seconds of a turn, or one step if that takes longer
+
+
+class LateError(Exception):
+    """The deadline has passed; what was asked for is given up."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Job:
+    """A generator that is advanced until it asks for something, ends, or fails."""
+
+    steps: Generator
+    sent: Any
+    client: str
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future
+    dropped: bool = False
+
+    def advance(self) -> tuple[str, Any] | None:
+        """Advances for a slice; returns the event if it does not only go on."""
+        end = time.monotonic() + SLICE
+        try:
+            while not self.dropped:
+                asked, self.sent = self.steps.send(self.sent), None
+                if asked is not None:
+                    return "asked", asked
+                if time.monotonic() > end:
+                    return None
+        except StopIteration as e:
+            return "ended", e.value
+        except Exception as e:
+            return "failed", e
+        return None
+
+    def finish(self, event: tuple[str, Any]) -> None:
+        """Tells what happened, in the event loop."""
+        if self.done.done():  # cancelled
+            return
+        if event[0] == "failed":
+            self.done.set_exception(event[1])
+        else:
+            self.done.set_result(event)
+
+
+class Turns:
+    """Advances generators in threads; of each client one in turn, for a slice.
+
+    A generator yields None wherever another may have its turn. So a client whose work
+    takes minutes delays the others by a slice, and work whose deadline is over, or
+    whose client has left, ends at the next step.
+
+    Raises:
+      UserError: no thread can be started.
+    """
+
+    def __init__(self, threads: int = 2):
+        self._changed = threading.Condition()
+        self._queue: FairQueue[_Job] = FairQueue()
+        self._begun: dict[str, float] = {}  # thread -> when its slice has begun
+        self._closing = False
+        for number in range(threads):
+            start_thread(self._work, f"turns-{number}")
+
+    async def run(
+        self,
+        steps: Generator,
+        client: str,
+        deadline: float,
+        answer: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> Any:
+        """Advances a generator to its end; returns what it returns.
+
+        Args:
+          client: whose turns it takes.
+          deadline: of `time.monotonic()`.
+          answer: awaited for what the generator yields; the result is sent to it.
+
+        Raises:
+          LateError: the deadline has passed.
+          What the generator or `answer` raises.
+        """
+        loop, sent = asyncio.get_running_loop(), None
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                while True:
+                    job = _Job(steps, sent, client, loop, loop.create_future())
+                    try:
+                        with self._changed:
+                            self._queue.put(client, job, job)
+                            self._changed.notify()
+                        what, value = await job.done
+                    finally:
+                        job.dropped = True
+                    if what == "ended":
+                        return value
+                    sent = await answer(value)
+        except TimeoutError:
+            raise LateError("the time of a request is over") from None
+
+    def longest(self) -> float:
+        """Seconds for which a thread has been in its slice."""
+        with self._changed:
+            return time.monotonic() - min(
+                self._begun.values(), default=time.monotonic()
+            )
+
+    def close(self) -> None:
+        """Ends the threads, after the slices that they are in."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        name = threading.current_thread().name
+        while True:
+            with self._changed:
+                while not self._queue and not self._closing:
+                    self._changed.wait()
+                if self._closing:
+                    return
+                job = self._queue.pop()
+                self._begun[name] = time.monotonic()
+            event = job.advance()
+            with self._changed:
+                del self._begun[name]
+                if event is None and not job.dropped:
+                    self._queue.put(job.client, job, job)
+            if event is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    job.loop.call_soon_threadsafe(job.finish, event)
+            del job, event  # not kept until there is another
+
+
+def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
+    """Starts a thread, which does not keep the process from ending.
+
+    Raises:
+      UserError: the system has no more threads.
+    """
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as e:
+        raise UserError(
+            f"{e}: the limit of memory or of processes is too low for a server "
+            "(ulimit -v, ulimit -u; pids and memory of a container)"
+        ) from None
+    return thread
