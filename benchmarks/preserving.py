@@ -221,7 +221,7 @@ def of_speed(args, models, corpus, pairs):
         "placeholders": find,
         "terms": terms.matches,
         "markup": re.compile("[<&]").search,
-        "split": lambda line: len(split(line, corpus.source)) > 1,
+        "split": lambda line: len([*split(line, corpus.source)]) > 1,
     }
     for name, (lines, option) in options.items():
         kinds = [has[key] for key in option if key in has]

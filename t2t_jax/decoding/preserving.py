@@ -26,7 +26,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.sections import checked_options
 from t2t_jax.text.formats import Lines, Po, SubRip
 from t2t_jax.text.markup import parse
-from t2t_jax.text.placeholders import Protected, Restored, protect, restore
+from t2t_jax.text.placeholders import Protected, Restored, find, protect, restore
 from t2t_jax.text.sentences import core, sentences
 from t2t_jax.text.terms import Terms, annotate, check, report_lines
 from t2t_jax.text.units import (
@@ -246,27 +246,36 @@ class Segment:
         if options.placeholders:
             self._protected = protect(text, support.symbols)
             self._replaced = self._protected.text
+        self._options, self._support = options, support
+        self.parts: list[Part] = []
+        self._number = number
+
+    def prepare(self) -> Iterator[None]:
+        """Makes the parts, those of a sentence at each step."""
+        options, support, of = self._options, self._support, self._protected
         mode = options.term_mode or ("soft" if support.shows_terms else "hard")
+        hard = options.terms and mode == "hard"
+        expected = {*of.symbols, *of.beyond} if of else {}
 
         def shown(text: str) -> tuple[str, Edits]:
-            soft = options.terms and mode == "soft"
+            soft = options.terms and not hard
             return annotate(text, options.terms.matches(text)) if soft else (text, ())
 
-        spans = [core(self._replaced)]
+        def fits(text: str) -> bool:
+            return support.fits(shown(text)[0])
+
+        found: Iterable[Sequence[Span]] = [[core(self._replaced)]]
         if options.split:
-
-            def fits(text: str) -> bool:
-                return support.fits(shown(text)[0])
-
-            spans = sentences(self._replaced, support.source, fits)
-        of, hard = self._protected, options.terms and mode == "hard"
-        expected = dict.fromkeys((*of.symbols, *of.beyond) if of else ())
-        self.parts = []
-        for begin, end in spans:
-            text = self._replaced[begin:end]
-            must = options.terms.phrases(text) if hard else ()
-            required = tuple(each for each in expected if each in text)
-            self.parts.append(Part((begin, end), *shown(text), required, must, number))
+            found = sentences(self._replaced, support.source, fits)
+        for spans in found:
+            for begin, end in spans:
+                text = self._replaced[begin:end]
+                must = options.terms.phrases(text) if hard else ()
+                own = dict.fromkeys(text[p.begin : p.end] for p in find(text))
+                required = tuple(each for each in own if each in expected)
+                part = Part((begin, end), *shown(text), required, must, self._number)
+                self.parts.append(part)
+            yield
 
     def translation(
         self, rank: int, report: Report
@@ -337,10 +346,11 @@ class PreparedText:
         self.error: UserError | None = None
 
     def prepare(self) -> Iterator[None]:
-        """Prepares the segments, one at each step."""
+        """Prepares the segments, a sentence at each step."""
         for each in zip(self._document.segments, self._document.inline, strict=True):
-            self._segments.append(Segment(*each, *self._options, self.number))
-            yield
+            segment = Segment(*each, *self._options, self.number)
+            self._segments.append(segment)
+            yield from segment.prepare()
 
     @property
     def parts(self) -> list[Part]:

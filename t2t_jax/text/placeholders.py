@@ -128,7 +128,8 @@ def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
         urgent[most - 1 :] = [last]
         found = [p for p in found if p.end <= last.begin or p.begin >= last.end]
         found = sorted([*found, last])
-    chosen = sorted([*urgent, *(p for p in found if p not in urgent)][:most])
+    others = dict.fromkeys([*urgent, *found])  # each once, the urgent ones first
+    chosen = sorted([*others][:most])
     beyond = tuple(text[p.begin : p.end] for p in found if p not in chosen)
     used = tuple(symbols[: len(chosen)])
     spans = [(p.begin, p.end) for p in chosen]

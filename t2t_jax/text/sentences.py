@@ -3,7 +3,7 @@
 import functools
 import importlib
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
 import regex  # a dependency of sacrebleu and of sacremoses
@@ -32,35 +32,37 @@ _BREAKS = [
 ]
 
 
-def sentences(text: str, language: str, fits: Callable[[str], bool]) -> list[Span]:
-    """Splits a text into sentences, and those that do not fit into parts that do."""
-    return [
-        (begin + first, begin + last)
-        for begin, end in split(text, language)
-        for first, last in split_long(text[begin:end], fits)
-    ]
+def sentences(
+    text: str, language: str, fits: Callable[[str], bool]
+) -> Iterator[list[Span]]:
+    """Splits a text into sentences; yields each, or the parts of it that fit."""
+    for begin, end in split(text, language):
+        parts = split_long(text[begin:end], fits)
+        yield [(begin + first, begin + last) for first, last in parts]
 
 
-def split(text: str, language: str) -> list[Span]:
+def split(text: str, language: str) -> Iterator[Span]:
     """Splits a line or paragraph into sentences; rules of unknown ones are English."""
     language = identify(language).code
     find = library("sentencex", "split=sentences").get_sentence_boundaries
     plain = regex.sub("[\ud800-\udfff]", "\ufffd", text)
     no_end = _NO_END.get(language, r"(?!)")
-    spans: list[Span] = []
+    spans: list[Span] = []  # the last one may go on
     # The library's time grows with the square of a text of other letters than ASCII.
     first, size = 0, WINDOW
     while first < len(text):
         found = find(language, plain[first : first + size])
-        if first + size < len(text):  # the last one may go on
+        if first + size < len(text):
             found = found[:-1]
         for each in found:
             begin, end = first + each["start_index"], first + each["end_index"]
             if spans and regex.search(no_end, text[slice(*spans[-1])]):
                 begin = spans.pop()[0]
             spans += cut(text, (begin, end))
+            yield from spans[:-1]
+            spans = spans[-1:]
         first, size = (end, WINDOW) if found else (first, 2 * size)
-    return spans
+    yield from spans
 
 
 def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
@@ -71,6 +73,8 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
     are few and similar in length, with only white space between them; each fits, but
     for a single character that does not.
     """
+    if fits(text):
+        return cut(text, (0, len(text)))
     fit = functools.cache(lambda span: fits(text[slice(*span)]))
 
     def smaller(span: Span) -> list[Span]:

@@ -254,7 +254,7 @@ def test_limits_are_of_the_whole_request(client):
     assert post(c, lines=["12345", "67890"]).status_code == 200
     for fields, told in (
         ({"lines": ["12345", "678901"]}, "11 characters; want at most 10"),
-        ({"lines": ["1", "2", "3", "4"]}, "4 lines in lines; want at most 3"),
+        ({"lines": ["1", "2", "3", "4"]}, "4 entries of lines; want at most 3"),
         ({"text": "1\n2\n3\n4"}, "4 lines; want at most 3"),
         (
             {"lines": ["1", "2"], "prefix": ["12345"] * 2},

@@ -67,7 +67,7 @@ READERS = {
     "by words": lambda s, t: (plain.by_words(t) or [""])[0],
     "the paper's": lambda s, t: plain.paper_scores(*SIDES, t, s),
     "lower-cased": lambda s, t: plain.tokenized_scores(*SIDES, t),
-    "sentences": lambda s, t: split(SENTENCES, t),
+    "sentences": lambda s, t: [*split(SENTENCES, t)],
     "PO": lambda s, t: [Po(PO.format(c), t) and c for c in SPELLINGS["de"]],
     "published": published,
     "built-in": lambda s, t: open_corpus("grammar:dev", s, t).fingerprint(),

@@ -101,4 +101,4 @@ def test_parts_are_as_few_and_as_similar_as_can_be(lengths, most):
 def test_without_the_library_the_error_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(UserError, match=r"pip install 't2t_jax\[text\]'"):
-        split("One. Two.", "en")
+        [*split("One. Two.", "en")]

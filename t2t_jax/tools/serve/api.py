@@ -216,7 +216,10 @@ async def sentences(call: Call) -> dict:
             fits = partial(
                 direction.translator.preserving_support.fits, longest=longest
             )
-            spans = divided(line.text, line.language, fits)
+            spans = []
+            for some in divided(line.text, line.language, fits):
+                spans += some
+                yield
             ends = [0, *(place for span in spans for place in span), len(line.text)]
             parts = [line.text[begin:end] for begin, end in pairwise(ends)]
             rows.append({"sentences": parts[1::2], "between": parts[::2]})

@@ -310,9 +310,12 @@ class Call:
             entries, characters = field.size(self.given.get(name))
             most = settings.lines if field.kind == "texts" else settings.characters
             if entries > most:
-                raise too_large(entries, f"lines in {name}", most)
-            if (count := count + characters) > settings.characters:
-                raise too_large(count, "characters", settings.characters)
+                raise too_large(entries, f"entries of {name}", most)
+            # Codes and names do not count, but none is longer than a text may be.
+            whole = characters if field.kind == "text" else count + characters
+            if whole > settings.characters:
+                raise too_large(whole, "characters", settings.characters)
+            count += characters * (field.kind != "text")
         return {name: field.read(name, self.given) for name, field in declared.items()}
 
     async def turn(self, steps: Generator, answer: Callable | None = None) -> Any:
