@@ -271,11 +271,11 @@ class SharedTable:
     def check(self, must: Sequence[str], must_not: Sequence[str]) -> None:
         """Raises UserError if the table will never have room for phrases.
 
-        Call it before `constraints_for`, which builds automata, with a state for each
-        character at least.
+        Call it before `constraints_for`, which builds automata, with about a state for
+        each byte, in a time that grows with their table.
         """
         count = len(must) + bool(must_not)
-        size = sum(map(len, (*must, *must_not)))
+        size = sum(len(phrase.encode()) for phrase in (*must, *must_not))
         if count > self.width or size >= self.states:
             raise self._too_large(count, size)
 
@@ -295,7 +295,7 @@ class SharedTable:
     def _too_large(self, phrases: int, states: int) -> UserError:
         return UserError(
             f"the constraints of a line are {phrases} phrases of {states:,} states "
-            f"(about one a character); want at most {self.width} phrases (all of "
+            f"(about one a byte); want at most {self.width} phrases (all of "
             f"must_not are one) of {self.states - 1:,} states"
         )
 

@@ -73,9 +73,9 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
     are few and similar in length, with only white space between them; each fits, but
     for a single character that does not.
     """
-    if fits(text):
-        return cut(text, (0, len(text)))
     fit = functools.cache(lambda span: fits(text[slice(*span)]))
+    if fit(core(text)):
+        return cut(text, (0, len(text)))
 
     def smaller(span: Span) -> list[Span]:
         for last in range(1, 4):

@@ -11,6 +11,7 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve import service
 from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
+from t2t_jax.tools.serve.fields import Field
 from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
 from tests.small_run import until
@@ -268,6 +269,52 @@ def test_limits_are_of_the_whole_request(client):
         assert told in answer.json()["error"]["message"]
     chunks = iter([b'{"text": "', b" " * 200, b'"}'])
     assert c.post("/v1/translate", content=chunks).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/translate", {"text": "\n" * 500_000}),
+        ("/v1/translate", {"lines": [""] * 250_000}),
+        ("/v1/translate", {"lines": ["a"], "must_not": ["b"] * 20_001}),
+        ("/v1/translate", {"lines": ["a"], "must": [["b", "c"] * 10_001]}),
+        ("/v1/translate", {"lines": ["a"], "prefix": [""] * 501}),
+        ("/v1/sentences", {"lines": [""] * 501}),
+        ("/translate", {"q": ["a"] * 501, **PAIR}),
+        (
+            "/v2/translate",
+            {"text": "a", "target_lang": "de", "ignore_tags": ["b" * 99] * 20_001},
+        ),
+        ("/detect", {"q": "a" * 20_001}),
+        ("/kiss", {"text": "a" * 20_001, "to": "de"}),
+    ],
+)
+def test_sizes_are_checked_before_anything_is_read(path, fields, client, monkeypatch):
+    def read(*_):
+        raise AssertionError("a field was read")
+
+    monkeypatch.setattr(Field, "read", read)
+    body = json.dumps(fields).encode()
+    assert client(bytes=1 << 22).post(path, content=body).status_code == 413
+
+
+def test_a_thread_that_does_not_go_on_is_no_health(client):
+    engine, seconds = FakeEngine(), [0.0]
+    engine.stuck = lambda: seconds[0]
+    c = client(engine)
+    for seconds[0], status in ((59.0, 200), (61.0, 503)):
+        assert c.get("/health").status_code == c.get("/ready").status_code == status
+    assert c.get("/health").json()["status"] == "a thread has not gone on for 61 s"
+
+
+def test_texts_are_divided_unless_the_server_does_not(client):
+    fields = {"q": "Dogs run. Cats sleep.", **PAIR}
+    for split, text in (
+        ("sentences", "<de> Dogs run. <de> Cats sleep."),
+        ("", "<de> Dogs run. Cats sleep."),
+    ):
+        answer = client(split=split).post("/translate", json=fields)
+        assert answer.json() == {"translatedText": f"<de> Dogs run. {second} sleep."}
 
 
 def test_a_key_is_wanted_where_keys_are(client, tmp_path):

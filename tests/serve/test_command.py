@@ -162,37 +162,20 @@ def test_a_server_that_cannot_compile_ends_with_the_error():
     assert engine.closed
 
 
-@pytest.mark.usefixtures("signals_as_ever")
-def test_a_signal_while_it_compiles_ends_it_after_the_program(capsys):
-    engine = FakeEngine(ready=False)
-    engine.warming = threading.Event()
-    app = application(engine, Settings(), FakeGuesser())
-
-    def stop():
-        until(lambda: "1 of 2 programs" in "".join(capsys.readouterr()))
-        os.kill(os.getpid(), signal.SIGTERM)
-        until(lambda: app.state.service.stopping)
-        engine.warming.set()
-
-    thread = threading.Thread(target=stop)
-    thread.start()
-    run(app)
-    thread.join()
-    assert engine.closed
-    assert not engine.ready
-
-
 STUCK = """
 import asyncio, threading, time
 from t2t_jax.tools.serve.app import application, serve
 from t2t_jax.tools.serve.command import listen
 from t2t_jax.tools.serve.settings import Settings
 from tests.serve.fake_engine import FakeEngine, FakeGuesser
-engine, forever = FakeEngine(), threading.Event()
+import sys
+engine, forever = FakeEngine(ready=sys.argv[1] == "ready"), threading.Event()
 async def translate(*_, **__):
     print("stuck", flush=True)
     await asyncio.to_thread(forever.wait)
 engine.translate = translate
+if not engine.ready:
+    engine.warming = forever
 listener = listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
 app = application(engine, Settings(), FakeGuesser())
@@ -200,11 +183,15 @@ asyncio.run(serve(app, listener, lambda: None))
 """
 
 
+def stuck(what):
+    """A server whose searches, or whose compilation, never end."""
+    command, both = [sys.executable, "-c", STUCK, what], subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, stdout=both, stderr=both, text=True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_a_server_whose_thread_is_stuck(number):
-    with subprocess.Popen(
-        [sys.executable, "-c", STUCK], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with stuck("ready") as process:
         port = int(process.stdout.readline())
 
         async def ask():
@@ -221,6 +208,14 @@ def test_a_second_signal_ends_a_server_whose_thread_is_stuck(number):
         process.send_signal(number)
         assert process.wait(60) == -number
         thread.join()
+
+
+def test_a_signal_ends_a_server_that_compiles():
+    with stuck("compiles") as process:
+        assert "1 of 2 programs" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == "stopped before it was ready\n"
 
 
 async def while_served(clients, engine=None):

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import strategies
+from starlette.testclient import TestClient
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
@@ -21,6 +22,7 @@ from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.tools.serve.app import application
 from t2t_jax.tools.serve.engine import (
     Engine,
     LateError,
@@ -30,7 +32,9 @@ from t2t_jax.tools.serve.engine import (
     StoppingError,
 )
 from t2t_jax.tools.serve.fair_queue import FairQueue
+from t2t_jax.tools.serve.settings import Settings
 from tests.decoding.small_translator import translator
+from tests.serve.fake_engine import FakeGuesser
 
 WORDS = [
     *("the", "cat", "sees", "a", "dog", "sleeps"),
@@ -313,6 +317,62 @@ def test_phrases_that_never_fit_are_not_built(engine, must, monkeypatch):
     assert not built
 
 
+def test_what_a_client_waits_for_counts_before_it_is_encoded(engine, monkeypatch):
+    monkeypatch.setattr(engine, "_rate", lambda: 100.0)
+    deadline = time.monotonic() + 20
+
+    async def run():
+        with engine.expected("bad", 1_500, deadline):
+            assert engine.queued() == 1_500
+            with pytest.raises(OverloadedError) as refused:
+                await ask(engine, ["a dog"] * 600, client="bad", seconds=20)
+            assert refused.value.retry_after == pytest.approx(15, abs=0.2)
+            # Others wait for as many lines of it as they have themselves.
+            with engine.expected("good", 900, deadline):
+                pass
+            with pytest.raises(OverloadedError):
+                await ask(engine, ["a"] * 1_100, client="good", seconds=20)
+        with engine.expected("bad", 3_000, deadline):  # alone it may try
+            pass
+        monkeypatch.setattr(engine, "_rate", lambda: 0.0)  # as after the start
+        with (
+            engine.expected("bad", 800, deadline),
+            engine.expected("good", 800, deadline),
+            pytest.raises(OverloadedError),
+        ):
+            await ask(engine, ["a dog"] * 300, client="bad", seconds=20)
+
+    asyncio.run(run())
+    assert not engine.queued()
+
+
+TEXTS = [
+    "the cat sees. a dog sleeps!\n\n the dog %s sleeps",
+    "<p>the <b>cat</b> sees</p> a {dog}",
+    "  a dog  ",
+    "",
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"split": "sentences"},
+        {"markup": "html", "split": "sentences"},
+        {"markup": "html", "placeholders": True},
+        {"placeholders": True, "nbest": 2},
+    ],
+)
+def test_texts_are_those_of_the_translator(engine, options):
+    client = TestClient(
+        application(engine, Settings(), FakeGuesser()), base_url="http://127.0.0.1"
+    )
+    answer = client.post("/v1/translate", json={"lines": TEXTS, **options}).json()
+    found = translator(1).translate(TEXTS, warn=False, **options)
+    rows = [[h["text"] for h in row["hypotheses"]] for row in answer["translations"]]
+    assert rows == [[*map(str, each.hypotheses)] for each in found]
+
+
 def test_new_parameters_are_for_lines_that_come_later():
     engine = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
     later = translator(2)  # making it compiles something
@@ -389,7 +449,7 @@ def test_a_call_that_is_removed_leaves_the_others():
     assert queue.remove("b", 0) == 0
     assert [queue.pop() for _ in range(3)] == [1, 3, 5]
     assert not queue
-    assert not queue.clients
+    assert queue.next() is None
 
 
 @pytest.mark.slow

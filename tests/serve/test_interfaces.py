@@ -93,6 +93,59 @@ REQUESTS = {
         {"q": "a<br><b>b</b>", **PAIR, "format": "html"},
         {"data": {"translations": [{"translatedText": "&lt;de&gt; a<br><b>b</b>"}]}},
     ),
+    "LibreTranslate, sentences": (
+        "/translate",
+        {"q": ["Dogs run. Cats sleep!\n\nMice eat.", "d"], **PAIR},
+        {
+            "translatedText": [
+                "<de> Dogs run. <de> Cats sleep!\n\n<de> Mice eat.",
+                "<de> d",
+            ]
+        },
+    ),
+    "DeepL, without sentences": (
+        "/v2/translate",
+        {"text": "Dogs run. Cats\nsleep.", "target_lang": "DE", "split_sentences": 0},
+        {
+            "translations": [
+                {
+                    "text": "<de> Dogs run. Cats\n<de> sleep.",
+                    "detected_source_language": "EN",
+                }
+            ]
+        },
+    ),
+    "DeepL, without lines": (
+        "/v2/translate",
+        {
+            "text": "Dogs run. Cats\nsleep.",
+            "target_lang": "DE",
+            "split_sentences": "nonewlines",
+        },
+        {
+            "translations": [
+                {
+                    "text": "<de> Dogs run. <de> Cats sleep.",
+                    "detected_source_language": "EN",
+                }
+            ]
+        },
+    ),
+    "ours, sentences": (
+        "/v1/sentences",
+        {"lines": [" Dogs run.  Cats sleep. ", "", "c"], **PAIR},
+        {
+            "direction": "en-de",
+            "lines": [
+                {
+                    "sentences": ["Dogs run.", "Cats sleep."],
+                    "between": [" ", "  ", " "],
+                },
+                {"sentences": [], "between": [""]},
+                {"sentences": ["c"], "between": ["", ""]},
+            ],
+        },
+    ),
     "ours, html": (
         "/v1/translate",
         {"text": "<p>a</p>\n<p>b", **PAIR, "markup": "html", "nbest": 2},

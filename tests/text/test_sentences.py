@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+import types
 import zlib
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.io.errors import UserError
+from t2t_jax.text import sentences
 from t2t_jax.text.sentences import split, split_long
 
 TEXTS = st.text(
@@ -45,7 +47,7 @@ def test_sentences_end_where_a_reader_ends_them(language, marked):
     joint = "" if language in ("ja", "zh") else " "
     text = marked.replace("|", joint)
     expected = [part.strip() for part in marked.split("|")]
-    assert parts_of(text, split(text, language)) == expected
+    assert parts_of(text, [*split(text, language)]) == expected
 
 
 @given(TEXTS, st.integers(1, 30), st.integers(0, 3))
@@ -96,6 +98,43 @@ def test_parts_are_as_few_and_as_similar_as_can_be(lengths, most):
     assert len(parts) == fewest(most)
     longest = max(map(len, parts))
     assert longest == max(lengths) or fewest(longest - 1) > len(parts)
+
+
+@pytest.mark.parametrize("window", [40, 90])
+def test_long_texts_are_split_in_windows(window, monkeypatch):
+    text = "Mr. Smith saw 3.50 dogs. Did he? 你好。你怎么样？ “Oh!” he said. " * 5
+    whole = [*split(text, "en")]
+    monkeypatch.setattr(sentences, "WINDOW", window)
+    assert [*split(text, "en")] == whole
+
+
+HOSTILE = ["a", "A. ", "中", "中文。", ".", "“A. ", "(A) ", "\n", "e\u0301", "a,"]
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_the_work_grows_with_the_length_of_a_text(part, monkeypatch):
+    module, work = sentences.library("sentencex", ""), 0
+
+    def find(language, text):
+        nonlocal work
+        found = module.get_sentence_boundaries(language, text)
+        work += len(text) * len(found)  # the library's, at worst
+        return found
+
+    def fits(text):
+        nonlocal work
+        work += len(text)
+        return len(text) < 200
+
+    counts = []
+    fake = types.SimpleNamespace(get_sentence_boundaries=find)
+    monkeypatch.setattr(sentences, "library", lambda *_: fake)
+    for size in (5_000, 20_000):
+        work = 0
+        spans = [*sentences.sentences((part * size)[:size], "en", fits)]
+        assert len(spans) <= size
+        counts.append(work)
+    assert counts[1] <= 6 * counts[0]
 
 
 def test_without_the_library_the_error_names_the_command(monkeypatch):

@@ -456,9 +456,12 @@ async def serve(
     elif warming.done():
         say("ready")
     await serving
+    if not warming.done():  # nothing ends a compilation, and nobody waits for it
+        say("stopped before it was ready")
+        sys.stdout.flush()
+        os._exit(0)
     try:
         for task in (warming, *reloading):
-            with contextlib.suppress(Refusal):  # of the warm-up: it was stopped
-                await task
+            await task
     finally:
         await service.engine.close()

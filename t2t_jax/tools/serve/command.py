@@ -80,6 +80,8 @@ def define_flags():
     flags.DEFINE_float("min_served", Settings.min_served, served, 0, 1)
     good = "A translation of dev with this sentence chrF is good."
     flags.DEFINE_float("good_chrf", Settings.good_chrf, good, 0, 100)
+    divided = "Clients' texts are searched sentence by sentence, or line by line."
+    flags.DEFINE_enum("split", Settings.split, ["sentences", "none"], divided)
     hosts = "Names that the server is called by; *: any."
     flags.DEFINE_list("allowed_hosts", [], hosts)
     string("cors", "", "Origin whose pages may use the server; *: any. Default: none.")
@@ -94,7 +96,8 @@ def define_flags():
 
 def main(_):
     args = flags.FLAGS
-    for name in PACKAGES:
+    divided = args.split == "sentences"
+    for name in (*PACKAGES, *(["sentencex"] if divided else ())):
         if importlib.util.find_spec(name) is None:
             raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
     models = _models(args)  # mistakes are reported before JAX is imported
@@ -118,6 +121,7 @@ def main(_):
         dev=dict(_dev(value, models) for value in args.dev),
         min_served=args.min_served,
         good_chrf=args.good_chrf,
+        split=args.split if divided else "",
     )
     listener = listen(args.host, args.port)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload

@@ -64,7 +64,7 @@ from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
-from t2t_jax.tools.serve.turns import LateError, Turns, start_thread
+from t2t_jax.tools.serve.turns import LateError, Turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -565,7 +565,9 @@ class Engine:
             self._compile_details(direction.translator)
         self._compiled_before, self.ready = _compiled, True
         for number in range(self._workers):
-            self._threads.append(start_thread(self._work, f"search-{number}"))
+            thread = threading.Thread(target=self._work, name=f"search-{number}")
+            thread.start()
+            self._threads.append(thread)
 
     def _compile_details(self, translator: Translator) -> None:
         eos, decode = translator.vocabulary.eos, translator.config.decode
@@ -663,8 +665,8 @@ class Engine:
     def stuck(self) -> float:
         """Seconds for which a thread has not gone on, in a search or in a turn."""
         now = time.monotonic()
-        began = min([*self._advanced.values()], default=now)
-        return max(now - began, self.turns.longest())
+        searches = [now - began for began in [*self._advanced.values()]]
+        return max([self.turns.longest(), *searches])
 
     # --------------------------------------------------------------------- calls
 

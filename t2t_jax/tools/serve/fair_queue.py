@@ -1,7 +1,7 @@
 """A queue in which clients take turns, and so do the calls of a client."""
 
 import collections
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -22,20 +22,20 @@ class FairQueue(Generic[Item]):
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def clients(self) -> int:
-        """The number of clients that have items in it."""
-        return len(self._clients)
-
     def put(self, client: str, call: Hashable, item: Item) -> None:
         """Adds an item, the last one of its call."""
         calls = self._clients.setdefault(client, {})
         calls.setdefault(call, collections.deque()).append(item)
         self._count += 1
 
-    def pop(self) -> Item:
-        """Takes the next item; its client and call are last in line then."""
-        client, calls = next(iter(self._clients.items()))
+    def next(self, passed_over: Container[str] = ()) -> str | None:
+        """The client whose turn it is, of those that are not passed over."""
+        return next((each for each in self._clients if each not in passed_over), None)
+
+    def pop(self, client: str | None = None) -> Item:
+        """Takes the next item, of a client; it and the call are last in line then."""
+        client = next(iter(self._clients)) if client is None else client
+        calls = self._clients[client]
         call, items = next(iter(calls.items()))
         item = items.popleft()
         del self._clients[client], calls[call]

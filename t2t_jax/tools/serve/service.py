@@ -139,9 +139,7 @@ class Service:
         return self.engine.ready and len(self.measured) == len(self.settings.dev)
 
     def report(self, text: str) -> None:
-        """Notes and prints what is compiled; ends the warm-up if the server stops."""
-        if self.stopping:
-            raise Refusal(503, "stopping", "the server stops")
+        """Notes and prints what is compiled."""
         self.compiled.append(text)
         say(text)
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.fair_queue import FairQueue
 
 SLICE = 0.005  # seconds of a turn, or one step if that takes longer
@@ -58,21 +57,19 @@ class _Job:
 class Turns:
     """Advances generators in threads; of each client one in turn, for a slice.
 
-    A generator yields None wherever another may have its turn. So a client whose work
-    takes minutes delays the others by a slice, and work whose deadline is over, or
-    whose client has left, ends at the next step.
-
-    Raises:
-      UserError: no thread can be started.
+    A generator yields None wherever another may have its turn, and a client has one
+    thread at most. So one whose work takes minutes delays no other one; and work whose
+    deadline is over, or whose client has left, ends at the next step.
     """
 
     def __init__(self, threads: int = 2):
         self._changed = threading.Condition()
         self._queue: FairQueue[_Job] = FairQueue()
-        self._begun: dict[str, float] = {}  # thread -> when its slice has begun
+        self._begun: dict[str, float] = {}  # client -> when its slice has begun
         self._closing = False
         for number in range(threads):
-            start_thread(self._work, f"turns-{number}")
+            name = f"turns-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(
         self,
@@ -112,10 +109,9 @@ class Turns:
 
     def longest(self) -> float:
         """Seconds for which a thread has been in its slice."""
+        now = time.monotonic()
         with self._changed:
-            return time.monotonic() - min(
-                self._begun.values(), default=time.monotonic()
-            )
+            return max((now - began for began in self._begun.values()), default=0.0)
 
     def close(self) -> None:
         """Ends the threads, after the slices that they are in."""
@@ -124,38 +120,21 @@ class Turns:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        name = threading.current_thread().name
         while True:
             with self._changed:
-                while not self._queue and not self._closing:
+                while (client := self._queue.next(self._begun)) is None:
+                    if self._closing:
+                        return
                     self._changed.wait()
-                if self._closing:
-                    return
-                job = self._queue.pop()
-                self._begun[name] = time.monotonic()
+                job = self._queue.pop(client)
+                self._begun[client] = time.monotonic()
             event = job.advance()
             with self._changed:
-                del self._begun[name]
+                del self._begun[client]
                 if event is None and not job.dropped:
-                    self._queue.put(job.client, job, job)
+                    self._queue.put(client, job, job)
+                self._changed.notify()  # for what has waited for this client's turn
             if event is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     job.loop.call_soon_threadsafe(job.finish, event)
             del job, event  # not kept until there is another
-
-
-def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
-    """Starts a thread, which does not keep the process from ending.
-
-    Raises:
-      UserError: the system has no more threads.
-    """
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as e:
-        raise UserError(
-            f"{e}: the limit of memory or of processes is too low for a server "
-            "(ulimit -v, ulimit -u; pids and memory of a container)"
-        ) from None
-    return thread
