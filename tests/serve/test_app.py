@@ -309,10 +309,7 @@ def test_a_thread_that_does_not_go_on_is_no_health(client):
 
 def test_texts_are_divided_unless_the_server_does_not(client):
     fields = {"q": "Dogs run. Cats sleep.", **PAIR}
-    for split, text in (
-        ("sentences", "<de> Dogs run. <de> Cats sleep."),
-        ("", "<de> Dogs run. Cats sleep."),
-    ):
+    for split, second in (("sentences", "<de> Cats"), ("", "Cats")):
         answer = client(split=split).post("/translate", json=fields)
         assert answer.json() == {"translatedText": f"<de> Dogs run. {second} sleep."}
 
