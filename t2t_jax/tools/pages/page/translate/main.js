@@ -25,7 +25,7 @@ const KEYS = [
 ];
 const KEPT = 2000; // translations that are not asked for again
 const NO_SPLITTER = "This server does not find sentences in a line: put each on a line of its own.";
-const UNSPACED = /^(zh|yue|ja|th|lo|km|my)\b/; // languages without spaces between sentences
+const UNSPACED = /^(zh|yue|ja)\b/; // languages without spaces between sentences
 
 let direction; // the chosen one of the server's
 let limits = {}; // of a request
@@ -195,28 +195,30 @@ function without() {
 
 /** Returns the translation of the text, with its line breaks and what is between sentences. */
 function translated() {
-  const spaced = !UNSPACED.test(languageTag(direction?.target ?? ""));
-  const rest = [...sentences];
-  const lines = text.split("\n").map((line) => {
-    const { sentences: own, between } = splitOf(line);
-    const last = own.length;
-    // Chinese has nothing between sentences where most languages need a space.
-    return between.map((gap, n) => (gap || (spaced && n > 0 && n < last && " ") || "") + (n < last ? textOf(rest.shift()) : "")).join("");
-  });
-  return lines.join("\n");
+  // Chinese has nothing between sentences where most languages need a space.
+  const usual = UNSPACED.test(languageTag(direction?.target ?? "")) ? "" : " ";
+  const lines = text.split("\n").map((line) => [...splitOf(line).between]);
+  for (const each of sentences) {
+    const parts = lines[each.line];
+    parts[each.place] = (parts[each.place] || (each.place ? usual : "")) + textOf(each);
+  }
+  return lines.map((parts) => parts.join("")).join("\n");
 }
 
-function requestFor(asked) {
-  const [beam] = direction.beams;
-  const [lines, prefix] = ["text", "prefix"].map((name) => asked.map((each) => each[name]));
-  return { direction: direction.name, lines, prefix, beam, nbest: beam, details: true };
-}
-
-/** Asks for sentences and keeps their translations; returns the whole response. */
-async function translate(asked, request, signal) {
-  const response = await ask("v1/translate", { body: request, signal, waiting: say });
-  asked.forEach(({ key }, n) => answers.set(key, response.translations[n] ?? { error: "no answer" }));
-  return response;
+/** Asks for sentences and keeps their translations; returns {request, response}. */
+async function translate(asked, signal, options = {}) {
+  const { name, beams } = asked[0].direction;
+  const [lines, prefix] = ["text", "prefix"].map((field) => asked.map((each) => each[field]));
+  const request = { direction: name, lines, prefix, beam: beams[0], nbest: beams[0], details: true, ...options };
+  try {
+    const response = await ask("v1/translate", { body: request, signal, waiting: say });
+    asked.forEach(({ key }, n) => answers.set(key, response.translations[n] ?? { error: "no answer" }));
+    return { request, response };
+  } catch (error) {
+    // Too large, or late: from now on requests are smaller.
+    if ([413, 504].includes(error.status)) most = Math.ceil(asked.length / 2);
+    throw error;
+  }
 }
 
 /** Asks for the sentences of lines, and keeps them. */
@@ -258,18 +260,15 @@ async function work() {
       asking = { keys: piece.map(({ key, lineKey }) => (unsplit ? lineKey : key)), controller: new AbortController() };
       const { signal } = asking.controller;
       try {
-        await (unsplit ? split(piece, signal) : translate(piece, requestFor(piece), signal));
+        await (unsplit ? split(piece, signal) : translate(piece, signal));
         status.className = "status";
         const left = sentences.filter(isAwaited).length - piece.length;
         status.replaceChildren(unsplit || left <= 0 ? "" : `${sentences.length - left} of ${sentences.length} sentences …`);
       } catch (error) {
-        if (error.name === "AbortError") continue;
-        if (!unsplit && piece.length > 1 && [413, 504].includes(error.status)) most = Math.ceil(piece.length / 2);
-        else {
-          // Without a server or a key, the others fail, too.
-          const lost = error.status && !wantsKey(error) ? piece : sentences.filter(isAwaited);
-          lost.forEach(({ key }) => failures.set(key, error));
-        }
+        if (error.name === "AbortError" || (!unsplit && most < piece.length)) continue;
+        // Without a server or a key, the others fail, too.
+        const lost = error.status && !wantsKey(error) ? piece : sentences.filter(isAwaited);
+        lost.forEach(({ key }) => failures.set(key, error));
       }
     }
   } finally {
@@ -307,8 +306,8 @@ function show() {
     const unsplit = canSplit && !splits.has(lineKey);
     const own = keyOf(each.text);
     const prefix = prefixes.get(own) ?? "";
-    const key = own + (unsplit ? "line" : prefix);
-    return { ...each, own, key, lineKey, prefix, unsplit, translation: answers.get(key), failure: failures.get(key)?.message };
+    const key = own + (unsplit ? "\n" : prefix);
+    return { ...each, direction, own, key, lineKey, prefix, unsplit, translation: answers.get(key), failure: failures.get(key)?.message };
   });
   source.show(text, sentences);
   target.show(text.split("\n").length, sentences);
@@ -357,12 +356,9 @@ function pick({ sentence, position, button, about, sources }) {
 /** Asks again for all that is translated, and for what it depends on. */
 async function exchanges() {
   const made = [];
-  let piece;
-  for (let rest = sentences.filter(textOf); rest.length; rest = rest.slice(piece.length)) {
-    piece = fitting(rest, limits, most);
-    const request = { ...requestFor(piece), provenance: true };
-    made.push({ request, response: await translate(piece, request) });
-  }
+  let rest = sentences.filter(textOf);
+  for (let piece; (piece = fitting(rest, limits, most)).length; rest = rest.slice(piece.length))
+    made.push(await translate(piece, undefined, { provenance: true }));
   show();
   return made;
 }

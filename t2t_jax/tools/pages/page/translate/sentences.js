@@ -1,6 +1,7 @@
 // The text in sentences, and as many of them as the server takes at once.
 
 const HEAD = 1000; // bytes that a request has beside its texts, at most
+const encoder = new TextEncoder();
 
 /** Returns a line as one sentence, without the white space around it. */
 export function wholeLine(line) {
@@ -37,7 +38,7 @@ export function fitting(items, { characters = Infinity, lines = Infinity, bytes 
   let [length, size] = [0, HEAD];
   const end = items.findIndex(({ text, prefix }, n) => {
     length += text.length + prefix.length;
-    size += new Blob([JSON.stringify([text, prefix])]).size;
+    size += encoder.encode(JSON.stringify([text, prefix])).length;
     return n >= Math.min(most, lines) || length > characters || size > bytes;
   });
   return end < 0 ? items : items.slice(0, end);

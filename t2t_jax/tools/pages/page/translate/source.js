@@ -27,6 +27,7 @@ export function sourceBox({ changed, moved, hovered }) {
   let timer;
   let shown = []; // sentences, and their elements in the copy
   let spans = [];
+  let copied;
   let marked;
   const typed = (event) => {
     show(textarea.value, []);
@@ -42,8 +43,9 @@ export function sourceBox({ changed, moved, hovered }) {
 
   /** Puts the sentences of `text` into the copy, unless more has been typed since. */
   function show(text, sentences) {
-    if (text !== textarea.value) return;
-    [shown, marked] = [sentences, undefined];
+    const same = sentences.length === shown.length && sentences.every(({ end }, n) => end === shown[n].end);
+    if (text !== textarea.value || (same && text === copied)) return;
+    [copied, shown, marked] = [text, sentences, undefined];
     spans = sentences.map((each) => el("span", {}, each.text));
     const gaps = sentences.map(({ start }, n) => text.slice(sentences[n - 1]?.end ?? 0, start));
     copy.replaceChildren(...spans.flatMap((span, n) => [gaps[n], span]), `${text.slice(sentences.at(-1)?.end ?? 0)}\n`);

@@ -31,15 +31,16 @@ export function targetLines(calls) {
     lines = Array.from({ length: count }, (_, line) => ({
       element: old[line]?.element ?? el("div", { class: "target-line" }),
       drawn: [], // translations
+      notes: [], // by place, in place of a translation
       all: [], // elements
     }));
     [boxes, tokens] = [[], []];
     for (const sentence of sentences) {
-      const { drawn, all } = lines[sentence.line];
+      const { drawn, notes, all } = lines[sentence.line];
       const made = sentence.translation ? [reused(sentence)] : earlier(sentence, old[sentence.line]?.drawn ?? []);
       drawn.push(...made);
       if (sentence.translation) tokens[sentence.index] = made[0].tokens;
-      else if (sentence.failure || !made.length) all.push(noteOf(sentence));
+      else if (sentence.failure || !made.length) all.push((notes[sentence.place] = noteOf(sentence, old[sentence.line]?.notes)));
       all.push(...made.map((each) => each.element));
       boxes.push(all.at(-Math.max(1, made.length)));
     }
@@ -83,9 +84,10 @@ function setState(element, state) {
   [...element.children].forEach((child) => (child.inert = state !== ""));
 }
 
-function noteOf({ failure }) {
-  if (!failure) return el("span", { class: "sentence", "aria-busy": "true" }, "…");
-  return el("span", { class: "sentence warning" }, `Not translated: ${failure}`);
+function noteOf({ failure, place }, old) {
+  const text = failure ? `Not translated: ${failure}` : "…";
+  if (old?.[place]?.textContent === text) return old[place];
+  return el("span", { class: failure ? "sentence warning" : "sentence", "aria-busy": failure ? null : "true" }, text);
 }
 
 function draw(shown, calls) {
