@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,8 +19,12 @@ class Server(ThreadingHTTPServer):
 
     Attributes:
       asked: the bodies of requests to /v1/translate, in the order of their arrival.
+      split: the lines of requests to /v1/sentences.
+      splits: False if the server finds no sentences in lines.
+      limits: of a request, as /v1/directions gives them.
       delays: seconds that a request waits, by the text of its first line.
       refusals: (status, headers, body) of the next answers, before real ones.
+      refused: a text; requests with a line that contains it get status 500.
       unready: how often /ready still answers 503.
       key: that requests need, or None.
     """
@@ -29,6 +34,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked, self.delays, self.refusals = [], {}, []
+        self.split, self.splits, self.limits, self.refused = [], True, {}, None
         self.unready, self.key = 0, None
 
     @property
@@ -52,12 +58,18 @@ class Handler(BaseHTTPRequestHandler):
             {"name": f"{a}-{b}", "source": a, "target": b, "beams": [3], "phrases": 4}
             for a, b in pairs
         ]
-        return self._json({"directions": directions, "limits": {}})
+        return self._json({"directions": directions, "limits": self.server.limits})
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/sentences":
+            self._sentences(body)
+            return
         self.server.asked.append(body)
         if self._refused():
+            return
+        if self.server.refused and self.server.refused in " ".join(body["lines"]):
+            self._error(500, "an error of the server")
             return
         if self.server.refusals:
             status, headers, message = self.server.refusals.pop(0)
@@ -69,6 +81,14 @@ class Handler(BaseHTTPRequestHandler):
             answer["provenance"] = {"checkpoint": 7}
         with contextlib.suppress(ConnectionError):  # the page has cancelled it
             self._json(answer)
+
+    def _sentences(self, body):
+        if not self.server.splits:
+            self._error(501, "no splitter is installed")
+        elif not self._refused():
+            self.server.split.append(body["lines"])
+            lines = [*map(sentences, body["lines"])]
+            self._json({"direction": body["direction"], "lines": lines})
 
     def _refused(self):
         if self.server.key is None:
@@ -95,6 +115,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def sentences(line):
+    """The sentences of a line, which end before a space, and what is between them."""
+    found = [*re.finditer(r"\S(?:.*?[.?!](?=\s|$)|.*\S)?", line)]
+    ends = [0, *(each.end() for each in found)]
+    starts = [*(each.start() for each in found), len(line)]
+    between = [line[a:b] for a, b in zip(ends, starts, strict=True)]
+    return {"sentences": [each[0] for each in found], "between": between}
 
 
 def answers(body):

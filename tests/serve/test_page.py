@@ -79,7 +79,7 @@ def wait_for(opened, text, line=0):
           const element = document.querySelectorAll(".target-line")[line];
           const words = [...(element?.querySelectorAll("button.token") ?? [])];
           const shown = words.map((word) => word.textContent).join(" ");
-          return shown === text && !element.hasAttribute("aria-busy");
+          return shown === text && !element.querySelector("[aria-busy]");
         }""",
         arg=[line, text],
     )
@@ -137,6 +137,16 @@ def test_an_older_answer_is_cancelled_and_never_shown(open_page, server):
     opened.page.wait_for_timeout(1500)
     wait_for(opened, "der Hund")
     assert lines_of(server) == [["the"], ["the dog"]]
+    # What is still in the text is not asked for again.
+    server.delays["sleeps"] = 1
+    box(opened).fill("sleeps")
+    while len(server.asked) < 3:
+        opened.page.wait_for_timeout(20)
+    box(opened).fill("the cat\nsleeps")
+    wait_for(opened, "der cat")
+    wait_for(opened, "schläft", 1)
+    assert lines_of(server)[2:] == [["sleeps"], ["the cat"]]
+    assert len(cancelled) == 1
 
 
 @browser
@@ -232,7 +242,7 @@ def test_what_is_shown_is_saved(open_page, server):
     box(opened).fill("the dog\n\nsleeps")
     wait_for(opened, "schläft", 2)
     with opened.page.expect_download() as download:
-        opened.page.get_by_role("button", name="Save explanation").click()
+        opened.page.get_by_role("button", name="Save JSON").click()
     assert download.value.suggested_filename == "answer.json"
     saved = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert saved["request"] == server.asked[-1]
@@ -242,6 +252,156 @@ def test_what_is_shown_is_saved(open_page, server):
     translations = saved["response"]["translations"]
     texts = [each["hypotheses"][0]["text"] for each in translations]
     assert texts == ["der Hund", "schläft"]
+
+
+@browser
+def test_the_saved_explanation_is_a_page_of_its_own(open_page, server, chromium):
+    opened = open_page()
+    server.limits = {"lines": 1}
+    opened.page.reload()
+    hostile = HOSTILE.replace(" ", "\u00a0")
+    box(opened).fill(f"the dog. bad line\n{hostile}")
+    wait_for(opened, "der dog.")
+    opened.page.locator(".target-line").nth(1).locator(".token").first.wait_for()
+    with opened.page.expect_download() as download:
+        opened.page.get_by_role("button", name="Save explanation").click()
+    assert download.value.suggested_filename == "explanation.html"
+    context = chromium.new_context(java_script_enabled=False, offline=True)
+    saved = context.new_page()
+    asked = []
+    saved.on("request", lambda request: asked.append(request.url))
+    saved.set_content(download.value.path().read_text(encoding="utf-8"))
+    answer = saved.locator("script#answer[type='application/json']").text_content()
+    tables = [text.split() for text in saved.locator("tbody").all_inner_texts()]
+    tags = saved.locator("img, [onerror], script:not(#answer)").count()
+    token = saved.locator(".token", has_text="dog.")
+    seen = token.inner_text().split(), token.get_attribute("data-band")
+    body = saved.locator("body").inner_text()
+    context.close()
+    assert (asked, tags) == ([], 0)
+    assert seen == (["dog.", "61%"], "1")
+    assert tables[0][:3] == ["der", "dog.", "\u22120.100"]
+    assert tables[-1] == ["checkpoint", "7"]
+    assert hostile in body
+    # Several requests are a list, each with the answer that it got.
+    pairs = json.loads(answer)
+    assert [pair["request"] for pair in pairs] == server.asked[-2:]
+    answered = [pair["response"]["translations"][0]["source"] for pair in pairs]
+    assert answered == ["the dog.", hostile]
+
+
+@browser
+def test_sentences_are_asked_for_and_the_text_keeps_its_form(open_page, server):
+    opened = open_page()
+    box(opened).fill("the dog.  the cat\n\n  sleeps")
+    wait_for(opened, "der dog. der cat")
+    wait_for(opened, "schläft", 2)
+    assert lines_of(server) == [["the dog.", "the cat", "sleeps"]]
+    assert server.split == [["the dog.  the cat", "  sleeps"]]
+    # Of a paragraph, only the sentence that changed.
+    box(opened).press("Control+Home")
+    box(opened).press("End")
+    box(opened).press_sequentially(" sleeps")
+    wait_for(opened, "der dog. der cat schläft")
+    assert lines_of(server)[1:] == [["the cat sleeps"]]
+    assert opened.announced() == "der cat schläft"
+    opened.page.locator("#hypotheses").get_by_text("Sentence 2,").first.wait_for()
+    words(opened).nth(2).focus()  # "der", of the second sentence
+    assert opened.page.locator(".source-copy .at").inner_text() == "the cat sleeps"
+    assert opened.page.locator("mark").inner_text() == "the"
+    opened.page.get_by_role("button", name="Swap").click()
+    assert box(opened).input_value() == "der dog.  der cat schläft\n\n  schläft"
+
+
+@browser
+def test_without_a_splitter_each_line_is_asked_for(open_page, server):
+    server.splits = False
+    opened = open_page()
+    box(opened).fill("the dog. the cat\nsleeps")
+    wait_for(opened, "schläft", 1)
+    assert lines_of(server) == [["the dog. the cat", "sleeps"]]
+    opened.page.locator("#source").get_by_text("a line of its own").wait_for()
+
+
+@browser
+def test_a_long_text_is_asked_for_in_pieces_that_fail_alone(open_page, server):
+    server.limits = {"lines": 30, "characters": 200, "bytes": 2000, "seconds": 9}
+    server.refused = "word7 "
+    server.refusals = [(504, {}, "too late")]  # then requests are of half the size
+    opened = open_page()
+    lines = [f"word{n} dog" for n in range(60)]
+    box(opened).fill("\n".join([*lines, "x" * 201]))
+    for line in (25, 45, 59):
+        wait_for(opened, f"word{line} Hund", line)
+    rows = opened.page.locator(".target-line")
+    rows.nth(60).get_by_text("Not translated: 201 characters").wait_for()
+    status = opened.page.locator(".status")
+    status.get_by_text("an error of the server").wait_for()
+    refused, late, *others = map(len, lines_of(server))
+    assert (refused, late, max(others)) == (20, 20, 10)
+    assert max(len("".join(asked)) for asked in server.split) <= 200
+    assert {line for asked in lines_of(server) for line in asked} == {*lines}
+    (failed,) = (asked for asked in lines_of(server) if lines[7] in asked)
+    assert opened.page.locator(".target-line .warning").count() == len(failed) + 1
+    count, server.refused = len(server.asked), None
+    status.get_by_role("button", name="Try again").click()
+    wait_for(opened, "word7 Hund", 7)
+    assert {line for asked in lines_of(server)[count:] for line in asked} == {*failed}
+
+
+@browser
+def test_without_its_server_a_page_marks_what_is_old(open_page, server):
+    opened = open_page()
+    box(opened).fill("the dog\nsleeps")
+    wait_for(opened, "schläft", 1)
+    opened.page.route("**/v1/*", lambda route: route.abort())
+    box(opened).fill("the cat\nsleeps")
+    opened.page.locator(".status").get_by_text("cannot be reached").wait_for()
+    old = opened.page.get_by_role("group", name="Translation of an earlier text")
+    assert old.inner_text().split() == ["der", "Hund"]
+    style = "element => getComputedStyle(element).textDecorationLine"
+    assert old.evaluate(style) == "line-through"
+    first = opened.page.locator(".target-line").first
+    first.get_by_text("Not translated: The server cannot be reached").wait_for()
+    assert opened.page.locator(".old").count() == 1
+    opened.page.unroute("**/v1/*")
+    opened.page.get_by_role("button", name="Try again").click()
+    wait_for(opened, "der cat")
+    assert not opened.page.locator(".old, .target-line .warning").count()
+    opened.problems.clear()  # of the requests that failed
+
+
+@browser
+def test_the_panes_scroll_together(open_page, server):
+    opened = open_page()
+    # Long lines of buttons, which need more room than their text does.
+    box(opened).fill("\n".join(f"{n}" + " a" * (n % 7 * 9) for n in range(80)))
+    wait_for(opened, "79" + " a" * 18, 79)
+
+    def middle():
+        return opened.page.evaluate(
+            """() => ["source-copy span", "target-line > .sentence"].map((name) => {
+              const all = [...document.querySelectorAll("." + name)];
+              const pane = all[0].closest(".source-box, .target-lines");
+              const { top, height } = pane.getBoundingClientRect();
+              return all.findIndex(
+                (each) => each.getBoundingClientRect().bottom >= top + height / 2);
+            })"""
+        )
+
+    for pane in (".source-box", ".target-lines"):
+        share = "p => { p.scrollTop = (p.scrollHeight - p.clientHeight) / 2; }"
+        opened.page.locator(pane).evaluate("p => { p.scrollTop = 0; }")
+        opened.page.wait_for_timeout(100)
+        opened.page.locator(pane).evaluate(share)
+        opened.page.wait_for_timeout(100)
+        source, target = middle()
+        assert source == target > 20
+    # A sentence that is pointed at is marked on both sides.
+    opened.page.locator(".source-copy span").nth(source).hover(force=True)
+    marked = opened.page.locator(".target-line").nth(source).locator(".at")
+    marked.wait_for()
+    assert opened.page.locator(".at").count() == 2
 
 
 @browser

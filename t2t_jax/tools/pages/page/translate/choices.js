@@ -5,7 +5,7 @@ import { number, written } from "../common/text.js";
 import { rove } from "../views/roving.js";
 
 /**
- * Opens the panel after the line of `button`, the word's; returns its `close()`.
+ * Opens the panel after the sentence of `button`, the word's; returns its `close()`.
  *
  * `search(signal)` resolves to {word, rest, score} of each alternative; `choose(word)`
  * takes one.
@@ -27,8 +27,9 @@ export function openChoices({ button, word, about, search, choose }) {
       el("button", { type: "button", onclick: () => close(true) }, "Close"),
     ),
   );
-  button.closest(".target-line").append(panel);
+  button.closest(".sentence").append(panel);
   button.setAttribute("aria-expanded", "true");
+  panel.scrollIntoView({ block: "nearest" });
   panel.focus({ preventScroll: true });
   search(controller.signal).then(fill, failed);
 
@@ -43,6 +44,7 @@ export function openChoices({ button, word, about, search, choose }) {
     );
     const none = el("p", { class: "note" }, "The search has no other word here; type one.");
     list.replaceChildren(...(buttons.length ? buttons : [none]));
+    panel.scrollIntoView({ block: "nearest" });
     rove(buttons);
     announce(buttons.length ? `${buttons.length} alternatives` : none.textContent);
     if (document.activeElement === panel) buttons[0]?.focus();

@@ -3,49 +3,72 @@
 
 import { announce, chooser, el, section } from "../common/dom.js";
 import { bandLegend } from "../common/notes.js";
-import { numberCell, row, table } from "../common/table.js";
-import { languageTag, number, percent, setLanguages, written } from "../common/text.js";
+import { languageTag, percent, setLanguages } from "../common/text.js";
 import { helpButton, isShortcut, openHelp } from "../shell/keys.js";
 import { start } from "../shell/start.js";
 import { followTheme, themeButton } from "../shell/theme.js";
 import { openChoices } from "./choices.js";
+import { linkPanes } from "./follow.js";
+import { explanation, hypothesisTable } from "./saved.js";
+import { fitting, sentencesOf, wholeLine } from "./sentences.js";
 import { ask, setKey, wantsKey } from "./server.js";
 import { sourceBox } from "./source.js";
 import { targetLines } from "./target.js";
 import { nextWords, wordsOf } from "./words.js";
 
 const KEYS = [
-  ["Tab", "next control, or next line of the translation"],
+  ["Tab", "next control, or next sentence of the translation"],
   ["Arrow keys", "in the translation: next word"],
   ["Enter", "on a word: other words for it; on one of these: take it"],
   ["Escape", "back from the other words"],
   ["?", "show this list"],
 ];
 const KEPT = 2000; // translations that are not asked for again
+const NO_SPLITTER = "This server does not find sentences in a line: put each on a line of its own.";
+const UNSPACED = /^(zh|yue|ja)\b/; // languages without spaces between sentences
 
 let direction; // the chosen one of the server's
-let current = 0; // the line whose hypotheses are shown
-let running; // of the request for the translation: its AbortController
+let limits = {}; // of a request
+let text = ""; // as it was when the typing paused
+let sentences = []; // of `text`, with all that is known of them
+let canSplit = true; // the server divides lines into sentences
+let most = 20; // sentences of a request: few, so that the first translations are soon there
+let current = -1; // the sentence whose hypotheses are shown
+let asking; // of the request that is out: the keys of its sentences, its AbortController
+let working; // the promise of all that is missing
+let focusNext; // [sentence, word] that gets the focus when it is translated
 let closeChoices = () => {};
-const prefixes = new Map(); // by direction and line: the beginning that the user chose
-const answers = new Map(); // by direction, line and prefix: the newest translations
+const splits = new Map(); // by direction and line: its sentences, and what is between
+const prefixes = new Map(); // by direction and sentence: the beginning that the user chose
+const answers = new Map(); // by these and the beginning: the newest translations
+const failures = new Map(); // by the same keys: why there is none
 
 const status = el("p", { class: "status" });
+const note = el("p", { class: "note" });
 const directions = el("span", { class: "controls directions" });
 const best = el("div", {});
-const source = sourceBox({ changed: () => attempt(update), moved: () => look(source.line()) });
+const source = sourceBox({
+  changed() {
+    focusNext = undefined;
+    attempt(update);
+  },
+  moved: () => look(source.sentence(), 1),
+  hovered: (index) => look(index, 1),
+});
 const target = targetLines({
-  visit(line, words) {
-    source.mark(line, words);
-    look(line);
+  visit(index, words) {
+    look(index, 0);
+    source.mark(index, words);
   },
   leave: () => source.mark(),
   pick,
-  release(line) {
-    prefixes.delete(keyOf(source.lines()[line]));
-    attempt(update).then(() => target.focus(line, 0));
+  release({ own, index }) {
+    prefixes.delete(own);
+    focusNext = [index, 0];
+    attempt(update);
   },
 });
+const panes = linkPanes([source.element, target.element], [source.boxes, target.boxes]);
 
 start(open);
 
@@ -58,7 +81,7 @@ function open() {
     el(
       "div",
       { class: "panes" },
-      section({ id: "source", title: "Source" }, source.element),
+      section({ id: "source", title: "Source" }, source.element, note),
       section({ id: "target", title: "Translation" }, target.element, bandLegend("Probability of a word"), buttons()),
     ),
     section({ id: "hypotheses", title: "Hypotheses" }, best),
@@ -71,13 +94,14 @@ function open() {
 }
 
 function buttons() {
-  const copy = () => navigator.clipboard.writeText(translated()).then(() => say("Copied."));
+  const copy = () => navigator.clipboard.writeText(translated()).then(() => say(`Copied${without()}.`));
   return el(
     "div",
     { class: "controls" },
     // Browsers offer the clipboard only to pages of this machine or of https.
     navigator.clipboard && el("button", { type: "button", onclick: () => attempt(copy) }, "Copy"),
-    el("button", { type: "button", onclick: () => attempt(save) }, "Save explanation"),
+    el("button", { type: "button", onclick: () => attempt(saveExplanation) }, "Save explanation"),
+    el("button", { type: "button", onclick: () => attempt(saveAnswer) }, "Save JSON"),
   );
 }
 
@@ -115,7 +139,8 @@ function keyForm(again) {
 }
 
 async function connect() {
-  const { directions: served } = await ask("v1/directions", { waiting: say });
+  const { directions: served, limits: given } = await ask("v1/directions", { waiting: say });
+  limits = given ?? {};
   const name = ({ name, source, target }) => {
     const twins = served.filter((other) => other.source === source && other.target === target);
     return `${languageOf(source)} → ${languageOf(target)}${twins.length > 1 ? ` (${name})` : ""}`;
@@ -134,8 +159,7 @@ async function connect() {
   });
   label.firstElementChild.classList.add("unseen"); // the arrow between the names says it
   const onclick = () => {
-    const text = translated();
-    if (text.trim()) source.write(text);
+    if (sentences.length && !missing().length) source.write(translated());
     turn(back());
     attempt(update);
   };
@@ -156,74 +180,166 @@ function languageOf(code) {
 }
 
 // ------------------------------------------------------------
-// Lines and their translations.
+// Sentences and their translations.
 
-// A chosen beginning belongs to a line's text: it moves with it, and comes back with it.
-const keyOf = (line) => JSON.stringify([direction?.name, line]);
-const prefixOf = (line) => prefixes.get(keyOf(line)) ?? "";
-const answerOf = (line) => answers.get(keyOf(line) + prefixOf(line));
-const translationOf = (line) => answerOf(line)?.hypotheses?.[0].text ?? "";
-const translated = () => source.lines().map(translationOf).join("\n");
-const isText = (line) => line.trim() !== "";
+// A chosen beginning belongs to a sentence's text: it moves with it, and comes back with it.
+const keyOf = (content) => JSON.stringify([direction?.name, content]);
+const splitOf = (line) => splits.get(keyOf(line)) ?? wholeLine(line);
+const textOf = ({ translation }) => translation?.hypotheses?.[0].text ?? "";
+const missing = () => sentences.filter((each) => !textOf(each));
 
-function requestFor(lines) {
-  const [beam] = direction.beams;
-  return { direction: direction.name, lines, prefix: lines.map(prefixOf), beam, nbest: beam, details: true };
+function without() {
+  const count = missing().length;
+  return count ? `, without ${count} of ${sentences.length} sentences` : "";
 }
 
-/** Asks for lines and keeps their translations; returns the whole response. */
-async function translate(request, signal) {
-  const keys = request.lines.map((line, index) => keyOf(line) + request.prefix[index]);
-  const response = await ask("v1/translate", { body: request, signal, waiting: say });
-  response.translations.forEach((translation, index) => answers.set(keys[index], translation));
-  while (answers.size > KEPT) answers.delete(answers.keys().next().value); // the oldest
-  return response;
+/** Returns the translation of the text, with its line breaks and what is between sentences. */
+function translated() {
+  // Chinese has nothing between sentences where most languages need a space.
+  const usual = UNSPACED.test(languageTag(direction?.target ?? "")) ? "" : " ";
+  const lines = text.split("\n").map((line) => [...splitOf(line).between]);
+  for (const each of sentences) {
+    const parts = lines[each.line];
+    parts[each.place] = (parts[each.place] || (each.place ? usual : "")) + textOf(each);
+  }
+  return lines.map((parts) => parts.join("")).join("\n");
 }
 
-/** Shows the text's translation, and asks for those lines that are not known yet. */
+/** Asks for sentences and keeps their translations; returns {request, response}. */
+async function translate(asked, signal, options = {}) {
+  const { name, beams } = asked[0].direction;
+  const [lines, prefix] = ["text", "prefix"].map((field) => asked.map((each) => each[field]));
+  const request = { direction: name, lines, prefix, beam: beams[0], nbest: beams[0], details: true, ...options };
+  try {
+    const response = await ask("v1/translate", { body: request, signal, waiting: say });
+    asked.forEach(({ key }, n) => answers.set(key, response.translations[n] ?? { error: "no answer" }));
+    return { request, response };
+  } catch (error) {
+    // Too large, or late: from now on requests are smaller.
+    if ([413, 504].includes(error.status)) most = Math.ceil(asked.length / 2);
+    throw error;
+  }
+}
+
+/** Asks for the sentences of lines, and keeps them. */
+async function split(asked, signal) {
+  const request = { direction: direction.name, lines: asked.map((each) => each.content) };
+  try {
+    const { lines } = await ask("v1/sentences", { body: request, signal, waiting: say });
+    asked.forEach(({ lineKey, content }, n) => splits.set(lineKey, lines[n] ?? wholeLine(content)));
+  } catch (error) {
+    if (error.status !== 404 && error.status !== 501) throw error;
+    canSplit = false;
+    note.textContent = NO_SPLITTER;
+    announce(NO_SPLITTER);
+  }
+}
+
+/** Shows the text's translation, and asks for what is not known of it yet. */
 async function update() {
-  running?.abort();
   closeChoices();
   if (!direction) return;
-  const missing = [...new Set(source.lines())].filter((line) => isText(line) && !answerOf(line));
+  text = source.textarea.value;
+  failures.clear();
   show();
-  if (!missing.length) return say("");
-  running = new AbortController();
-  const { signal } = running;
-  await translate(requestFor(missing), signal);
-  // What is shown is looked up by the text of now, so no answer can be late for it.
-  show();
+  look(source.sentence(), 1);
+  // A request goes on while all that it asks for is in the text.
+  const keys = new Set(sentences.flatMap(({ key, lineKey }) => [key, lineKey]));
+  if (asking && !asking.keys.every((key) => keys.has(key))) asking.controller.abort();
+  for (const kept of [answers, splits])
+    for (const key of kept.keys()) if (kept.size > KEPT && !keys.has(key)) kept.delete(key);
+  await (working ??= work());
+}
+
+/** Asks for all that is awaited, piece by piece; throws the last failure. */
+async function work() {
+  await null; // `working` is set before it is cleared
+  try {
+    for (let piece; (piece = nextPiece()); show()) {
+      const [{ unsplit }] = piece;
+      asking = { keys: piece.map(({ key, lineKey }) => (unsplit ? lineKey : key)), controller: new AbortController() };
+      const { signal } = asking.controller;
+      try {
+        await (unsplit ? split(piece, signal) : translate(piece, signal));
+        status.className = "status";
+        const left = sentences.filter(isAwaited).length - piece.length;
+        status.replaceChildren(unsplit || left <= 0 ? "" : `${sentences.length - left} of ${sentences.length} sentences …`);
+      } catch (error) {
+        if (error.name === "AbortError" || (!unsplit && most < piece.length)) continue;
+        // Without a server or a key, the others fail, too.
+        const lost = error.status && !wantsKey(error) ? piece : sentences.filter(isAwaited);
+        lost.forEach(({ key }) => failures.set(key, error));
+      }
+    }
+  } finally {
+    [working, asking] = [];
+  }
+  const failure = [...failures.values()].findLast((each) => each instanceof Error);
+  if (failure) throw failure;
   say("");
-  announce(translationOf(source.lines()[current] ?? ""));
+  announce(textOf(sentences[current] ?? {}));
+}
+
+const isAwaited = ({ translation, failure }) => !translation && !failure;
+
+/** Returns what to ask for next: lines to divide, or the sentences nearest to what is in sight. */
+function nextPiece() {
+  for (;;) {
+    const awaited = [...new Map(sentences.filter(isAwaited).map((each) => [each.key, each])).values()];
+    const unsplit = awaited.filter((each) => each.unsplit);
+    const middle = panes.middle();
+    const near = awaited.toSorted((a, b) => Math.abs(a.index - middle) - Math.abs(b.index - middle));
+    const wanted = unsplit.length ? unsplit : near;
+    if (!wanted.length) return null;
+    const piece = fitting(wanted, limits, unsplit.length ? Infinity : most);
+    if (piece.length) return piece.toSorted((a, b) => a.index - b.index);
+    const [{ key, content }] = wanted;
+    failures.set(key, { message: `${content.length} characters are more than the server takes at once.` });
+    show();
+  }
 }
 
 function show() {
-  target.show(source.lines().map((line) => ({ line, prefix: prefixOf(line), translation: answerOf(line) })));
-  look(Math.min(source.line(), source.lines().length - 1), true);
+  const before = sentences.length;
+  sentences = sentencesOf(text, splitOf).map((each) => {
+    const lineKey = keyOf(each.content);
+    const unsplit = canSplit && !splits.has(lineKey);
+    const own = keyOf(each.text);
+    const prefix = prefixes.get(own) ?? "";
+    const key = own + (unsplit ? "\n" : prefix);
+    return { ...each, direction, own, key, lineKey, prefix, unsplit, translation: answers.get(key), failure: failures.get(key)?.message };
+  });
+  source.show(text, sentences);
+  target.show(text.split("\n").length, sentences);
+  look(sentences.length === before ? current : source.sentence(), undefined, true);
+  if (!sentences[focusNext?.[0]]?.translation) return;
+  target.focus(...focusNext);
+  focusNext = undefined;
 }
 
-/** Shows the hypotheses for a line. */
-function look(line, again = false) {
-  if (line === current && !again) return;
-  current = line;
-  const translation = answerOf(source.lines()[line] ?? "");
-  if (!translation?.hypotheses) return best.replaceChildren(el("p", { class: "note" }, "The best translations of the line at the cursor, with their scores."));
-  const rows = translation.hypotheses.map(({ text, score, log_prob, ended }) =>
-    row(el("bdi", written("target"), text, ended ? "" : " …"), [score, log_prob].map((each) => numberCell(number(each)))),
-  );
-  const name = `Line ${line + 1}, confidence ${percent(translation.confidence)}`;
-  best.replaceChildren(el("p", { class: "note" }, name), table(name, ["Hypothesis", "Score", "Log-probability"], rows));
+/** Marks a sentence, shows its hypotheses, and brings it in sight on a side. */
+function look(index, side, again = false) {
+  if (index === current && !again) return;
+  current = index;
+  for (const each of [source, target]) each.at(sentences.length > 1 ? index : -1);
+  if (side !== undefined) panes.reveal(side, index);
+  const translation = sentences[index]?.translation;
+  if (!translation?.hypotheses) return best.replaceChildren(el("p", { class: "note" }, "The best translations of the sentence at the cursor, with their scores."));
+  const name = `Sentence ${index + 1}, confidence ${percent(translation.confidence)}`;
+  best.replaceChildren(el("p", { class: "note" }, name), hypothesisTable(name, translation));
 }
 
 /** Opens the other words for a word of the translation. */
-function pick({ index, line, translation, position, button, about, sources }) {
+function pick({ sentence, position, button, about, sources }) {
   closeChoices();
-  const { text } = translation.hypotheses[0];
-  const { text: word, start } = wordsOf(text)[position];
-  const before = text.slice(0, start).trimEnd();
+  const { text: line, own, index, translation } = sentence;
+  const { text: best } = translation.hypotheses[0];
+  const { text: word, start } = wordsOf(best)[position];
+  const before = best.slice(0, start).trimEnd();
   const choose = (other) => {
-    prefixes.set(keyOf(line), before ? `${before} ${other}` : other);
-    attempt(update).then(() => target.focus(index, position));
+    prefixes.set(own, before ? `${before} ${other}` : other);
+    focusNext = [sentence.index, position];
+    attempt(update);
   };
   const search = async (signal) => {
     // All of the beam may agree on the word, so the search is asked without it, too.
@@ -237,15 +353,27 @@ function pick({ index, line, translation, position, button, about, sources }) {
   source.mark(index, sources); // as while the word has the focus
 }
 
-/** Downloads what is shown, for `whatwas --answer=FILE`. */
-async function save() {
-  const request = { ...requestFor(source.lines().filter(isText)), provenance: true };
-  if (!request.lines.length) return say("There is nothing to save yet.");
-  const response = await translate(request);
+/** Asks again for all that is translated, and for what it depends on. */
+async function exchanges() {
+  const made = [];
+  let rest = sentences.filter(textOf);
+  for (let piece; (piece = fitting(rest, limits, most)).length; rest = rest.slice(piece.length))
+    made.push(await translate(piece, undefined, { provenance: true }));
   show();
-  const file = new Blob([JSON.stringify({ request, response }, null, 1)], { type: "application/json" });
-  const href = URL.createObjectURL(file);
-  el("a", { href, download: "answer.json" }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 1000);
-  say("Saved as answer.json.");
+  return made;
 }
+
+/** Downloads a page of what is shown, or its JSON, for `whatwas --answer=FILE`. */
+async function save(name, type, written) {
+  const saved = without();
+  const made = await exchanges();
+  if (!made.length) return say("There is nothing to save yet.");
+  // What is asked for in pieces is no one answer of the server.
+  const json = JSON.stringify(made.length > 1 ? made : made[0], null, 1);
+  const href = URL.createObjectURL(new Blob([written(made, json)], { type }));
+  el("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 1000);
+  say(`Saved as ${name}${saved}.`);
+}
+const saveExplanation = () => save("explanation.html", "text/html", explanation);
+const saveAnswer = () => save("answer.json", "application/json", (_, json) => json);

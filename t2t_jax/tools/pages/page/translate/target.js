@@ -1,4 +1,4 @@
-// The translation, line by line; each word is a button, shaded by its probability.
+// The translation, sentence by sentence; each word is a button, shaded by its probability.
 
 import { el } from "../common/dom.js";
 import { bandOf, cutNote } from "../common/notes.js";
@@ -7,65 +7,108 @@ import { tokenLine } from "../views/token_lines.js";
 import { wordsOf } from "./words.js";
 
 /**
- * Makes the lines: {element, show(lines), focus(line, word)}.
+ * Makes the translation: {element, show(count, sentences), boxes(), at(index),
+ * focus(index, word)}.
  *
- * `visit(line, sources)` is called when a word is pointed at or focused, with the source
- * words linked to it, and `leave()` when it no longer is; `pick(what)` when it is
- * pressed; `release(line)` to take back a beginning that was chosen.
+ * `visit(index, sources)` is called when a word of a sentence is pointed at or focused,
+ * with the source words linked to it, and `leave()` when it no longer is; `pick(what)`
+ * when it is pressed; `release(sentence)` to take back a beginning that was chosen.
  */
 export function targetLines(calls) {
   const element = el("div", { class: "target-lines" });
-  let shown = []; // of each line: {line, prefix, translation, element, tokens}
+  let lines = []; // of each: its element, and what is shown in it
+  let boxes = []; // the first element of each sentence
+  let tokens = [];
 
-  /** Shows lines: {line, prefix, translation}; one without a translation is awaited. */
-  function show(lines) {
-    shown = lines.map((next, index) => {
-      const old = shown[index];
-      if (old?.tokens && next.line.trim() && !next.translation) return waiting(old);
-      if (old?.translation === next.translation && old?.line === next.line) return old;
-      return { ...next, ...drawn(next, index, calls) };
-    });
-    const elements = shown.map((each) => each.element);
-    // What is already there is left alone: it may have the focus.
-    [...element.children].filter((child) => !elements.includes(child)).forEach((child) => child.remove());
-    elements.forEach((each, index) => {
-      if (element.children[index] !== each) element.insertBefore(each, element.children[index] ?? null);
-    });
+  /**
+   * Shows `count` lines of sentences: {text, line, place, index, prefix, translation,
+   * failure, unsplit}. One that has neither translation nor failure is awaited.
+   */
+  function show(count, sentences) {
+    const pool = lines.flatMap(({ drawn }) => drawn);
+    const present = new Set(sentences.filter((each) => each.translation).map(({ text }) => text));
+    const old = lines;
+    lines = Array.from({ length: count }, (_, line) => ({
+      element: old[line]?.element ?? el("div", { class: "target-line" }),
+      drawn: [], // translations
+      notes: [], // by place, in place of a translation
+      all: [], // elements
+    }));
+    [boxes, tokens] = [[], []];
+    for (const sentence of sentences) {
+      const { drawn, notes, all } = lines[sentence.line];
+      const made = sentence.translation ? [reused(sentence)] : earlier(sentence, old[sentence.line]?.drawn ?? []);
+      drawn.push(...made);
+      if (sentence.translation) tokens[sentence.index] = made[0].tokens;
+      else if (sentence.failure || !made.length) all.push((notes[sentence.place] = noteOf(sentence, old[sentence.line]?.notes)));
+      all.push(...made.map((each) => each.element));
+      boxes.push(all.at(-Math.max(1, made.length)));
+    }
+    lines.forEach((each) => arrange(each.element, each.all));
+    arrange(element, lines.map((each) => each.element));
+
+    function reused(sentence) {
+      const found = pool.findIndex((each) => each.sentence.text === sentence.text && each.sentence.translation === sentence.translation);
+      const each = found < 0 ? draw(sentence, calls) : pool.splice(found, 1)[0];
+      Object.assign(each.sentence, sentence);
+      setState(each.element, "");
+      return each;
+    }
+    // The translation of a text that has changed stays until the new one is there.
+    function earlier({ unsplit, place, failure }, all) {
+      const left = (unsplit ? all : all.slice(place, place + 1)).filter((each) => !present.has(each.sentence.text));
+      left.forEach((each) => setState(each.element, failure ? "old" : "busy"));
+      return left;
+    }
   }
-  const focus = (line, word) => shown[line]?.tokens?.at(Math.min(word, shown[line].tokens.length - 1))?.focus();
-  return { element, show, focus };
+  const at = (index) => boxes.forEach((box, n) => box.classList.toggle("at", n === index));
+  const focus = (index, word) => tokens[index]?.at(Math.min(word, tokens[index].length - 1))?.focus();
+  return { element, show, boxes: () => boxes, at, focus };
 }
 
-// The earlier translation of a changed line stays until the new one is there.
-function waiting(old) {
-  old.element.setAttribute("aria-busy", "true");
-  old.element.inert = true;
-  return { ...old, translation: undefined };
+// What is already there is left alone: it may have the focus.
+function arrange(parent, elements) {
+  const kept = new Set(elements);
+  [...parent.children].filter((child) => !kept.has(child)).forEach((child) => child.remove());
+  elements.forEach((each, index) => {
+    if (parent.children[index] !== each) parent.insertBefore(each, parent.children[index] ?? null);
+  });
 }
 
-function drawn({ line, prefix, translation }, index, calls) {
-  const element = el("div", { class: "target-line" });
-  if (!line.trim()) return { element };
-  if (!translation) {
-    element.setAttribute("aria-busy", "true");
-    element.append("…");
-    return { element };
-  }
+// Marks a translation as "busy" or "old": it is not of the text that is there now.
+function setState(element, state) {
+  element.className = state === "old" ? "sentence old" : "sentence";
+  element.ariaBusy = state === "busy" ? "true" : null;
+  element.role = state ? "group" : null;
+  element.ariaLabel = state ? "Translation of an earlier text" : null;
+  [...element.children].forEach((child) => (child.inert = state !== ""));
+}
+
+function noteOf({ failure, place }, old) {
+  const text = failure ? `Not translated: ${failure}` : "…";
+  if (old?.[place]?.textContent === text) return old[place];
+  return el("span", { class: failure ? "sentence warning" : "sentence", "aria-busy": failure ? null : "true" }, text);
+}
+
+function draw(shown, calls) {
+  const sentence = { ...shown }; // its index changes when the text before it does
+  const { text: source, prefix, translation } = sentence;
+  const element = el("span", { class: "sentence" });
   if (translation.error) {
-    element.append(el("p", { class: "warning" }, translation.error));
-    return { element };
+    element.append(el("span", { class: "warning" }, translation.error));
+    return { sentence, element };
   }
   const { text } = translation.hypotheses[0];
   const words = wordsOf(text);
-  const facts = factsOf(translation, words, line);
+  const facts = factsOf(translation, words, source);
   const fixed = prefix && text.startsWith(prefix.trimEnd()) ? prefix.trimEnd().length : 0;
   const { element: made, tokens } = tokenLine({
-    name: `Translation of line ${index + 1}: arrow keys move, Enter shows alternatives`,
+    name: "Translation of a sentence: arrow keys move, Enter shows alternatives",
     side: "target",
     texts: words.map((word) => word.text),
-    visit: (word) => calls.visit(index, facts[word].sources),
+    visit: (word) => calls.visit(sentence.index, facts[word].sources),
     leave: calls.leave,
-    pick: (position) => calls.pick({ index, line, translation, position, button: tokens[position], ...facts[position] }),
+    pick: (position) => calls.pick({ sentence, position, button: tokens[position], ...facts[position] }),
   });
   tokens.forEach((token, word) => {
     const { p, about } = facts[word];
@@ -77,19 +120,19 @@ function drawn({ line, prefix, translation }, index, calls) {
   element.append(made, ...cutNote(translation));
   if (fixed)
     element.append(
-      el("button", { type: "button", class: "release", onclick: () => calls.release(index) }, "Undo choices"),
+      el("button", { type: "button", class: "release", onclick: () => calls.release(sentence) }, "Undo choices"),
     );
-  return { element, tokens };
+  return { sentence, element, tokens };
 }
 
-// Of each word: its probability, the source words linked to it, and both as text.
-function factsOf({ details }, words, line) {
-  const sources = wordsOf(line);
+/** Returns of each word its probability, the source words linked to it, and both as text. */
+export function factsOf({ details }, words, source) {
+  const sources = wordsOf(source);
   const logProbs = details?.word_log_probs;
   return words.map((_, index) => {
     const p = logProbs?.length === words.length ? Math.exp(logProbs[index] ?? -Infinity) : null;
-    const linked = (details?.alignment ?? []).filter(([, target]) => target === index).map(([source]) => source);
-    const from = linked.map((source) => sources[source]?.text).filter(Boolean).join(" ");
+    const linked = (details?.alignment ?? []).filter(([, target]) => target === index).map(([from]) => from);
+    const from = linked.map((word) => sources[word]?.text).filter(Boolean).join(" ");
     const about = [p !== null && `probability ${percent(p)}`, from && `from ${from}`];
     return { p, sources: linked, about: about.filter(Boolean) };
   });

@@ -4,7 +4,8 @@ import { el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { number } from "../common/text.js";
 import { strongest } from "./attention_maps.js";
-import { isolated, linkLayer, tokenLine } from "./token_lines.js";
+import { isolated, tokenLine } from "./token_lines.js";
+import { linkLayer } from "./token_marks.js";
 
 const FULL_BAR = 2; // words of the output that fill a coverage bar
 const WIDEST_LINK = 7; // pixels of a link of weight 1

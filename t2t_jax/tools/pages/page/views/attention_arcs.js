@@ -4,7 +4,8 @@ import { sequential, whenColoursChange } from "../common/colours.js";
 import { el } from "../common/dom.js";
 import { number } from "../common/text.js";
 import { colourShare, columnOfMap, largestOf, rowOfMap, strongest } from "./attention_maps.js";
-import { isolated, linkLayer, shadeTokens, tokenLine } from "./token_lines.js";
+import { isolated, tokenLine } from "./token_lines.js";
+import { linkLayer, shadeTokens } from "./token_marks.js";
 
 const MOST_ARCS = 8;
 const LEAST_ARC = 0.01;

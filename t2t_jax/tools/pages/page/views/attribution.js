@@ -5,7 +5,8 @@ import { choice, chooser, el } from "../common/dom.js";
 import { numbersAsText } from "../common/numbers.js";
 import { number, shownPieces } from "../common/text.js";
 import { largestOf } from "./attention_maps.js";
-import { isolated, shadeTokens, tokenLine } from "./token_lines.js";
+import { isolated, tokenLine } from "./token_lines.js";
+import { shadeTokens } from "./token_marks.js";
 
 const ABOUT_ATTRIBUTION =
   "Gradient times input is a first guess at each token's share: the slope of the log " +
