@@ -3,10 +3,10 @@
     python -m benchmarks.serve_bad_client --workdir=DIR --lines=FILE --minutes=10
 
 A real server has two API keys, so that its clients take turns; the clients' addresses
-differ, too. The good client sends a
-line a second, whether or not earlier ones are answered: first alone, each line once,
-then for --minutes next to the bad client, which keeps CLIENTS connections busy with
-requests of --kinds (benchmarks/bad_client.py). Both are processes of their own.
+differ, too. The good client sends a line a second, whether or not earlier ones are
+answered: first alone, each line once, then for --minutes next to the bad client, which
+keeps CLIENTS connections busy with requests of --kinds (benchmarks/bad_client.py). Both
+are processes of their own.
 
 `right` are answers with the bytes of the answer to the same line alone, `lost` those
 with another status than 200, such as a closed connection, or no answer in PATIENCE
