@@ -5,11 +5,13 @@ imports little, so that it takes little of the machine that it measures. Lines o
 request that the clock covers in part count in that proportion.
 
   port, path  where the server is
+  headers     of each request, besides those of its body
   requests    [{"body": ..., "lines": N, "leave": seconds}], sent again from the first
               on. With `leave`, the client closes its connection before the answer.
   clients     closed loop: so many send, wait for the answer, and send again
   rate        open loop: requests a second at random times (Poisson), whoever waits; the
               latency begins at the time of the request, also if it was sent later
+  regular     open loop: at equal intervals instead
   warm        seconds before the clock starts; what begins in them has no latency
   seconds     that the clock runs at least: in a closed loop, until each client has had
               an answer to what it sent while the clock ran
@@ -26,37 +28,78 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LEFT = 0  # the status of a request whose client left
+WAIT = 100  # seconds in which the server has to close what it closes
 
 
-def head(path: str, length: int) -> bytes:
-    """The head of a request with a JSON body of `length` bytes."""
-    return (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    ).encode()
+def head(path: str, length: int, headers: Mapping[str, str] = {}) -> bytes:
+    """The head of a request with a body of `length` bytes, JSON by default."""
+    headers = {"Host": "localhost", "Content-Type": "application/json", **headers}
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    head = f"POST {path} HTTP/1.1\r\n{''.join(lines)}Content-Length: {length}\r\n\r\n"
+    return head.encode()
+
+
+async def opened(port: int, local: str | None = None):
+    """Opens a connection, from a local address if one is given."""
+    address = local and (local, 0)
+    return await asyncio.open_connection("127.0.0.1", port, local_addr=address)
+
+
+async def sent(
+    port: int,
+    data: bytes,
+    slow: bytes = b"",
+    end: bool = False,
+    wait: float = WAIT,
+    local: str | None = None,
+) -> str:
+    """Sends data, then a byte a second of `slow`; returns the status, or `closed`."""
+    reader, writer = await opened(port, local)
+    writer.write(data)
+    if end:
+        writer.write_eof()
+    answer = asyncio.create_task(asyncio.wait_for(reader.readline(), wait))
+    try:
+        for byte in slow:
+            await asyncio.wait({answer}, timeout=1)
+            if answer.done():
+                break
+            writer.write(bytes([byte]))
+        return ((await answer).split() or [b"", b"closed"])[1].decode()
+    except ConnectionError:
+        return "unanswered"
+    except TimeoutError:
+        return f"open after {wait} s"
+    finally:
+        answer.cancel()
+        writer.close()
 
 
 class Connection:
-    """HTTP/1.1 to 127.0.0.1 that is kept open."""
+    """HTTP/1.1 to 127.0.0.1 that is kept open; from the address `local`, if given."""
 
-    def __init__(self, port: int):
-        self.port, self._writer = port, None
+    def __init__(self, port: int, local: str | None = None):
+        self.port, self.local, self._writer = port, local, None
 
     async def post(
-        self, path: str, body: bytes, leave: float | None = None
+        self,
+        path: str,
+        body: bytes,
+        leave: float | None = None,
+        headers: Mapping[str, str] = {},
     ) -> tuple[int, bytes]:
         """Returns the status and the body of an answer; `LEFT` after leaving."""
-        if self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(
-                "127.0.0.1", self.port
-            )
-        self._writer.write(head(path, len(body)) + body)
         try:
-            return await asyncio.wait_for(self._answer(), leave)
+            async with asyncio.timeout(leave):  # a connection may take long, too
+                if self._writer is None:
+                    streams = await opened(self.port, self.local)
+                    self._reader, self._writer = streams
+                self._writer.write(head(path, len(body), headers) + body)
+                return await self._answer()
         except TimeoutError:
             self.close()
             return LEFT, b""
@@ -68,6 +111,11 @@ class Connection:
         if b"connection: close" in lines.lower():
             self.close()
         return int(lines.split(None, 2)[1]), body
+
+    def close_if_ended(self) -> None:
+        """Closes it if the server has; `post` opens another one then."""
+        if self._writer and (self._reader.at_eof() or self._writer.is_closing()):
+            self.close()
 
     def close(self) -> None:
         if self._writer is not None:
@@ -103,11 +151,13 @@ class Load:
         """Sends a request and waits for its answer."""
         request = self.job["requests"][number % len(self.bodies)]
         connection = self.idle.pop() if self.idle else Connection(self.job["port"])
+        connection.close_if_ended()
         try:
             status, body = await connection.post(
                 self.job["path"],
                 self.bodies[number % len(self.bodies)],
                 request.get("leave"),
+                self.job.get("headers", {}),
             )
             self.idle.append(connection)
         except (OSError, EOFError):  # closed by the server
@@ -146,8 +196,13 @@ class Load:
 
     async def arrivals(self, began: float) -> None:
         rng, when = random.Random(self.job.get("seed", 0)), began
+        rate, regular = self.job["rate"], self.job.get("regular")
+
+        def pause() -> float:
+            return 1 / rate if regular else rng.expovariate(rate)
+
         async with asyncio.TaskGroup() as group:
-            while (when := when + rng.expovariate(self.job["rate"])) < self.end:
+            while (when := when + pause()) < self.end:
                 await asyncio.sleep(max(0.0, when - time.perf_counter()))
                 number, self.next = self.next, self.next + 1
                 group.create_task(self.send(number, when))

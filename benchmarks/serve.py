@@ -71,6 +71,7 @@ SHARES = 0.5, 0.8  # of the capacity, in open loops
 CLIENTS = 64  # of --bits and --soak
 TRYING = 8  # clients of a trial, and of what is compared with our answers
 COMPARED = 100  # lines
+PATIENCE = 60  # seconds after SIGTERM until a server is killed
 DISTINCT = 200  # lines of --bits: each is translated alone with each option
 
 
@@ -106,7 +107,7 @@ class Server:
         self.pid = self._process.pid
         try:
             while not self._ready():
-                if self._process.poll() is not None:
+                if self.ended():
                     raise RuntimeError(f"{self.words} ended:\n{self.log()}")
                 time.sleep(0.02)
         except BaseException:
@@ -116,17 +117,27 @@ class Server:
         return self
 
     def __exit__(self, *_) -> None:
+        self.stop()
+
+    def stop(self) -> float | None:
+        """Ends it by SIGTERM; returns the seconds, None if it had to be killed."""
+        began = time.perf_counter()
         self._process.terminate()
         try:
-            self._process.wait(60)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+            return None
+        return time.perf_counter() - began
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError):
             return self.get(self.ready)[0] == 200
         return False
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def log(self) -> str:
         """The end of what the server has printed."""
@@ -147,29 +158,38 @@ class Server:
         found = re.findall(r"(?m)^t2t_jax_(\w+) (\S+)$", self.get("/metrics")[1])
         return {name: float(value) for name, value in found}
 
-    def megabytes(self) -> float:
-        """Memory of the process."""
+    def megabytes(self, which: str = "VmRSS") -> float:
+        """Memory of the process; `VmHWM` is the most that it has had."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s*(\d+) kB", status)[1]) / 1e3
+        return int(re.search(rf"{which}:\s*(\d+) kB", status)[1]) / 1e3
 
-    def load(self, **job) -> dict:
-        """Sends requests; see benchmarks/load.py. Adds the share of filled rows."""
-        before = self.metrics()
+    def files(self) -> int:
+        """The number of files, with connections, that the process has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def requests(self, **job) -> dict:
+        """Sends requests; see benchmarks/load.py."""
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.load"],
-            input=json.dumps({"port": self.port, "pid": self.pid, **job}),
+            input=json.dumps({"port": self.port, **job}),
             capture_output=True,
             text=True,
         )
         if done.returncode:
             raise RuntimeError(f"the clients failed:\n{done.stderr}\n{self.log()}")
+        return json.loads(done.stdout)
+
+    def load(self, **job) -> dict:
+        """Sends requests as `requests` does. Adds the share of filled rows."""
+        before = self.metrics()
+        done = self.requests(pid=self.pid, **job)
         rows = {
             name: value - before[name]
             for name, value in self.metrics().items()
             if name.startswith("rows_")
         }
         filled = rows and rows["rows_used_total"] / max(1, rows["rows_computed_total"])
-        return json.loads(done.stdout) | {"filled_rows": filled or None}
+        return done | {"filled_rows": filled or None}
 
 
 def our_server(args, programs: Path | None = None) -> Server:

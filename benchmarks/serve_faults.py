@@ -33,38 +33,15 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import measuring, run
-from benchmarks.load import Connection, head
+from benchmarks.load import WAIT, Connection, head, sent
 from benchmarks.serve import Server, expected, read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.messages import say
 
 CLIENTS, LINES = 4, 16
 IN_FLIGHT, CONNECTIONS = 300, 64
-WAIT = 100  # seconds in which the server has to close what it closes
 PATH = "/v1/translate"
 BODY = json.dumps({"lines": ["A dog runs."]}).encode()
-
-
-async def sent(port: int, data: bytes, slow: bytes = b"", end: bool = False) -> str:
-    """Sends data, then a byte a second of `slow`; returns the status, or `closed`."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(data)
-    if end:
-        writer.write_eof()
-    answer = asyncio.create_task(asyncio.wait_for(reader.readline(), WAIT))
-    for byte in slow:
-        await asyncio.wait({answer}, timeout=1)
-        if answer.done():
-            break
-        writer.write(bytes([byte]))
-    try:
-        return ((await answer).split() or [b"", b"closed"])[1].decode()
-    except ConnectionError:
-        return "unanswered"
-    except TimeoutError:
-        return f"open after {WAIT} s"
-    finally:
-        writer.close()
 
 
 async def all_of(requests) -> Counter:
@@ -191,9 +168,6 @@ class Faulty(Server):
         limits = [f"--beams={args.beam}", f"--longest={args.longest}"]
         limits.append(f"--max_seconds={args.seconds}")
         super().__init__([*words, *limits])
-
-    def files(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     async def files_return(self, count: int, seconds: float) -> None:
         """Waits until not more than `count` files are open."""

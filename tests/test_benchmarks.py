@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import json
+import operator
+import random
 import re
 import shutil
 import time
@@ -17,13 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks import alignment, enlarged, made_up, measuring, packed_attention
+from benchmarks import (
+    alignment,
+    bad_client,
+    enlarged,
+    made_up,
+    measuring,
+    packed_attention,
+)
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
 from benchmarks.end_to_end import _range, grouped_by_length
 from benchmarks.gold_links import GoldLinks
 from benchmarks.input_pipeline import Padded
-from benchmarks.load import Load, percentile
+from benchmarks.load import Connection, Load, percentile
 from benchmarks.measuring import Row
 from benchmarks.profile import profile
 from benchmarks.reranking import best_weights
@@ -255,6 +264,43 @@ def test_a_closed_loop_has_an_answer_for_each_client_and_counts_what_it_covers()
     assert done["lines_per_second"] * latency == pytest.approx(2 * 30, rel=0.15)
 
 
+def test_an_open_loop_can_be_regular():
+    job = {"requests": [{"body": {"text": "a"}, "lines": 1}], "keep": True}
+    done = asyncio.run(
+        answering(job | {"rate": 20, "regular": True, "seconds": 0.52}, [])
+    )
+    assert done["answers"] == [(200, "a")] * 10
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_again():
+    async def posted() -> list[tuple]:
+        async def serve(reader, writer):
+            await reader.readuntil(b"\r\n\r\n{}")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\na")
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        connection, answers = Connection(server.sockets[0].getsockname()[1]), []
+        for _ in range(2):
+            answers.append(await connection.post("/", b"{}"))
+            await asyncio.sleep(0.1)  # until the end of the connection has come
+            connection.close_if_ended()
+        server.close()
+        return answers
+
+    assert asyncio.run(posted()) == [(200, b"a")] * 2
+
+
+def test_bad_requests_are_at_the_limits_and_within():
+    """None is refused for its bytes alone, which would test nothing else."""
+    drawn = bad_client.requests_by_kind(["A dog."] * 9, "en", "de", random.Random(0))
+    bodies = [each.body for requests in drawn.values() for each in requests]
+    assert max(map(len, bodies)) == bad_client.BYTES
+    changed = [bad_client.mutated(body, random.Random(0)) for body in bodies]
+    assert max(map(len, changed)) <= bad_client.BYTES
+    assert sum(map(operator.ne, bodies, changed)) > len(bodies) / 2
+
+
 def test_an_open_loop_sends_whoever_waits():
     seen = []
     requests = [{"body": {"text": "slow"}, "lines": 1, "leave": 0.4}]
@@ -404,6 +450,10 @@ RUNS = {
         *("--workdir={work}", "--lines={text}/test.en", "--beam=2"),
         "--faults=truncated bodies,large bodies,SIGTERM",
     ),
+    "serve_bad_client": (
+        *("--workdir={work}", "--lines={text}/test.en", "--beam=2", "--longest=32"),
+        *("--serve=--phrases=0", "--minutes=0.1", "--kinds=500 lines,mutations"),
+    ),
 }
 
 
@@ -456,6 +506,6 @@ def test_every_benchmark_runs_in_a_test():
     shared = {
         *("__init__", "measuring", "results"),
         *("peers", "made_up", "chart", "profile", "load", "serve_peers", "enlarged"),
-        *("gold_links", "sentence_attention"),
+        *("gold_links", "sentence_attention", "bad_client"),
     }
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}
