@@ -156,6 +156,47 @@ the_limit_of_outputs_stays_that_of_the_config t2t_jax/decoding/searcher.py
   - self.with_options(extra_length=options.extra_length)
   + self.with_options()
     decoding/test_translator.py test_the_limit_of_outputs_is_that_of_the_call
+a_client_takes_all_threads t2t_jax/tools/serve/turns.py
+  - self._queue.next(self._begun)
+  + self._queue.next()
+    serve/test_turns.py test_a_client_has_one_thread_and_the_others_the_other
+work_goes_on_without_its_client t2t_jax/tools/serve/turns.py
+  - job.dropped = True
+  + job.dropped = False
+    serve/test_turns.py test_work_ends_with_its_deadline_and_with_its_client[True]
+sizes_are_checked_after_reading t2t_jax/tools/serve/service.py
+  - if entries > most:
+  + if entries > 10**9:
+    serve/test_app.py test_sizes_are_checked_before_anything_is_read
+what_is_prepared_is_no_load t2t_jax/tools/serve/engine.py
+  - load[call.client] += call.left
+  + load[call.client] += call.left * bool(call.results[0])
+    serve/test_engine.py test_what_a_client_waits_for_counts_before_it_is_encoded
+a_stuck_thread_is_health t2t_jax/tools/serve/api.py
+  - service.engine.stuck() <= STUCK
+  + service.engine.stuck() <= 99 * STUCK
+    serve/test_app.py test_a_thread_that_does_not_go_on_is_no_health
+a_compilation_is_waited_for t2t_jax/tools/serve/app.py
+  - os._exit(0)
+  + await warming
+    serve/test_command.py test_a_signal_ends_a_server_that_compiles
+a_request_cannot_turn_sentences_off t2t_jax/tools/serve/interfaces.py
+  - if split == "0":
+  + if split == "no":
+    serve/test_interfaces.py
+      test_a_client_reads_what_it_expects[DeepL, without sentences]
+a_window_cuts_a_sentence t2t_jax/text/sentences.py
+  - found = found[:-1]
+  + found = found[:]
+    text/test_sentences.py test_long_texts_are_split_in_windows
+splitting_is_quadratic t2t_jax/text/sentences.py
+  - WINDOW = 2_000
+  + WINDOW = 2_000_000
+    text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
+packing_is_quadratic t2t_jax/text/sentences.py
+  - last, step = last + step, 2 * step
+  + last, step = last + step, len(atoms) - last - step - 1 or 1
+    text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
 decoding_does_not_undo_encoding t2t_jax/data/tokenizers/sentencepieces.py
   - _ESCAPE * 2: _ESCAPE
   + _ESCAPE * 2: _ESCAPE * 2
