@@ -183,8 +183,7 @@ a_compilation_is_waited_for t2t_jax/tools/serve/app.py
 a_request_cannot_turn_sentences_off t2t_jax/tools/serve/interfaces.py
   - if split == "0":
   + if split == "no":
-    serve/test_interfaces.py
-      test_a_client_reads_what_it_expects[DeepL, without sentences]
+    serve/test_interfaces.py test_a_client_reads_what_it_expects
 a_window_cuts_a_sentence t2t_jax/text/sentences.py
   - found = found[:-1]
   + found = found[:]
