@@ -20,7 +20,7 @@ from t2t_jax.text.sentences import sentences as divided
 from t2t_jax.tools.serve.engine import Options
 from t2t_jax.tools.serve.fields import Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
-from t2t_jax.tools.serve.service import Call, Line, Row, too_large
+from t2t_jax.tools.serve.service import Call, Line, Row, steps, too_large
 
 STUCK = 60.0  # seconds; no step of a turn or a search takes so long
 
@@ -62,13 +62,13 @@ async def translate(call: Call) -> dict:
     }
     hard = (f["terms"], "hard") if f["terms"] else ()
     await call.translate(lines, PreservingOptions(), *hard)
-    rows = [_row(call, line, tables) for line in lines]
+    rows = await call.turn(steps(partial(_row, call, tables), lines))
     if f["details"]:
         answered = zip(lines, rows, strict=True)
         await call.explain([line for line, row in answered if "refused" not in row])
-    for line, row in zip(lines, rows, strict=True):
-        if line.details:
-            row["details"] = _details(line)
+        details = await call.turn(steps(_details, lines))
+        for row, each in zip(rows, details, strict=True):
+            row |= each
     names = [*directions]
     answer = {"direction": names[0] if len(names) == 1 else None, "translations": rows}
     if f["text"] is not None and not any("error" in row for row in rows):
@@ -109,21 +109,22 @@ def _set_options(call: Call, lines: list[Line]) -> None:
     for name in ("must", "must_not"):
         phrases = f[name] or []
         if any(isinstance(each, list) for each in phrases):
-            of_each[name] = [[x] if isinstance(x, str) else x for x in phrases]
+            lists = ([x] if isinstance(x, str) else x for x in phrases)
+            of_each[name] = [tuple(dict.fromkeys(each)) for each in lists]
         else:
-            of_each[name] = [phrases] * count
+            of_each[name] = [tuple(dict.fromkeys(phrases))] * count
     for name, values in of_each.items():
         if len(values) != count:
             got = f"{name} is for {len(values)} lines, and there are {count}"
             raise bad(f"{got}; want one for all, or one for each")
-    for line, prefix, must, must_not in zip(lines, *of_each.values(), strict=True):
-        phrases, drawn = (tuple(must), tuple(must_not)), (f["samples"], f["seed"])
+    drawn = f["samples"], f["seed"]
+    for line, prefix, *phrases in zip(lines, *of_each.values(), strict=True):
         line.options = Options(f["beam"], f["nbest"], prefix, *phrases, *drawn)
         if line.direction and re.search("[\r\n]", line.text):
             line.found = UserError("has a line feed in it; send it as two lines")
 
 
-def _row(call: Call, line: Line, tables: dict[str, Precision | None]) -> dict[str, Any]:
+def _row(call: Call, tables: dict[str, Precision | None], line: Line) -> dict[str, Any]:
     """The answer to a line; without its text if it is too unsure."""
     row: dict[str, Any] = {"source": line.text}
     if line.sureness is not None:
@@ -153,6 +154,8 @@ def _row(call: Call, line: Line, tables: dict[str, Precision | None]) -> dict[st
 
 def _details(line: Line) -> dict:
     """Tokens and words; a word's log-probability is the sum of its tokens'."""
+    if line.details is None:
+        return {}
     vocabulary, tokens = line.direction.translator.vocabulary, line.found.best.tokens
     score, alignment = line.details.score, line.details.alignment
     words = vocabulary.words(tokens, line=line.found.best.text)
@@ -160,13 +163,14 @@ def _details(line: Line) -> dict:
     for word, log_prob in zip(words.of_token, score.log_probs, strict=True):
         if word >= 0:
             sums[word] += log_prob
-    return {
+    details = {
         "pieces": [*score.pieces],
         "log_probs": [*map(_finite, score.log_probs)],
         "words": words.texts,
         "word_log_probs": [*map(_finite, sums)],
         "alignment": alignment and [[*map(int, link)] for link in alignment.links],
     }
+    return {"details": details}
 
 
 def _finite(number: float) -> float | None:
@@ -209,24 +213,17 @@ async def sentences(call: Call) -> dict:
     lines = await call.lines(f["lines"], *pair)
     longest = service.engine.limits.longest
 
-    def steps() -> Generator[None, None, list[dict]]:
-        rows = []
-        for line in lines:
-            direction = line.direction or next(iter(service.engine.directions.values()))
-            fits = partial(
-                direction.translator.preserving_support.fits, longest=longest
-            )
-            spans = []
-            for some in divided(line.text, line.language, fits):
-                spans += some
-                yield
-            ends = [0, *(place for span in spans for place in span), len(line.text)]
-            parts = [line.text[begin:end] for begin, end in pairwise(ends)]
-            rows.append({"sentences": parts[1::2], "between": parts[::2]})
+    def divide(line: Line) -> Generator[None, None, dict]:
+        direction = line.direction or next(iter(service.engine.directions.values()))
+        fits = direction.translator.preserving_support.fits
+        ends = [0]
+        for spans in divided(line.text, line.language, partial(fits, longest=longest)):
+            ends += (place for span in spans for place in span)
             yield
-        return rows
+        parts = [line.text[b:e] for b, e in pairwise([*ends, len(line.text)])]
+        return {"sentences": parts[1::2], "between": parts[::2]}
 
-    rows = await call.turn(steps())
+    rows = [await call.turn(divide(line)) for line in lines]
     names = {line.direction.name for line in lines if line.direction}
     return {"direction": names.pop() if len(names) == 1 else None, "lines": rows}
 

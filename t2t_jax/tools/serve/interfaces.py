@@ -16,7 +16,7 @@ from starlette.responses import Response
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.fields import Refusal, bad
-from t2t_jax.tools.serve.service import Call, Line, Row, step
+from t2t_jax.tools.serve.service import Call, Line, Row, steps
 
 # Names that clients show; other languages show their code.
 _NAMES = (
@@ -79,7 +79,7 @@ def _detected(code: str, sureness: float) -> dict:
 
 async def detect(call: Call) -> list[dict]:
     text = "\n".join(call.fields["q"])
-    guess = await call.turn(step(call.service.guesser.guess, text))
+    [guess] = await call.turn(steps(call.service.guesser.guess, [text]))
     return [_detected(identify(guess.code).tag, guess.confidence)]
 
 

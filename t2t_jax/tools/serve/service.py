@@ -10,7 +10,15 @@ import dataclasses
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -289,23 +297,23 @@ class Call:
         except ClientDisconnect:
             raise Gone from None
         if body or self.request.scope["query_string"]:
-            self.given = await self.turn(step(parse, self.request, body))
+            [self.given] = await self.turn(steps(partial(parse, self.request), [body]))
         if wanted and not key:
             # Google's clients call the field `key`, DeepL's old ones `auth_key`.
             names = "api_key", "key", "auth_key"
             self._check_key(next(filter(None, map(self.given.get, names)), None))
-        self.fields = await self.turn(step(self._checked))
+        [self.fields] = await self.turn(steps(self._checked, [self.given]))
 
-    def _checked(self) -> dict[str, Any]:
+    def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the row; their sizes are checked before they are read."""
         declared, settings = fields(self.row.fields), self.service.settings
-        for name in self.given if self.row.strict else ():
+        for name in given if self.row.strict else ():
             if name not in declared and name != "api_key":
                 near = did_you_mean(name, declared)
                 raise bad(f"no field {name[:60]!r}{near}")
         count = 0
         for name, field in declared.items():
-            entries, characters = field.size(self.given.get(name))
+            entries, characters = field.size(given.get(name))
             most = settings.lines if field.kind == "texts" else settings.characters
             if entries > most:
                 raise too_large(entries, f"entries of {name}", most)
@@ -314,7 +322,7 @@ class Call:
             if whole > settings.characters:
                 raise too_large(whole, "characters", settings.characters)
             count += characters * (field.kind != "text")
-        return {name: field.read(name, self.given) for name, field in declared.items()}
+        return {name: field.read(name, given) for name, field in declared.items()}
 
     async def turn(self, steps: Generator, answer: Callable | None = None) -> Any:
         """Does work in this client's turns; as `Turns.run`."""
@@ -357,18 +365,14 @@ class Call:
         if (count := sum(map(len, texts))) > (most := service.settings.characters):
             raise too_large(count, "characters", most)
 
-        def steps() -> Generator[None, None, list[Line]]:
-            lines = []
-            for text in texts:
-                # Many `<` are read once each.
-                plain = re.sub("<[^<>]*>", " ", text) if markup else text
-                chosen = service.choose(plain, source, target, name)
-                lines.append(dataclasses.replace(chosen, text=text))
-                yield
-            return lines
+        def line(text: str) -> Line:
+            # Many `<` are read once each.
+            plain = re.sub("<[^<>]*>", " ", text) if markup else text
+            chosen = service.choose(plain, source, target, name)
+            return dataclasses.replace(chosen, text=text)
 
         with service.engine.expected(self._client, len(texts), self.deadline):
-            return await self.turn(steps())
+            return await self.turn(steps(line, texts))
 
     async def answers(
         self,
@@ -478,8 +482,10 @@ class Call:
         options, metrics = [], self.service.metrics
         for row in rows:
             of, part = lines[row].options, parts[row]
-            must = dict.fromkeys((*of.must, *part.must))
-            options.append(dataclasses.replace(of, must=(*must,)))
+            if part.must:
+                must = dict.fromkeys((*of.must, *part.must))
+                of = dataclasses.replace(of, must=(*must,))
+            options.append(of)
             metrics.lines[lines[row].direction.name] += 1
             metrics.characters += len(part.line)
         searched = [lines[row] for row in rows]
@@ -528,10 +534,13 @@ class Call:
         return [found[row] for row in range(len(lines))]
 
 
-def step(work: Callable, *arguments) -> Generator[None, None, Any]:
-    """Work of one step."""
-    return work(*arguments)
-    yield
+def steps(work: Callable, items: Iterable) -> Generator[None, None, list]:
+    """Work of a step for each item; returns the results."""
+    made = []
+    for item in items:
+        made.append(work(item))
+        yield
+    return made
 
 
 def too_large(count: int, what: str, most: int) -> Refusal:
