@@ -1,5 +1,6 @@
 """What must survive a translation: markup, placeholders, terms, sentences."""
 
+import dataclasses
 import html
 import re
 
@@ -165,6 +166,14 @@ def test_ranks_of_a_text_of_several_lines_keep_their_order():
         for rank in zip(each[0].hypotheses, each[1].hypotheses, strict=True)
     ]
     assert [h.text for h in found.hypotheses] == [*dict.fromkeys(texts)]
+    options = preserving.PreservingOptions(format="whole")
+    ranked = preserving.PreparedText("a\nb", 1, options, one.preserving_support)
+    assert [*ranked.prepare()] == [None, None]
+    for part, of in zip(ranked.parts, each, strict=True):
+        twice = tuple(h for h in of.hypotheses for _ in (0, 1))
+        part.translation = dataclasses.replace(of, hypotheses=twice)
+    again = ranked.finished(iter(()), preserving.Report())
+    assert again.hypotheses == found.hypotheses  # a text comes once
 
 
 def test_a_text_without_tags_is_written_as_markup_all_the_same():
