@@ -193,8 +193,8 @@ splitting_is_quadratic t2t_jax/text/sentences.py
   + WINDOW = 2_000_000
     text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
 packing_is_quadratic t2t_jax/text/sentences.py
-  - last, step = last + step, 2 * step
-  + last, step = last + step, len(atoms) - last - step - 1 or 1
+  - found, first, step = [], 0, 1
+  + found, first, step = [], 0, len(atoms)
     text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
 decoding_does_not_undo_encoding t2t_jax/data/tokenizers/sentencepieces.py
   - _ESCAPE * 2: _ESCAPE

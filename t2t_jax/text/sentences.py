@@ -13,6 +13,7 @@ from t2t_jax.text.languages import identify
 from t2t_jax.text.units import Span
 
 WINDOW = 2_000  # characters of a text that are split at a time
+EQUAL = 32  # parts of a sentence that are made equal in length
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
@@ -93,30 +94,34 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
 
 
 def packed(atoms: list[Span], fit: Callable[[Span], bool]) -> list[Span]:
-    """Joins neighbours to the fewest spans that fit, as equal in length as can be.
+    """Joins neighbours to the fewest spans that fit; up to `EQUAL` as equal as can be.
 
-    The longer a span, the less it fits; none is tried of more than twice as many atoms
-    as one that fits.
+    The longer a span, the less it fits. Spans are tried from the length of the one
+    before on, so that few of them are much too long.
     """
 
     def parts(most: int) -> list[Span]:
-        found, first = [], 0
+        found, first, step = [], 0, 1
         while first < len(atoms):
 
             def wrong(last: int, begin: int = atoms[first][0]) -> bool:
                 span = begin, atoms[last][1]
                 return span[1] - begin > most or not fit(span)
 
-            last, step = first, 1
-            while last + step < len(atoms) and not wrong(last + step):
-                last, step = last + step, 2 * step
-            tried = range(last + 1, min(last + step, len(atoms)))
-            last += bisect_left(tried, True, key=wrong)
+            last, end = first, len(atoms)  # of those that fit, and those that do not
+            while last + step < end:
+                if wrong(last + step):
+                    end = last + step
+                else:
+                    last, step = last + step, 2 * step
+            last += bisect_left(range(last + 1, end), True, key=wrong)
             found.append((atoms[first][0], atoms[last][1]))
-            first = last + 1
+            first, step = last + 1, max(1, last - first)
         return found
 
     greedy = parts(atoms[-1][1] - atoms[0][0])
+    if len(greedy) > EQUAL:
+        return greedy
     sizes = range(max(end - begin for begin, end in greedy))
     return parts(bisect_left(sizes, True, key=lambda m: len(parts(m)) <= len(greedy)))
 
