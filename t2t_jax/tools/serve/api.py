@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, shortened
 from t2t_jax.tools.serve.engine import Options
-from t2t_jax.tools.serve.fields import Refusal, bad
+from t2t_jax.tools.serve.fields import MESSAGE, Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
 from t2t_jax.tools.serve.service import Call, Line, Row, join
 
@@ -116,7 +116,7 @@ def _row(call: Call, line: Line, tables: dict[str, Precision | None]) -> dict[st
         sureness = round(line.sureness, 4)
         row["detected"] = {"language": line.language, "confidence": sureness}
     if isinstance(line.found, UserError):
-        return row | {"error": str(line.found)}
+        return row | {"error": shortened(str(line.found), MESSAGE)}
     best = line.found.best
     # For each of these there is a field `min_...`.
     sure = {"confidence": confidence(best)}
@@ -217,7 +217,8 @@ async def metrics(call: Call) -> Response:
 async def page(call: Call) -> Response:
     from t2t_jax.tools.serve.page import page as made
 
-    headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
+    policy = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    headers = {"Content-Security-Policy": policy}
     return Response(made(), media_type="text/html", headers=headers)
 
 

@@ -194,7 +194,7 @@ class _Call:
             self.done.set_result(None)
 
 
-NO_CONSTRAINTS = "this server takes no prefix, must or must_not"
+NO_CONSTRAINTS = "this server takes no prefix, phrases or glossaries (--phrases=N)"
 NEW = -1  # the position of lines that wait
 # Rows of blocks for few lines. On a CPU a search with them has the same bits as one
 # with all rows (`model/products.py: Transposed`), in a part of the time. One row has
@@ -784,7 +784,7 @@ class Engine:
                 raise UserError(NO_CONSTRAINTS)
             line.automata = self._tables[direction].automata(constraints)
         if decode.stop == "first" and options.nbest not in (1, beam):
-            raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
+            raise UserError(f"{options.nbest} translations; this server finds 1 or {beam}")
         program = beam, _found(options.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))
