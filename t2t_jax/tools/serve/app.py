@@ -400,6 +400,7 @@ async def serve(
     listener: socket.socket,
     reload: Callable[[], None],
     proxies: str | None = None,
+    read_again: Callable[[Settings], Settings] = lambda settings: settings,
 ) -> None:
     """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
 
@@ -409,6 +410,7 @@ async def serve(
       listener: a listening socket.
       reload: called in a thread at SIGHUP.
       proxies: addresses whose `X-Forwarded-For` names the client.
+      read_again: called in a thread before `reload`; makes the settings from now on.
 
     Raises:
       what the engine's warm-up raises.
@@ -429,7 +431,8 @@ async def serve(
         timeout_graceful_shutdown=math.ceil(service.settings.seconds) + 10,
     )
     server, loop = _Server(config), asyncio.get_running_loop()
-    reloading: set[asyncio.Task] = set()
+    reloading: list[asyncio.Task] = []  # the last one
+    asked = asyncio.Event()  # to reload
 
     async def then_measure(work: Callable, *arguments) -> None:
         await asyncio.to_thread(work, *arguments)
@@ -444,17 +447,25 @@ async def serve(
             os.kill(os.getpid(), number)
         server.should_exit = service.stopping = True
 
+    async def reload_while_asked() -> None:
+        await asyncio.wait({warming})
+        while asked.is_set() and service.ready and not service.stopping:
+            asked.clear()
+            # In the loop's thread: what it does without `await` sees one of the two.
+            service.settings = await asyncio.to_thread(read_again, service.settings)
+            await then_measure(reload)
+
     def reload_once() -> None:
-        if service.ready and not reloading:  # one at a time
-            task = asyncio.create_task(then_measure(reload))
-            reloading.add(task)
-            task.add_done_callback(reloading.discard)
+        asked.set()
+        if not reloading or reloading[0].done():  # one at a time
+            reloading[:] = [asyncio.create_task(reload_while_asked())]
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, reload_once)
     warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
+    loop.add_signal_handler(signal.SIGHUP, reload_once)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     serving = asyncio.create_task(server.serve([listener]))
     await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)
     if warming.done() and warming.exception():

@@ -3,15 +3,18 @@
 Clients of LibreTranslate, DeepL, chat completions and others work with it unchanged,
 and a browser shows a page to translate on. It answers /health at once, and translates
 when /ready says so. SIGTERM and Ctrl-C answer what is accepted, then end it; SIGHUP
-loads the newest checkpoints.
+loads the newest checkpoints, keys and glossaries.
 """
 
 import asyncio
+import contextlib
+import dataclasses
 import importlib.util
 import math
 import re
 import signal
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -130,7 +133,8 @@ def main(_):
         good_chrf=args.good_chrf,
     )
     listener = listen(args.host, args.port)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    # It waits until there is something to reload.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.serve.app import application, serve
@@ -148,17 +152,35 @@ def main(_):
 
     def reload() -> None:
         for name in models:
-            try:
+            with _or_say(f"{name}: goes on with the parameters it has"):
                 engine.reload(name, load(name))
-            except (UserError, OSError) as e:
-                say(f"{name}: goes on with the parameters it has: {first_line(e)}")
+
+    def read_again(now: Settings) -> Settings:
+        if args.api_keys is not None:
+            with _or_say("goes on with the keys it has"):
+                now = dataclasses.replace(now, keys=read_keys(args.api_keys))
+        for value in args.terms:
+            with _or_say("goes on with the terms it has"):
+                terms = _terms(value, models)
+                now = dataclasses.replace(now, terms={**now.terms, terms.name: terms})
+        return now
 
     sizes = args.longest, args.phrases, args.states, args.queue
     limits = Limits(beams, *sizes, args.samples, sampling)
     engine = Engine({name: load(name) for name in models}, limits)
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
-    asyncio.run(serve(application(engine, settings), listener, reload, args.proxies))
+    app = application(engine, settings)
+    asyncio.run(serve(app, listener, reload, args.proxies, read_again))
+
+
+@contextlib.contextmanager
+def _or_say(what: str) -> Iterator[None]:
+    """Prints a line with an error in place of raising it: a server goes on."""
+    try:
+        yield
+    except Exception as e:  # whatever a damaged file, or a lack of memory, raises
+        say(f"{what}: {first_line(e)}")
 
 
 def _models(args: flags.FlagValues) -> dict[str, list[str]]:

@@ -784,7 +784,7 @@ class Engine:
                 raise UserError(NO_CONSTRAINTS)
             line.automata = self._tables[direction].automata(constraints)
         if decode.stop == "first" and options.nbest not in (1, beam):
-            raise UserError(f"{options.nbest} translations; this server finds 1 or {beam}")
+            raise UserError(f"{options.nbest} translations; want 1 or {beam}, the beam")
         program = beam, _found(options.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))
