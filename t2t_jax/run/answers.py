@@ -37,18 +37,11 @@ _ROW = {"source": str, "error?": str, "hypotheses?": [{}]}
 _PROVENANCE = {"checkpoints": [[int]], "dtype": [str], "parameters_sha256": [str]}
 _PROVENANCE |= {"decode": {"beam": int, "max_source?": int, "extra_length?": int}}
 _PROVENANCE |= {"weights?": [str], "sampling?": {"samples?": int}, "tag?": str}
-_ANSWER = {
-    "request": _REQUEST,
-    "response": {
-        "translations": [_ROW],
-        "provenance": {},
-        "direction?": str,
-        "text?": str,
-    },
-}
+_RESPONSE = {"translations": [_ROW], "provenance": {}, "direction?": str, "text?": str}
+_ANSWER = {"request": _REQUEST, "response": _RESPONSE}
 # No server is started with more, unless the config of its model has more.
 MOST = {"beam": 128, "extra_length": 1 << 12, "max_source": 1 << 14}
-MOST |= {"nbest": 128, "samples": 1024, "seed": 10**9}
+MOST |= {"nbest": 128, "samples": 1024}
 
 
 class Repeated(NamedTuple):
@@ -109,32 +102,25 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
 
 def _misfit(value: Any, shape: Any, name: str = "") -> str:
     """Returns the name of the first value that is not of its shape; "" if all are."""
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return name or "the file"
-        parts = [(f"{name}.{key.strip('?')}", key, each) for key, each in shape.items()]
-        found = (
-            _misfit(value.get(key.strip("?")), each, part.strip("."))
-            for part, key, each in parts
-            if key[-1] != "?" or value.get(key[:-1]) is not None
-        )
-        return next(filter(None, found), "")
-    if isinstance(shape, list) and isinstance(value, list):
-        rows = (_misfit(each, shape[0], f"{name}[{n}]") for n, each in enumerate(value))
-        return next(filter(None, rows), "")
     if isinstance(shape, tuple):
         misfits = [_misfit(value, each, name) for each in shape]
-        return "" if "" in misfits else max(misfits, key=len)
-    return "" if type(value) is shape else name
-
-
-def _shown(value: Any) -> str:
-    """A short form of a value of any size and depth, without control characters."""
-    return _SHORT.repr(value)
+        return "" if "" in misfits else misfits[0]
+    if isinstance(shape, list) and isinstance(value, list):
+        parts = [(each, shape[0], f"{name}[{n}]") for n, each in enumerate(value)]
+    elif isinstance(shape, dict) and isinstance(value, dict):
+        parts = []
+        for key, each in shape.items():
+            part = key.strip("?")
+            each = (each, type(None)) if part != key else each
+            parts.append((value.get(part), each, f"{name}.{part}".strip(".")))
+    else:
+        return "" if type(value) is shape else name or "the file"
+    return next(filter(None, (_misfit(*part) for part in parts)), "")
 
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = 200
+_shown = _SHORT.repr  # of values of any size and depth, without control characters
 
 
 def _check_sizes(workdirs: Sequence[Workdir], request: dict, provenance: dict) -> dict:
