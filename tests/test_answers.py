@@ -11,6 +11,7 @@ import pytest
 from t2t_jax import Translator, UserError
 from t2t_jax.config import Config, changed
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.io.messages import say
 from t2t_jax.run import answers
 from t2t_jax.workdir import Workdir
 
@@ -201,6 +202,11 @@ def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
         made["response"]["provenance"]["decode"][name] = 60_000
         with pytest.raises(UserError, match=f"{name}=60000; want at most"):
             repeated((None,), file, made)
+
+
+def test_terminals_get_no_control_characters(capsys):
+    say("a\x1b[2J\r\tü\n\u202e\x9b")
+    assert capsys.readouterr().err == "a\\x1b[2J\\r\tü\n\\u202e\\x9b\n"
 
 
 def test_other_parameters_are_named_before_a_search(trained, file, answer, monkeypatch):

@@ -34,7 +34,7 @@ from tests.small_run import ROOT, until
 
 # The command around a fake engine; files of the test's folder let it go on.
 COMMAND = """
-import pathlib, sys, time, types
+import os, pathlib, signal, sys, time, types
 from t2t_jax.commands import launch
 from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import translator
@@ -51,6 +51,7 @@ class Engine(FakeEngine):
         super().__init__(*translators, ready=False)
         self.limits = limits
         say(f"{[*map(str, translators.values())]} {limits}")
+        os.kill(os.getpid(), signal.SIGHUP)  # before there is anything to reload
         self.warming = types.SimpleNamespace(wait=lambda: wait_for("warm"))
         self.wait = types.SimpleNamespace(wait=self.released)
 
@@ -126,8 +127,6 @@ def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
         assert (status("/v1/models", "two"), entries()) == (200, 1)
         keys.write_text("one\n")
         terms.write_text("cat\tKatze\ndog\tHund\n")
-        process.send_signal(signal.SIGHUP)
-        assert status("/health") == 200
         (tmp_path / "warm").touch()
         until(lambda: logged("ready\n"))
         assert status("/ready") == 200

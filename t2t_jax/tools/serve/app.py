@@ -401,6 +401,7 @@ async def serve(
     reload: Callable[[], None],
     proxies: str | None = None,
     read_again: Callable[[Settings], Settings] = lambda settings: settings,
+    asked: Sequence[int] = (),
 ) -> None:
     """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
 
@@ -411,6 +412,7 @@ async def serve(
       reload: called in a thread at SIGHUP.
       proxies: addresses whose `X-Forwarded-For` names the client.
       read_again: called in a thread before `reload`; makes the settings from now on.
+      asked: not empty if SIGHUP has come before.
 
     Raises:
       what the engine's warm-up raises.
@@ -432,7 +434,7 @@ async def serve(
     )
     server, loop = _Server(config), asyncio.get_running_loop()
     reloading: list[asyncio.Task] = []  # the last one
-    asked = asyncio.Event()  # to reload
+    again = asyncio.Event()  # a reload is asked for
 
     async def then_measure(work: Callable, *arguments) -> None:
         await asyncio.to_thread(work, *arguments)
@@ -449,14 +451,14 @@ async def serve(
 
     async def reload_while_asked() -> None:
         await asyncio.wait({warming})
-        while asked.is_set() and service.ready and not service.stopping:
-            asked.clear()
+        while again.is_set() and service.ready and not service.stopping:
+            again.clear()
             # In the loop's thread: what it does without `await` sees one of the two.
             service.settings = await asyncio.to_thread(read_again, service.settings)
             await then_measure(reload)
 
     def reload_once() -> None:
-        asked.set()
+        again.set()
         if not reloading or reloading[0].done():  # one at a time
             reloading[:] = [asyncio.create_task(reload_while_asked())]
 
@@ -465,7 +467,8 @@ async def serve(
     warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
     loop.add_signal_handler(signal.SIGHUP, reload_once)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    if asked:
+        reload_once()
     serving = asyncio.create_task(server.serve([listener]))
     await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)
     if warming.done() and warming.exception():

@@ -133,8 +133,8 @@ def main(_):
         good_chrf=args.good_chrf,
     )
     listener = listen(args.host, args.port)
-    # It waits until there is something to reload.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    asked: list[int] = []  # to reload; it waits until there is something
+    signal.signal(signal.SIGHUP, lambda number, _: asked.append(number))
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.serve.app import application, serve
@@ -171,7 +171,7 @@ def main(_):
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
     app = application(engine, settings)
-    asyncio.run(serve(app, listener, reload, args.proxies, read_again))
+    asyncio.run(serve(app, listener, reload, args.proxies, read_again, asked))
 
 
 @contextlib.contextmanager
