@@ -4,10 +4,14 @@ import copy
 import dataclasses
 import json
 import math
+import types
 
 import pytest
 
 from t2t_jax import Translator, UserError
+from t2t_jax.config import Config, changed
+from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.io.messages import say
 from t2t_jax.run import answers
 from t2t_jax.workdir import Workdir
 
@@ -63,7 +67,8 @@ def repeated(trained, file, answer):
 def test_an_answer_comes_to_the_same_bits_with_its_own_options(trained, file, answer):
     made = copy.deepcopy(answer)
     made["response"]["translations"].append({"source": "x", "error": "too long"})
-    made["request"]["must"].append([])
+    made["request"]["lines"].append("x")
+    made["request"] |= {"must": [*made["request"]["must"], []], "min_precision": 0.9}
     made["response"]["provenance"]["precision"] = {"lines": 1014, "good": 612}
     hidden = made["response"]["translations"][2]  # by min_precision
     hidden["refused"] = True
@@ -108,6 +113,100 @@ def test_samples_are_drawn_again(trained, file):
     assert repeated(trained, file, made) == (3, "")
     made["request"]["seed"] = 6
     assert repeated(trained, file, made).different
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"lines": ["a", "b"]}, "2 lines were asked for, and 1 answered"),
+        ({"lines": ["other\x1b[2J"]}, r"line 1: 'other\x1b[2J' was asked for, and 'a'"),
+        ({"lines": None, "text": "a"}, "the text is not that of its lines"),
+        ({"beam": 2}, "beam: 2 asked, 4 answered"),
+        ({"direction": "de-en"}, "direction: 'de-en' asked, 'en-de' answered"),
+        ({}, ""),
+    ],
+)
+def test_what_was_asked_is_compared(change, told, file, made_up):
+    made_up["request"] |= change
+    different = repeated((None,), file, made_up).different
+    assert (different[: len(told)], bool(different)) == (told, bool(told))
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """An answer of a translator that repeats lines, and has no model."""
+
+    class Echo:
+        def with_options(self, **decode):
+            changed(Config(), "decode", **decode)
+            return self
+
+        def tagged(self, tag):
+            return self
+
+        def provenance(self):
+            return {"parameters_sha256": ["0"]}
+
+        def translate(self, lines, nbest, beam, **_):
+            best = Hypothesis("A", -1.0, -2.0, True, (5, 2))
+            return [Translation(line, (best,) * nbest) for line in lines]
+
+        def sample(self, lines, samples, **_):
+            return self.translate(lines, samples, 1)
+
+    monkeypatch.setattr(Translator, "load", lambda *_: None)
+    monkeypatch.setattr(Translator, "ensemble", lambda _: Echo())
+    workdir = types.SimpleNamespace(config=Config)
+    monkeypatch.setitem(globals(), "Workdir", lambda _: workdir)
+    best = {"text": "A", "score": -1.0, "log_prob": -2.0, "ended": True}
+    row = {"source": "a", "hypotheses": [best | {"tokens": [5, 2]}]}
+    made = {"checkpoints": [[8]], "parameters_sha256": ["0"], "dtype": ["float32"]}
+    made |= {"decode": {"beam": 4, "alpha": 0.6, "max_source": 64}, "tag": "<2de>"}
+    made |= {"sampling": {"samples": 0, "top_k": 0}, "weights": ["float32"]}
+    asked = {"lines": ["a"], "nbest": 1, "prefix": [""], "must": [[]], "seed": 0}
+    response = {"direction": "en-de", "translations": [row], "provenance": made}
+    return {"request": asked, "response": response}
+
+
+def paths_of(value, path=()):
+    yield path
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, each in pairs:
+            yield from paths_of(each, (*path, key))
+
+
+def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
+    assert repeated((None,), file, made_up) == (1, "")
+    deep = json.loads("[" * 400 + "]" * 400)
+    values = None, True, -1, 10**9 + 1, 1e300, "x\x1b", [], {}, [[]], ["x", 1], deep
+    for path in [*paths_of(made_up), *(("request", "samples"), ("request", "beam"))]:
+        for value in values:
+            made = {"": copy.deepcopy(made_up)}
+            within = made
+            for key in ("", *path)[:-1]:
+                within = within[key]
+            within[("", *path)[-1]] = value
+            try:
+                told = repeated((None,), file, made[""]).different
+            except UserError as e:
+                told = str(e)
+            assert "\x1b" not in told, path
+            assert len(told) < 1000, path
+    for text in "[" * 100_000, '{"request": ' * 5000:
+        file.write_text(text)
+        with pytest.raises(UserError, match="want JSON"):
+            answers.read_answer(file)
+    for name in "max_source", "extra_length", "beam":
+        made = copy.deepcopy(made_up)
+        made["response"]["provenance"]["decode"][name] = 60_000
+        with pytest.raises(UserError, match=f"{name}=60000; want at most"):
+            repeated((None,), file, made)
+
+
+def test_terminals_get_no_control_characters(capsys):
+    say("a\x1b[2J\r\tü\n\u202e\x9b")
+    assert capsys.readouterr().err == "a\\x1b[2J\\r\tü\n\\u202e\\x9b\n"
 
 
 def test_other_parameters_are_named_before_a_search(trained, file, answer, monkeypatch):

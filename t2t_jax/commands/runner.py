@@ -177,7 +177,7 @@ def _exit(status: int, message: str, everywhere: bool = False) -> None:
             sys.exit(status)
         if processes.index():
             message = f"process {processes.index()}: {message}"
-    print(message, file=sys.stderr, flush=True)
+    print(messages.printable(message), file=sys.stderr, flush=True)
     # The other processes do not know of this error, and a normal exit waits for them,
     # while they may be waiting for this one.
     if processes.distributed() and not everywhere:

@@ -21,7 +21,7 @@ from absl import flags
 from t2t_jax.commands.flags import parse_steps
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
-from t2t_jax.io.messages import say
+from t2t_jax.io.messages import printable, say
 from t2t_jax.workdir import Workdir
 
 
@@ -66,7 +66,7 @@ def main(_):
     if args.rerun:
         result = rerun(args.workdir, first, last)
         for line in report(result):
-            print(line, flush=True)
+            print(printable(line), flush=True)
         if not result.same:
             sys.exit(1)
         return
@@ -82,6 +82,7 @@ def main(_):
     )
     # As bytes: UTF-8 and plain line feeds, whatever the terminal's encoding is.
     for line in lines:
+        line = printable(line) if sys.stdout.isatty() else line
         sys.stdout.buffer.write(line.encode() + b"\n")
     sys.stdout.buffer.flush()
 
@@ -95,7 +96,7 @@ def repeat_answer(folders: str, file: str) -> None:
 
     result = answers.repeat(workdirs, *answers.read_answer(file))
     if result.different:
-        print(f"not the same: {result.different}")
+        print(printable(f"not the same: {result.different}"))
         say(
             "scores also depend on the processor and on the version of jaxlib; compare "
             "on the machine that answered"

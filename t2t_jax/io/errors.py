@@ -19,6 +19,11 @@ def first_line(error: BaseException, most: int = 300) -> str:
     fill many lines, and end with their cause.
     """
     text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return shortened(text, most)
+
+
+def shortened(text: str, most: int = 300) -> str:
+    """Returns a text without its middle if it has more than `most` characters."""
     end = most // 3
     return text if len(text) <= most else f"{text[: most - end - 5]} ... {text[-end:]}"
 

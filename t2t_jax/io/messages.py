@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
@@ -21,12 +22,21 @@ def silence() -> None:
     _silent = True
 
 
+# Control characters but tabs and line feeds, and those that turn the direction of text.
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""Writes control characters as escapes such as `\x1b`, which terminals obey."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def say(text: str = "") -> None:
     """Prints a line on standard error, above any progress bar."""
     if _silent:
         return
     # tqdm clears its bars, writes, and draws them again.
-    tqdm.tqdm.write(text, file=sys.stderr)
+    tqdm.tqdm.write(printable(text), file=sys.stderr)
     sys.stderr.flush()
 
 

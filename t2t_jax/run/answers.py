@@ -3,21 +3,45 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
-from t2t_jax.config import SearchOptions
+from t2t_jax.config import WEIGHTS, SearchOptions
 from t2t_jax.decoding.results import Hypothesis
+from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
+from t2t_jax.sections import checked_options
 from t2t_jax.text.sentences import core
 from t2t_jax.workdir import Workdir
 
 # What a hypothesis of an answer has.
 FIELDS = ("text", "score", "log_prob", "ended", "tokens")
+# Fields of a request that are repeated or compared, or change no translation.
+ASKED = "lines", "text", "source", "target", "direction", "beam", "nbest", "prefix"
+ASKED += "must", "must_not", "details", "min_confidence", "min_precision", "provenance"
+ASKED += "samples", "seed", "api_key"
+# The shapes of values in a file, which may be a stranger's: a type, types, a list of a
+# shape, or the shapes of some keys, where `?` means that it may be missing or null.
+_PHRASES = str, [(str, [str])]
+_COUNT = int, str  # as forms have it
+_REQUEST = {"lines?": (str, [str]), "text?": str, "prefix?": (str, [str])}
+_REQUEST |= {"must?": _PHRASES, "must_not?": _PHRASES, "direction?": str}
+_REQUEST |= dict.fromkeys(("beam?", "nbest?", "samples?", "seed?"), _COUNT)
+_ROW = {"source": str, "error?": str, "hypotheses?": [{}]}
+_PROVENANCE = {"checkpoints": [[int]], "dtype": [str], "parameters_sha256": [str]}
+_PROVENANCE |= {"decode": {"beam": int, "max_source?": int, "extra_length?": int}}
+_PROVENANCE |= {"weights?": [str], "sampling?": {"samples?": int}, "tag?": str}
+_RESPONSE = {"translations": [_ROW], "provenance": {}, "direction?": str, "text?": str}
+_ANSWER = {"request": _REQUEST, "response": _RESPONSE}
+# No server is started with more, unless the config of its model has more.
+MOST = {"beam": 128, "extra_length": 1 << 12, "max_source": 1 << 14}
+MOST |= {"nbest": 128, "samples": 1024}
 
 
 class Repeated(NamedTuple):
@@ -35,16 +59,18 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
     """
     try:
         answer = json.loads(epath.Path(file).read_bytes())
-        request, response = dict(answer["request"]), dict(answer["response"])
-        rows, provenance = response["translations"], response["provenance"]
-        _ = [row["source"] for row in rows], provenance.items()
+        wrong = _misfit(answer, _ANSWER)
     except OSError as e:
         raise UserError(f"--answer={file}: {e.strerror or e}") from None
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, RecursionError):
+        wrong = "the file"
+    if wrong:
         raise UserError(
             f'--answer={file}: want JSON, {{"request": {{...}}, "response": {{...}}}}, '
-            'of a POST to /v1/translate with "provenance": true'
-        ) from None
+            f'of a POST to /v1/translate with "provenance": true; not so: {wrong}'
+        )
+    request, response = answer["request"], answer["response"]
+    provenance = response["provenance"]
     if "checkpoints" not in provenance:
         raise UserError(
             f"--answer={file} is not of one direction; send the lines of each "
@@ -52,10 +78,66 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
         )
     if request.get("terms"):
         raise UserError(
-            f"--answer={file}: terms={request['terms']!r} is a list of the server; "
-            "send its phrases in must instead"
+            f"--answer={file}: terms={_shown(request['terms'])} is a list of the "
+            "server; send its phrases in must instead"
         )
+    if wrong := _misfit(provenance, _PROVENANCE, "response.provenance"):
+        raise UserError(f"--answer={file}: {wrong} is missing, or of another type")
+    if foreign := [name for name in request if request[name] and name not in ASKED]:
+        raise UserError(
+            f"--answer={file}: request.{_shown(foreign[0])} cannot be repeated; the "
+            f"fields that can: {', '.join(ASKED)}"
+        )
+    if (request.get("lines") is None) == (request.get("text") is None):
+        raise UserError(f"--answer={file}: want request.lines or request.text, one")
+    for part, kind in ("decode", SearchOptions), ("sampling", SamplingOptions):
+        given, options = provenance.get(part) or {}, option_names(kind)
+        of = {name: value for name, value in given.items() if value is not None}
+        provenance[part] = of
+        checked_options(kind, {name: of[name] for name in of if name in options})
+        if unknown := of.keys() - {*options, "max_source", "samples"}:
+            raise UserError(f"--answer={file}: no such options: {_shown(unknown)}")
     return request, response
+
+
+def _misfit(value: Any, shape: Any, name: str = "") -> str:
+    """Returns the name of the first value that is not of its shape; "" if all are."""
+    if isinstance(shape, tuple):
+        misfits = [_misfit(value, each, name) for each in shape]
+        return "" if "" in misfits else misfits[0]
+    if isinstance(shape, list) and isinstance(value, list):
+        parts = [(each, shape[0], f"{name}[{n}]") for n, each in enumerate(value)]
+    elif isinstance(shape, dict) and isinstance(value, dict):
+        parts = []
+        for key, each in shape.items():
+            part = key.strip("?")
+            each = (each, type(None)) if part != key else each
+            parts.append((value.get(part), each, f"{name}.{part}".strip(".")))
+    else:
+        return "" if type(value) is shape else name or "the file"
+    return next(filter(None, (_misfit(*part) for part in parts)), "")
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 200
+_shown = _SHORT.repr  # of values of any size and depth, without control characters
+
+
+def _check_sizes(workdirs: Sequence[Workdir], request: dict, provenance: dict) -> dict:
+    """Returns the counts of a request; raises UserError for what no server computes."""
+    counts = {}
+    for name in ("beam", "nbest", "samples", "seed"):
+        value = request.get(name) or 0
+        if not re.fullmatch("[0-9]{1,9}", str(value)):
+            raise UserError(f"request.{name}={_shown(value)}; want a whole number")
+        counts[name] = int(value)
+    configs = [vars(workdir.config().decode) for workdir in workdirs]
+    for of in (counts, provenance["decode"], provenance["sampling"]):
+        for name in of.keys() & MOST.keys():
+            most = max(MOST[name], *(config.get(name, 0) for config in configs))
+            if of[name] > most:
+                raise UserError(f"{name}={_shown(of[name])}; want at most {most:,}")
+    return counts
 
 
 def load(workdirs: Sequence[Workdir], provenance: dict[str, Any]) -> Translator:
@@ -74,6 +156,9 @@ def load(workdirs: Sequence[Workdir], provenance: dict[str, Any]) -> Translator:
             f"{len(steps)} answered; want that of each, separated by commas"
         )
     weights = provenance.get("weights") or ["float32"] * len(steps)
+    types = {*dtypes} <= {"float32", "bfloat16"} and {*weights} <= {*WEIGHTS}
+    if not (types and all(steps) and len(steps) == len(dtypes) == len(weights)):
+        raise UserError("the answer's checkpoints, dtype and weights do not fit")
     translator = Translator.ensemble(
         [
             Translator.load(workdir, ",".join(map(str, of)), *types)
@@ -95,6 +180,9 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
     Blank lines, which are not searched, and those that had an error are left out.
     """
     provenance, rows = response["provenance"], response["translations"]
+    counts = _check_sizes(workdirs, request, provenance)
+    if difference := _otherwise_asked(request, counts, response):
+        return Repeated(0, difference)
     translator = load(workdirs, provenance)
     then, now = provenance["parameters_sha256"], translator.provenance()
     if then != now["parameters_sha256"]:
@@ -105,24 +193,29 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
     if errors := sum("error" in row for row in rows):
         say(f"{errors:,} of {len(rows):,} lines had an error; not translated again")
 
+    def of_chosen(name: str, values: list) -> list:
+        if len(values) != len(rows):
+            raise UserError(f"request.{name} is for {len(values)} of {len(rows)} lines")
+        return [values[n] for n in chosen]
+
     prefix = request.get("prefix") or ""
     if isinstance(prefix, list):
-        prefix = prefix[0] if len(prefix) == 1 else [prefix[n] for n in chosen]
+        prefix = prefix[0] if len(prefix) == 1 else of_chosen("prefix", prefix)
 
     def phrases(name: str) -> list | str:
         """Phrases for all lines, or a list with those of each that is repeated."""
         value = request.get(name) or []
         of_each = any(isinstance(each, list) for each in value)
-        return [value[n] for n in chosen] if of_each else value
+        return of_chosen(name, value) if of_each else value
 
-    if samples := int(request.get("samples") or 0):
+    if samples := counts["samples"]:
         search = translator.sample
-        options = provenance["sampling"] | {"seed": int(request.get("seed") or 0)}
+        options = provenance["sampling"] | {"seed": counts["seed"]}
     else:
         search = translator.translate
         options = {
-            "nbest": request.get("nbest") or 1,
-            "beam": request.get("beam") or provenance["decode"]["beam"],
+            "nbest": counts["nbest"] or 1,
+            "beam": provenance["decode"]["beam"],
             "must": phrases("must"),
         }
     translations = search(
@@ -138,10 +231,48 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
     return Repeated(len(chosen), "")
 
 
+def _otherwise_asked(request: dict, counts: Mapping, response: dict) -> str:
+    """The first thing by which a response is not one to a request; "" if there is none.
+
+    It is what a search does not show: which lines were asked for, and what became of
+    lines that are not searched.
+    """
+    rows, text = response["translations"], request.get("text")
+    lines = request.get("lines") if text is None else re.split("\r?\n", text)
+    lines = [lines] if isinstance(lines, str) else lines
+    if len(lines) != len(rows):
+        return f"{len(lines):,} lines were asked for, and {len(rows):,} answered"
+    for number, (line, row) in enumerate(zip(lines, rows, strict=True), 1):
+        texts = [str(each.get("text")) for each in row.get("hypotheses") or ()]
+        if line != row["source"]:
+            both = f"{_shown(line)} was asked for, and {_shown(row['source'])} answered"
+            return f"line {number}: {both}"
+        if not line.strip() and "".join(texts).strip():
+            return f"line {number} is blank, and its translation is not"
+        limited = request.get("min_confidence") or request.get("min_precision")
+        if row.get("refused") and not limited:
+            return f"line {number} was refused, and no confidence was asked for"
+    joined = None
+    if text is not None and not any("error" in row for row in rows):
+        best = ((row.get("hypotheses") or [{}])[0].get("text") for row in rows)
+        joined = ("\r\n" if "\r\n" in text else "\n").join(map(str, best))
+    if response.get("text") != joined:
+        return "the text is not that of its lines"
+    of_both = {
+        "direction": (request.get("direction"), response.get("direction")),
+        "beam": (counts["beam"], response["provenance"]["decode"]["beam"]),
+    }
+    for name, (asked, answered) in of_both.items():
+        if asked and asked != answered:
+            return f"{name}: {_shown(asked)} asked, {_shown(answered)} answered"
+    return ""
+
+
 def _difference(row: dict, hypotheses: tuple[Hypothesis, ...]) -> str:
     """The first difference of a line of an answer; "" if there is none."""
-    if len(row["hypotheses"]) != len(hypotheses):
-        return f"hypotheses: {len(row['hypotheses'])} then, {len(hypotheses)} now"
+    if len(row.get("hypotheses") or ()) != len(hypotheses):
+        then = len(row.get("hypotheses") or ())
+        return f"hypotheses: {then} then, {len(hypotheses)} now"
     # A line with too low a confidence was answered with empty texts.
     hidden = ("text", "tokens") if row.get("refused") else ()
     rows = zip(row["hypotheses"], hypotheses, strict=True)
@@ -152,7 +283,6 @@ def _difference(row: dict, hypotheses: tuple[Hypothesis, ...]) -> str:
             if isinstance(value, float) and not math.isfinite(value):
                 value = None  # as JSON has it
             if then.get(name) != value:
-                return (
-                    f"hypothesis {number}, {name}: {then.get(name)} then, {value} now"
-                )
+                of_both = f"{_shown(then.get(name))} then, {_shown(value)} now"
+                return f"hypothesis {number}, {name}: {of_both}"
     return ""

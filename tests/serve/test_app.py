@@ -1,5 +1,6 @@
 """Limits, keys, hosts, errors, metrics, and clients that leave."""
 
+import gzip
 import json
 import math
 import re
@@ -348,7 +349,12 @@ def test_pages_of_other_sites_are_refused(client):
     for base in "evil.example", "127.0.0.1.evil.example", "localhost.evil:5000":
         c = client(base=f"http://{base}")
         assert c.post("/translate", json=fields).status_code == 403, base
-        assert c.get("/ready").status_code == 200  # probes call an address
+        for path in "/health", "/ready", "/metrics":
+            assert c.get(path).status_code == 403, base
+            for address in "10.0.0.7:5000", "[fd00::7]:5000":  # of a container
+                there = {"Host": address}
+                assert c.get(path, headers=there).status_code == 200
+                assert c.get("/languages", headers=there).status_code == 403
     c = client(cors="https://a.example")
     for origin, status in (
         ("https://evil.example", 403),
@@ -365,6 +371,62 @@ def test_pages_of_other_sites_are_refused(client):
     ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
     assert c.options("/translate", headers=ask).status_code == 200
     assert client().options("/translate", headers=ask).status_code == 405
+    c = client(allowed_hosts=("*",))
+    for origin, status in (
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("https://mt.example.org:8443", 200),
+        ("http://localhost:8000", 200),
+    ):
+        headers = {"Host": "mt.example.org", "Origin": origin}
+        answer = c.post("/translate", json=fields, headers=headers)
+        assert answer.status_code == status, origin
+
+
+def test_slashes_that_clients_add_change_nothing(client):
+    c, asked = client(), {"q": "a", **PAIR}
+    c.follow_redirects = False
+    for path in "//translate", "/translate/", "//translate//":
+        url = f"http://127.0.0.1:5000{path}"
+        assert c.post(url, json=asked).status_code == 200, path
+        # A redirect would lead to any Host.
+        answer = c.post(url, json=asked, headers={"Host": "evil.example"})
+        assert (answer.status_code, "location" in answer.headers) == (403, False)
+    assert c.get("/v1//models/").status_code == 200
+    assert c.get("/nix/").status_code == 404
+
+
+def test_a_body_is_utf_8_and_not_compressed(client):
+    body = json.dumps({"q": "Maß", **PAIR}).encode()
+    for kind in "application/json", "text/plain":
+        headers, marked = {"Content-Type": kind}, b"\xef\xbb\xbf" + body
+        answer = client().post("/translate", content=marked, headers=headers)
+        assert answer.json() == {"translatedText": "<de> Maß"}
+    for headers, encoded, told in (
+        ({"Content-Encoding": "gzip"}, gzip.compress(body), "Encoding='gzip'; want"),
+        ({}, body.decode().encode("utf-16"), "in UTF-16; want UTF-8"),
+        ({}, body.decode().encode("utf-16-be"), "in UTF-16-BE; want UTF-8"),
+    ):
+        answer = client().post("/translate", content=encoded, headers=headers)
+        assert answer.status_code == 415
+        assert told in answer.json()["error"]
+
+
+def test_an_error_repeats_little_of_a_request(client):
+    c, long = client(), "x" * 100_000
+    for path, fields in (
+        ("/translate", {"q": "a", **PAIR, "format": long}),
+        ("/translate", {"q": "a", "source": "en", "target": long}),
+        ("/v1/translate", {"lines": ["bad" + long[:9999]]}),
+        ("/v1/translate", {"lines": ["a"], "terms": long}),
+        ("/v1/translate", {"lines": ["a"], long: 1}),
+        ("/v2/languages", {"type": long}),
+        ("/v1/chat/completions", {"messages": [], "model": long}),
+    ):
+        answer = post(c, path, **fields)
+        [error] = re.findall('"(?:error|message)":"(.*?)"', answer.text)
+        assert 0 < len(error) < 1100, path
+    assert len(c.get("/languages", headers={"Host": long[:9999]}).text) < 1100
 
 
 def test_images_and_links_of_other_pages_are_refused(client):
@@ -525,7 +587,11 @@ def test_the_spec_lists_every_route(client):
     optional = does["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"type": "null"} in optional["properties"]["format"]["anyOf"]
     assert does["post"]["requestBody"]["required"]
-    assert c.get("/").headers["content-type"].startswith("text/html")
+    page = c.get("/").headers
+    assert page["content-type"].startswith("text/html")
+    policy = page["content-security-policy"]
+    for name in "frame-ancestors", "base-uri", "form-action":
+        assert f"{name} 'none'" in policy
 
 
 # ------------------------------------------------------------------------ over a socket

@@ -34,8 +34,9 @@ from tests.small_run import ROOT, until
 
 # The command around a fake engine; files of the test's folder let it go on.
 COMMAND = """
-import pathlib, sys, time, types
+import os, pathlib, signal, sys, time, types
 from t2t_jax.commands import launch
+from t2t_jax.config import DecodeConfig
 from t2t_jax.decoding import translator
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import command, engine
@@ -50,6 +51,7 @@ class Engine(FakeEngine):
         super().__init__(*translators, ready=False)
         self.limits = limits
         say(f"{[*map(str, translators.values())]} {limits}")
+        os.kill(os.getpid(), signal.SIGHUP)  # before there is anything to reload
         self.warming = types.SimpleNamespace(wait=lambda: wait_for("warm"))
         self.wait = types.SimpleNamespace(wait=self.released)
 
@@ -73,7 +75,7 @@ class Broken:
 FOLDER = sys.argv.pop()
 data = types.SimpleNamespace(source="en", target="de")
 command.Workdir = lambda place: types.SimpleNamespace(
-    config=lambda: types.SimpleNamespace(data=data)
+    config=lambda: types.SimpleNamespace(data=data, decode=DecodeConfig())
 )
 engine.Engine, translator.Translator = Engine, Broken
 sys.modules["t2t_jax.text.language_identification"] = types.SimpleNamespace(
@@ -87,6 +89,10 @@ launch.main()
 def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
     log = tmp_path / "log"
     words = ["--model=en-de=a,b", "--model=fr-en=fr", "--port=0", "--beams=2,1"]
+    keys, terms = tmp_path / "keys", tmp_path / "terms"
+    words += [f"--api_keys={keys}", f"--terms=t={terms}"]
+    keys.write_text("one\ntwo\n")
+    terms.write_text("cat\tKatze\n")
     with log.open("wb") as err:
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, *words, "--checkpoint=best", str(tmp_path)],
@@ -105,26 +111,40 @@ def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
         assert "beams=(2, 1), longest=128" in log.read_text()
         port = int(re.search(r"http://127.0.0.1:(\d+)/ answers", log.read_text())[1])
 
-        def status(path):
+        def status(path, key="one"):
             try:
-                url = f"http://127.0.0.1:{port}{path}"
+                url = f"http://127.0.0.1:{port}{path}?key={key}"
                 return urllib.request.urlopen(url, timeout=10).status
             except urllib.error.HTTPError as e:
                 return e.code
 
+        def entries():
+            url = f"http://127.0.0.1:{port}/v2/glossaries?key=one"
+            (listed,) = json.load(urllib.request.urlopen(url))["glossaries"]
+            return listed["entry_count"]
+
         assert (status("/health"), status("/ready")) == (200, 503)
+        assert (status("/v1/models", "two"), entries()) == (200, 1)
+        keys.write_text("one\n")
+        terms.write_text("cat\tKatze\ndog\tHund\n")
         (tmp_path / "warm").touch()
         until(lambda: logged("ready\n"))
         assert status("/ready") == 200
 
+        until(lambda: logged("took over en-de <['a', 'b'] best>"))
+        assert (status("/v1/models", "two"), entries()) == (403, 2)
+        keys.write_text("")
+        terms.write_text("cat\n")
         (tmp_path / "broken").touch()
         process.send_signal(signal.SIGHUP)
         until(lambda: logged("fr-en: goes on with the parameters it has: the ch"))
-        assert logged("took over en-de <['a', 'b'] best>")
+        for told in "keys it has: --api_keys", f"terms it has: --terms: {terms}, line":
+            assert f"goes on with the {told}" in log.read_text()
+        assert (status("/v1/models"), entries()) == (200, 2)
 
         body = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
         accepted = socket.create_connection(("127.0.0.1", port), timeout=10)
-        accepted.sendall(head(len(body)) + body)
+        accepted.sendall(head(len(body), more="X-API-Key: one\r\n") + body)
         metric = "t2t_jax_queued_lines 1"
 
         def queued():
@@ -218,11 +238,11 @@ def test_a_signal_ends_a_server_that_compiles():
         assert process.stderr.read() == "stopped before it was ready\n"
 
 
-async def while_served(clients, engine=None):
+async def while_served(clients, engine=None, reload=lambda: None):
     """Serves while `clients(port)` runs, then stops."""
     listener = listen("127.0.0.1", 0)
     app = application(engine or FakeEngine(), Settings(), FakeGuesser())
-    served = asyncio.create_task(serve(app, listener, lambda: None))
+    served = asyncio.create_task(serve(app, listener, reload))
     try:
         await clients(listener.getsockname()[1])
     finally:
@@ -231,6 +251,26 @@ async def while_served(clients, engine=None):
 
 
 BODY = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
+
+
+@pytest.mark.usefixtures("signals_as_ever")
+def test_signals_during_a_reload_reload_once_more():
+    begun, go_on = [], threading.Event()
+
+    def reload():
+        begun.append(time.monotonic())
+        go_on.wait(10)
+
+    async def clients(port):
+        await Connection(port).post("/translate", BODY)
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.1)
+        go_on.set()
+        await asyncio.sleep(0.3)
+
+    asyncio.run(while_served(clients, reload=reload))
+    assert len(begun) == 2
 
 
 @pytest.mark.usefixtures("signals_as_ever")

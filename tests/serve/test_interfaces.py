@@ -243,7 +243,12 @@ def test_an_error_has_the_form_of_its_interface(path, client):
     [
         ("/translate", {"format": "xml"}, "want text or html"),
         ("/language/translate/v2", {"format": "x"}, "want text or html"),
-        ("/v2/translate", {"tag_handling": "md"}, "markup='md'"),
+        ("/v2/translate", {"tag_handling": "md"}, "tag_handling='md'; want"),
+        ("/v2/translate", {"ignore_tags": "p"}, "ignore_tags needs tag_handling"),
+        ("/v2/translate", DE | {"glossary_id": "x"}, "no glossary 'x' of en-de"),
+        ("/translate", {"alternatives": 4}, "alternatives=4; want 0 to 3"),
+        ("/v1/chat/completions", {"n": 5}, "n=5; want 1 to 4"),
+        ("/v1/chat/completions", {"n": 0}, "n=0; want 1 to 4"),
         ("/v2/translate", {"splitting_tags": "p"}, "splitting_tags is not supported"),
         (
             "/v1/translate",
@@ -373,7 +378,7 @@ def test_the_package_openai(running):
         text = "".join(each.delta.content or "" for each in chunks)
         assert (text, chunks[-1].finish_reason) == ("<de> a cat", "stop")
         assert [model.id for model in of.models.list()] == [*BOTH]
-        with pytest.raises(openai.BadRequestError, match="no direction 'gpt-4'"):
+        with pytest.raises(openai.BadRequestError, match="no model 'gpt-4'"):
             create(**{**CHAT, "model": "gpt-4"})
 
 

@@ -22,7 +22,7 @@ from t2t_jax.commands.flags import (
     search_flags,
 )
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import waiting
+from t2t_jax.io.messages import printable, waiting
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tools.compare.compare import compare
 from t2t_jax.tools.compare.summary import page, summary
@@ -93,6 +93,7 @@ def main(argv):
     if args.json:
         print(json.dumps({"sets": compared}, indent=1, ensure_ascii=False))
     else:
-        print("\n\n".join("\n".join(summary(comparison)) for comparison in compared))
+        text = "\n\n".join("\n".join(summary(comparison)) for comparison in compared)
+        print(printable(text))
     if output is not None:
         write_file(output, page(compared).encode())

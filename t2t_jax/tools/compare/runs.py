@@ -14,7 +14,7 @@ from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import Progress
+from t2t_jax.io.messages import Progress, printable
 from t2t_jax.io.tables import text_table
 from t2t_jax.model.model import build
 from t2t_jax.parallel.machine import EFFECTS
@@ -473,5 +473,5 @@ def main_report(workdirs: Sequence[str], as_json: bool) -> None:
     for title, section in sections.items():
         mark = _MARKS[section.differs]
         print(f"\n{title}: {mark}" if mark else f"\n{title}")
-        print(*(f"  {line}" for line in section.lines), sep="\n")
+        print(*(printable(f"  {line}") for line in section.lines), sep="\n")
     print(f"\ncurves: python -m t2t_jax plot --workdir={','.join(places)}")

@@ -16,7 +16,7 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import check_files, heaviest_first, open_specs, scheme_of
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import join_names, split_names
-from t2t_jax.io.messages import say
+from t2t_jax.io.messages import printable, say
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tasks.table import task_of
 from t2t_jax.text.languages import identify
@@ -125,7 +125,7 @@ def run(args) -> None:
     if args.json:
         print(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        print("\n".join(report(content, args.examples)))
+        print(printable("\n".join(report(content, args.examples))))
     if args.html:
         write_file(Path(args.html).expanduser(), page(content).encode())
     if args.fix:

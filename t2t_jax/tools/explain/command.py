@@ -23,7 +23,7 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.data.text_files import read_lines
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
+from t2t_jax.io.messages import printable, say
 from t2t_jax.io.output_files import check_page
 from t2t_jax.tools.explain import MOST
 from t2t_jax.workdir import Workdir, short_names
@@ -90,7 +90,7 @@ def main(argv):
     ]
     explanation = functools.reduce(Explanation.beside, explained)
     explanation.save(output, args.title)
-    print(explanation.verdicts())
+    print(printable(explanation.verdicts()))
     size = output.stat().st_size
     many = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
     say(f"{output}: {many}, {size / 1e3:,.0f} kB")

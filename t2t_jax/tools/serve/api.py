@@ -15,10 +15,10 @@ from typing import Any
 from starlette.responses import PlainTextResponse, Response
 
 from t2t_jax.decoding.search_options import PreservingOptions
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, shortened
 from t2t_jax.text.sentences import sentences as divided
 from t2t_jax.tools.serve.engine import Options
-from t2t_jax.tools.serve.fields import Refusal, bad
+from t2t_jax.tools.serve.fields import MESSAGE, Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
 from t2t_jax.tools.serve.service import Call, Line, Row, steps, too_large
 
@@ -131,7 +131,7 @@ def _row(call: Call, tables: dict[str, Precision | None], line: Line) -> dict[st
         sureness = round(line.sureness, 4)
         row["detected"] = {"language": line.language, "confidence": sureness}
     if isinstance(line.found, UserError):
-        return row | {"error": str(line.found)}
+        return row | {"error": shortened(str(line.found), MESSAGE)}
     best = line.found.best
     # For each of these there is a field `min_...`.
     sure = {"confidence": confidence(best)}
@@ -261,7 +261,8 @@ async def metrics(call: Call) -> Response:
 async def page(call: Call) -> Response:
     from t2t_jax.tools.serve.page import page as made
 
-    headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
+    policy = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    headers = {"Content-Security-Policy": policy}
     return Response(made(), media_type="text/html", headers=headers)
 
 

@@ -21,7 +21,6 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -42,10 +41,11 @@ from t2t_jax.tools.serve import api, interfaces
 from t2t_jax.tools.serve.engine import Engine, OverloadedError, StoppingError
 from t2t_jax.tools.serve.fields import Refusal, fields
 from t2t_jax.tools.serve.service import Call, Gone, Row, Service
-from t2t_jax.tools.serve.settings import Settings
+from t2t_jax.tools.serve.settings import Settings, is_address
 from t2t_jax.tools.serve.turns import LateError
 
-# Probes and Prometheus call a container by its address, which nobody can list.
+# Probes and Prometheus call a container by its address, which nobody can list. A page
+# whose name was made to mean this machine (DNS rebinding) calls by that name.
 PROBES = {"/health", "/ready", "/metrics"}
 SO_ATTACH_FILTER = 26  # of Linux: a program of the Berkeley packet filter
 LINGER = 1.0  # seconds after SIGTERM in which requests are still taken, and get 503
@@ -68,7 +68,7 @@ def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
         code = "not_found" if missing else "wrong_method"
         refusal = Refusal(error.status_code, code, message)
         refusal.headers = dict(error.headers or {})
-        body = errors.get(request.url.path, api.error)
+        body = errors.get(request.scope["path"], api.error)
         return _error(refusal, body, request.state.id)
 
     middleware = [Middleware(_Log, service=service)]
@@ -89,6 +89,8 @@ def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
         middleware=middleware,
         exception_handlers={HTTPException: unknown},
     )
+    # A redirect would repeat whatever Host was sent, before it is checked.
+    app.router.redirect_slashes = False
     app.state.service = service
     return app
 
@@ -102,6 +104,7 @@ def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Respo
     async def answer(request: Request) -> Response:
         request.state.call = call = Call(request, service, row)
         try:
+            _check_host(request, service.settings, row.path in PROBES)
             if row.path not in PROBES:
                 _check_origin(request, service.settings)
             await call.read()
@@ -120,15 +123,20 @@ def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Respo
 _OF_PAGES = re.compile("https?:|null")
 
 
+def _check_host(request: Request, settings: Settings, probe: bool) -> None:
+    """Refuses names that are not the server's; probes may also use any address."""
+    host = request.headers.get("host", "")
+    if not (settings.serves(host) or (probe and is_address(host))):
+        message = f"Host={host!r} is not a name of this server; add --allowed_hosts"
+        raise Refusal(403, "wrong_host", message)
+
+
 def _check_origin(request: Request, settings: Settings) -> None:
-    """Refuses names that are not the server's, and pages of other sites.
+    """Refuses pages of other sites.
 
     Any page can send forms to 127.0.0.1. Extensions of browsers have an origin of
     another scheme.
     """
-    if not settings.serves(request.headers.get("host", "")):
-        message = "the server is not called by this Host; it may be: --allowed_hosts"
-        raise Refusal(403, "wrong_host", message)
     origin = request.headers.get("origin", "")
     if settings.cors == "*" or (
         origin and (origin == settings.cors or not _OF_PAGES.match(origin))
@@ -137,13 +145,10 @@ def _check_origin(request: Request, settings: Settings) -> None:
     # Forms and scripts have an origin. Images and links have none: browsers say whose
     # page they are on, and a link may open the page of this server.
     site = request.headers.get("sec-fetch-site", "")
-    opened = request.url.path == "/" and (
+    opened = request.scope["path"] == "/" and (
         request.headers.get("sec-fetch-mode") == "navigate"
     )
-    try:
-        own = not origin or settings.serves(urlsplit(origin).netloc)
-    except ValueError:  # such as http://[::1
-        own = False
+    own = not origin or settings.owns(origin, request.headers.get("host", ""))
     if not own or (not origin and site in ("cross-site", "same-site") and not opened):
         message = "pages of this Origin may not ask; one may with --cors=ORIGIN"
         raise Refusal(403, "wrong_origin", message)
@@ -217,6 +222,8 @@ class _Log:
         own = re.fullmatch("[A-Za-z0-9._-]{1,64}", given)
         state = scope.setdefault("state", {})
         state["id"] = given if own else secrets.token_hex(8)
+        # Clients join HOST/ and /translate, or end a path in a slash.
+        scope["path"] = "/" + re.sub("/+", "/", scope["path"]).strip("/")
 
         async def send_with_id(message) -> None:
             nonlocal status
@@ -394,6 +401,8 @@ async def serve(
     listener: socket.socket,
     reload: Callable[[], None],
     proxies: str | None = None,
+    read_again: Callable[[Settings], Settings] = lambda settings: settings,
+    asked: Sequence[int] = (),
 ) -> None:
     """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
 
@@ -403,6 +412,8 @@ async def serve(
       listener: a listening socket.
       reload: called in a thread at SIGHUP.
       proxies: addresses whose `X-Forwarded-For` names the client.
+      read_again: called in a thread before `reload`; makes the settings from now on.
+      asked: not empty if SIGHUP has come before.
 
     Raises:
       what the engine's warm-up raises.
@@ -423,7 +434,8 @@ async def serve(
         timeout_graceful_shutdown=math.ceil(service.settings.seconds) + 10,
     )
     server, loop = _Server(config), asyncio.get_running_loop()
-    reloading: set[asyncio.Task] = set()
+    reloading: list[asyncio.Task] = []  # the last one
+    again = asyncio.Event()  # a reload is asked for
 
     async def then_measure(work: Callable, *arguments) -> None:
         await asyncio.to_thread(work, *arguments)
@@ -438,17 +450,26 @@ async def serve(
             os.kill(os.getpid(), number)
         server.should_exit = service.stopping = True
 
+    async def reload_while_asked() -> None:
+        await asyncio.wait({warming})
+        while again.is_set() and service.ready and not service.stopping:
+            again.clear()
+            # In the loop's thread: what it does without `await` sees one of the two.
+            service.settings = await asyncio.to_thread(read_again, service.settings)
+            await then_measure(reload)
+
     def reload_once() -> None:
-        if service.ready and not reloading:  # one at a time
-            task = asyncio.create_task(then_measure(reload))
-            reloading.add(task)
-            task.add_done_callback(reloading.discard)
+        again.set()
+        if not reloading or reloading[0].done():  # one at a time
+            reloading[:] = [asyncio.create_task(reload_while_asked())]
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, reload_once)
     warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
+    loop.add_signal_handler(signal.SIGHUP, reload_once)
+    if asked:
+        reload_once()
     serving = asyncio.create_task(server.serve([listener]))
     await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)
     if warming.done() and warming.exception():

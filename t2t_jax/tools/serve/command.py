@@ -3,13 +3,18 @@
 Clients of LibreTranslate, DeepL, chat completions and others work with it unchanged,
 and a browser shows a page to translate on. It answers /health at once, and translates
 when /ready says so. SIGTERM and Ctrl-C answer what is accepted, then end it; SIGHUP
-loads the newest checkpoints.
+loads the newest checkpoints, keys and glossaries.
 """
 
 import asyncio
+import contextlib
+import dataclasses
 import importlib.util
+import math
+import re
 import signal
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 
 UNREAD = 30_000  # milliseconds until a connection whose client does not read is closed
 PACKAGES = "starlette", "uvicorn", "python_multipart"
+BEAMS, WIDEST = 8, 128  # beams to compile, and hypotheses of one, at most
+EXTRA = 1 << 12  # the longest --extra_length: searches and scores have such rows
 
 
 def define_flags():
@@ -53,13 +60,16 @@ def define_flags():
     string("host", "127.0.0.1", "Address to listen on; 0.0.0.0: of all networks.")
     integer("port", 5000, "Port to listen on; 0: any that is free.", 0, 65535)
     string("beams", "4", "Beams to compile, separated by commas; the first is default.")
-    integer("longest", 128, "Tokens of a line, at most, with its end.", 2)
-    integer("phrases", 4, "Phrases of a line that may be asked for.", 0)
-    integer("samples", 0, "Samples of a line that may be asked for; 0: none.", 0)
+    integer("longest", 128, "Tokens of a line, at most, with its end.", 2, 1 << 14)
+    integer("phrases", 4, "Phrases of a line that may be asked for.", 0, 64)
+    samples = "Samples of a line that may be asked for; 0: none."
+    integer("samples", 0, samples, 0, 1024)
     define_search_flags([name for name in SEARCH if name != "extra_length"])
     define_search_flags(["seed"], SamplingOptions)
-    integer("queue", 20_000, "Lines that wait, at most; others get status 429.", 1)
-    integer("states", 1024, "States of the automata of all phrases at a time.", 1)
+    queue = "Lines that wait, at most; others get status 429."
+    integer("queue", 20_000, queue, 1, 10**7)
+    states = "States of the automata of all phrases at a time."
+    integer("states", 1024, states, 1, 1 << 16)
     string("api_keys", None, "File of API keys, one a line; default: none is wanted.")
     several(
         "terms",
@@ -87,11 +97,13 @@ def define_flags():
     string("cors", "", "Origin whose pages may use the server; *: any. Default: none.")
     string("proxies", None, "Addresses of proxies; their X-Forwarded-For is believed.")
     characters = "Characters of a request, at most."
-    integer("max_characters", Settings.characters, characters, 1)
-    integer("max_lines", Settings.lines, "Lines of a request, at most.", 1)
-    integer("max_bytes", Settings.bytes, "Bytes of a request's body, at most.", 1)
+    integer("max_characters", Settings.characters, characters, 1, 1 << 28)
+    lines = "Lines of a request, at most."
+    integer("max_lines", Settings.lines, lines, 1, 10**6)
+    size = "Bytes of a request's body, at most."
+    integer("max_bytes", Settings.bytes, size, 1, 1 << 30)
     seconds = "Seconds after which a request is given up."
-    flags.DEFINE_float("max_seconds", Settings.seconds, seconds, 0.1)
+    flags.DEFINE_float("max_seconds", Settings.seconds, seconds, 0.1, 86_400)
 
 
 def main(_):
@@ -101,6 +113,7 @@ def main(_):
         if importlib.util.find_spec(name) is None:
             raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
     models = _models(args)  # mistakes are reported before JAX is imported
+    _check_numbers(args)
     beams, search = _beams(args.beams), search_flags(args)
     named = [name for name in SAMPLING if name != "seed"]
     if not args.samples and (unused := [n for n in named if args[n].present]):
@@ -124,7 +137,8 @@ def main(_):
         split=args.split if divided else "",
     )
     listener = listen(args.host, args.port)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    asked: list[int] = []  # to reload; it waits until there is something
+    signal.signal(signal.SIGHUP, lambda number, _: asked.append(number))
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.serve.app import application, serve
@@ -142,17 +156,35 @@ def main(_):
 
     def reload() -> None:
         for name in models:
-            try:
+            with _or_say(f"{name}: goes on with the parameters it has"):
                 engine.reload(name, load(name))
-            except (UserError, OSError) as e:
-                say(f"{name}: goes on with the parameters it has: {first_line(e)}")
+
+    def read_again(now: Settings) -> Settings:
+        if args.api_keys is not None:
+            with _or_say("goes on with the keys it has"):
+                now = dataclasses.replace(now, keys=read_keys(args.api_keys))
+        for value in args.terms:
+            with _or_say("goes on with the terms it has"):
+                terms = _terms(value, models)
+                now = dataclasses.replace(now, terms={**now.terms, terms.name: terms})
+        return now
 
     sizes = args.longest, args.phrases, args.states, args.queue
     limits = Limits(beams, *sizes, args.samples, sampling)
     engine = Engine({name: load(name) for name in models}, limits)
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
-    asyncio.run(serve(application(engine, settings), listener, reload, args.proxies))
+    app = application(engine, settings)
+    asyncio.run(serve(app, listener, reload, args.proxies, read_again, asked))
+
+
+@contextlib.contextmanager
+def _or_say(what: str) -> Iterator[None]:
+    """Prints a line with an error in place of raising it: a server goes on."""
+    try:
+        yield
+    except Exception as e:  # whatever a damaged file, or a lack of memory, raises
+        say(f"{what}: {first_line(e)}")
 
 
 def _models(args: flags.FlagValues) -> dict[str, list[str]]:
@@ -167,7 +199,13 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
             raise UserError(f"--model={value}; want NAME=DIR, such as en-de=runs/ende")
         if not listed:
             raise UserError(f"--workdir={args.workdir} names no workdir")
-        data, *_ = (Workdir(place).config().data for place in listed)
+        configs = [Workdir(place).config() for place in listed]
+        data, most = configs[0].data, min(each.decode.max_source for each in configs)
+        if args["longest"].present and args.longest > most:
+            raise UserError(
+                f"--longest={args.longest}: {listed[0]} reads at most {most} tokens "
+                "(config.decode.max_source)"
+            )
         name = name or f"{data.source}-{data.target}"
         if name in models:
             raise UserError(f"--model={value}: {name} is there before, too; rename it")
@@ -177,9 +215,21 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
 
 def _beams(text: str) -> tuple[int, ...]:
     beams = [beam.strip() for beam in text.split(",")]
-    if not all(beam.isdecimal() and int(beam) for beam in beams):
-        raise UserError(f"--beams={text}; want numbers from 1, such as 4,1")
+    if len(beams) > BEAMS or not all(re.fullmatch("[0-9]{1,3}", b) for b in beams):
+        beams = ["0"]
+    if not all(1 <= int(beam) <= WIDEST for beam in beams):
+        want = f"want at most {BEAMS} numbers from 1 to {WIDEST}, such as 4,1"
+        raise UserError(f"--beams={text}; {want}")
     return tuple(dict.fromkeys(map(int, beams)))
+
+
+def _check_numbers(args: flags.FlagValues) -> None:
+    """Refuses what absl's bounds let pass: each of these would be waited for."""
+    if (args.extra_length or 0) > EXTRA:
+        raise UserError(f"--extra_length={args.extra_length}; want at most {EXTRA:,}")
+    for name in ("max_seconds", "min_served", "good_chrf"):
+        if math.isnan(args[name].value):
+            raise UserError(f"--{name}=nan; want a number")
 
 
 def _terms(value: str, models: dict) -> Glossary:

@@ -199,7 +199,7 @@ class _Call:
             self.done.set_result(None)
 
 
-NO_CONSTRAINTS = "this server takes no prefix, must or must_not"
+NO_CONSTRAINTS = "this server takes no prefix, phrases or glossaries (--phrases=N)"
 # Lines that a client may wait for while nobody knows how long lines take.
 UNKNOWN = 1_000
 PAIRS = 16  # whose details are computed in a turn
@@ -815,7 +815,7 @@ class Engine:
                 raise UserError(NO_CONSTRAINTS)
             line.automata = self._tables[direction].automata(constraints)
         if decode.stop == "first" and options.nbest not in (1, beam):
-            raise UserError(f"nbest={options.nbest}; this server has 1 and {beam}")
+            raise UserError(f"{options.nbest} translations; want 1 or {beam}, the beam")
         program = beam, _found(options.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))

@@ -17,14 +17,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from t2t_jax.decoding.inputs import check_text
-from t2t_jax.io.errors import UserError
+from t2t_jax.io.errors import UserError, shortened
+
+MESSAGE = 1000  # characters of an error, at most
 
 
 class Refusal(Exception):  # noqa: N818  (most are a client's error)
-    """An answer that is an error: its status, a code for programs, and a message."""
+    """An answer that is an error: its status, a code for programs, and a message.
+
+    A message may quote what a client sent; it is shortened, whatever that was.
+    """
 
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0):
-        super().__init__(message)
+        super().__init__(shortened(message, MESSAGE))
         self.status, self.code = status, code
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
@@ -159,7 +164,7 @@ def parse(request: Request, body: bytes) -> dict[str, Any]:
     kind, document = content_type.partition(";")[0].strip().lower(), {}
     try:
         pairs = _pairs(request.scope["query_string"].decode("latin-1"))
-        body = body.decode()
+        body = _decoded(body, request.headers)
         # `curl -d '{...}'` says that JSON is a form, unless it is told otherwise.
         if kind == "application/x-www-form-urlencoded" and body.lstrip()[:1] != "{":
             pairs += _pairs(body)
@@ -202,6 +207,23 @@ async def _parts(scope: Mapping, body: str) -> list[tuple[str, Any]]:
 
 def _no_constant(name: str):
     raise ValueError(name)  # NaN and Infinity are not JSON
+
+
+def _decoded(body: bytes, headers: Mapping[str, str]) -> str:
+    """Decodes a body, which may begin with a byte order mark; empty if there is none.
+
+    Raises:
+      Refusal: it is compressed, or in UTF-16 or UTF-32.
+      UnicodeDecodeError: it is in another encoding.
+    """
+    coding = headers.get("content-encoding", "").lower()
+    if body and coding not in ("", "identity"):
+        message = f"Content-Encoding={coding!r}; want the body as it is, without"
+        raise Refusal(415, "wrong_encoding", message)
+    if not (encoding := json.detect_encoding(body)).startswith("utf-8"):
+        message = f"the body is in {encoding.upper()}; want UTF-8"
+        raise Refusal(415, "wrong_encoding", message)
+    return body.decode("utf-8-sig")
 
 
 async def read_body(request: Request, most: int) -> bytes:

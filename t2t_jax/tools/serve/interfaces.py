@@ -7,12 +7,12 @@ of the client's errors. docs/serving.md says which clients they are of.
 
 import datetime
 import json
-import re
 import time
 from collections.abc import Iterable
 
 from starlette.responses import Response
 
+from t2t_jax.io.errors import did_you_mean
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.fields import Refusal, bad
@@ -40,6 +40,14 @@ def _markup(format: str | None) -> str:
     return "html" if format == "html" else ""
 
 
+def _checked(call: Call, name: str, least: int) -> int:
+    """A client's number of translations, or of those besides the best, by its name."""
+    most = call.service.engine.limits.beams[0] - 1 + least
+    if not least <= (count := call.fields[name]) <= most:
+        raise bad(f"{name}={count}; want {least} to {most}")
+    return count
+
+
 def _served(call: Call) -> list[tuple[str, str]]:
     """Source and target of each direction, in BCP 47, as clients spell languages."""
     served = call.service.engine.directions.values()
@@ -61,7 +69,8 @@ def _message(refusal: Refusal, request_id: str) -> dict:
 async def libretranslate(call: Call) -> dict:
     f = call.fields
     pair, kept = (f["source"], f["target"]), {"markup": _markup(f["format"])}
-    answers = await call.answers(f["q"], *pair, nbest=f["alternatives"] + 1, **kept)
+    more = _checked(call, "alternatives", 0)
+    answers = await call.answers(f["q"], *pair, nbest=more + 1, **kept)
     body = {"translatedText": [answer.texts[0] for answer in answers]}
     if f["source"].lower() == "auto":
         body["detectedLanguage"] = [
@@ -125,7 +134,11 @@ async def deepl(call: Call) -> dict:
     if split == "0":
         kept["split"] = ""
     if split == "nonewlines" and not kept["markup"]:  # where they end nothing anyway
-        texts = [re.sub(r"\s*\n\s*", " ", text) for text in texts]
+        texts = [" ".join(map(str.strip, text.split("\n"))) for text in texts]
+    if kept["markup"] not in ("", "html", "xml"):
+        raise bad(f"tag_handling={kept['markup']!r}; want html or xml")
+    if kept["ignored"] and not kept["markup"]:
+        raise bad("ignore_tags needs tag_handling=html or xml")
     for other in ("splitting_tags", "non_splitting_tags"):
         if f[other]:
             raise bad(f"{other} is not supported; leave it out")
@@ -217,7 +230,11 @@ async def chat(call: Call) -> dict | Response:
         parts = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(parts, str):
         raise bad("messages has no text of a user; the last one is translated")
-    [answer] = await call.answers([parts], name=f["model"], nbest=f["n"])
+    nbest = _checked(call, "n", 1)
+    if f["model"] and f["model"] not in (known := call.service.engine.directions):
+        near = did_you_mean(f["model"][:60], known)
+        raise Refusal(400, "unknown_pair", f"no model {f['model'][:60]!r}{near}")
+    [answer] = await call.answers([parts], name=f["model"], nbest=nbest)
     end = "stop" if answer.found.ended else "length"
     head = {"id": f"chatcmpl-{call.id}", "created": int(time.time())}
     head["model"] = f["model"]

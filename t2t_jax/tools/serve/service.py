@@ -234,7 +234,7 @@ class Service:
         """
         if name:
             if (direction := self.engine.directions.get(name)) is None:
-                near = did_you_mean(name, self.engine.directions)
+                near = did_you_mean(name[:60], self.engine.directions)
                 raise Refusal(400, "unknown_pair", f"no direction {name[:60]!r}{near}")
             return Line(text, direction, direction.source)
         given = None if (source or "auto").lower() == "auto" else source
@@ -248,7 +248,7 @@ class Service:
             fits = self.fitting(given, target)
         if len({(each.source, each.target) for each in fits}) > 1:
             names = ", ".join(each.name for each in fits)
-            raise bad(f"several directions fit: {names}; give source and target")
+            raise bad(f"several directions fit: {names}; name both languages")
         return Line(text, fits[0], given or fits[0].source, sureness)
 
     def terms(self, name: str | None, direction: str) -> Glossary | None:
@@ -258,7 +258,7 @@ class Service:
         terms = self.settings.terms.get(name)
         if terms is None or terms.direction != direction:
             known = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
-            raise bad(f"no terms {name!r} of {direction}; there are: {known}")
+            raise bad(f"no glossary {name!r} of {direction}; there are: {known}")
         return terms
 
 
@@ -309,7 +309,7 @@ class Call:
         declared, settings = fields(self.row.fields), self.service.settings
         for name in given if self.row.strict else ():
             if name not in declared and name != "api_key":
-                near = did_you_mean(name, declared)
+                near = did_you_mean(name[:60], declared)
                 raise bad(f"no field {name[:60]!r}{near}")
         count = 0
         for name, field in declared.items():

@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import hmac
+import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from t2t_jax.data.corpus import Pair
 from t2t_jax.io.errors import UserError
@@ -57,9 +59,36 @@ class Settings:
         Without this a web page could make its own name mean 127.0.0.1, and read what
         the server answers.
         """
-        host = re.sub(r":\d*$", "", host.lower()).strip("[]")
+        return "*" in self.allowed_hosts or _name(host) in self._names()
+
+    def owns(self, origin: str, host: str) -> bool:
+        """True for an origin of this server: of one of its names, or that of `host`.
+
+        Args:
+          host: the name that the request calls the server by, which is checked.
+        """
+        try:
+            name = _name(urlsplit(origin).netloc)
+        except ValueError:  # such as http://[::1
+            return False
+        return name in self._names() or name == _name(host)
+
+    def _names(self) -> set[str]:
         names = {"localhost", "127.0.0.1", "::1", self.host, *self.allowed_hosts}
-        return "*" in names or host in {name.lower().strip("[]") for name in names}
+        return {_name(name) for name in names}
+
+
+def _name(host: str) -> str:
+    """A `Host` without its port."""
+    return re.sub(r"(^[^:]*|\]):\d*$", r"\1", host.lower()).strip("[]")
+
+
+def is_address(host: str) -> bool:
+    """True for an IP address, with or without a port, and for no `Host` at all."""
+    try:
+        return not host or bool(ipaddress.ip_address(_name(host)))
+    except ValueError:
+        return False
 
 
 def read_keys(name: str) -> tuple[bytes, ...]:
