@@ -61,7 +61,7 @@ def file(tmp_path):
 
 def repeated(trained, file, answer):
     file.write_text(json.dumps(answer))
-    return answers.repeat([Workdir(trained[0])], *answers.read_answer(file))
+    return answers.repeat([Workdir(trained[0])], *answers.read_exchanges(file)[0])
 
 
 def test_an_answer_comes_to_the_same_bits_with_its_own_options(trained, file, answer):
@@ -196,7 +196,7 @@ def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
     for text in "[" * 100_000, '{"request": ' * 5000:
         file.write_text(text)
         with pytest.raises(UserError, match="want JSON"):
-            answers.read_answer(file)
+            answers.read_exchanges(file)
     for name in "max_source", "extra_length", "beam":
         made = copy.deepcopy(made_up)
         made["response"]["provenance"]["decode"][name] = 60_000
@@ -222,7 +222,7 @@ def test_an_ensemble_is_loaded_member_by_member(trained, file):
     both = Translator.ensemble(members).with_options(beam=2)
     made = {"request": ASKED, "response": response_of(both, ASKED)}
     file.write_text(json.dumps(made))
-    read = answers.read_answer(file)
+    [read] = answers.read_exchanges(file)
     assert answers.repeat([Workdir(trained[0])] * 2, *read) == (3, "")
     with pytest.raises(UserError, match="1 workdirs, and an ensemble of 2"):
         answers.repeat([Workdir(trained[0])], *read)
@@ -241,12 +241,12 @@ def test_what_cannot_be_repeated_is_refused(file, answer):
         change(made)
         file.write_text(json.dumps(made))
         with pytest.raises(UserError, match=message):
-            answers.read_answer(file)
+            answers.read_exchanges(file)
     file.write_text("{")
     with pytest.raises(UserError, match="want JSON"):
-        answers.read_answer(file)
+        answers.read_exchanges(file)
     with pytest.raises(UserError, match="No such file"):
-        answers.read_answer(file.with_name("no"))
+        answers.read_exchanges(file.with_name("no"))
 
 
 def test_the_command_says_it_by_its_status(trained, file, answer, commands):
@@ -257,10 +257,14 @@ def test_the_command_says_it_by_its_status(trained, file, answer, commands):
         0,
         "3 lines come to the same texts, tokens and scores, to the bit\n",
     ), done.stderr
-    answer["response"]["translations"][0]["hypotheses"][0]["log_prob"] = 1.0
-    file.write_text(json.dumps(answer))
+    other = copy.deepcopy(answer)
+    other["response"]["translations"][0]["hypotheses"][0]["log_prob"] = 1.0
+    # As the page of the server saves several, in a page.
+    element = '<p>a</p><script type="application/json" id="answer">'
+    file.write_text(f"{element}{json.dumps([answer, other])}</script>")
     done = commands("whatwas", *arguments)
     assert done.returncode == 1
-    assert done.stdout.startswith("not the same: line 1, hypothesis 1, log_prob: 1.0 ")
+    told = "not the same: answer 2, line 1, hypothesis 1, log_prob: 1.0 "
+    assert done.stdout.startswith(told)
     done = commands("whatwas", *arguments, "--step=3")
     assert (done.returncode, "one of them" in done.stderr) == (2, True)

@@ -94,14 +94,16 @@ def repeat_answer(folders: str, file: str) -> None:
         workdir.config()
     from t2t_jax.run import answers
 
-    result = answers.repeat(workdirs, *answers.read_answer(file))
-    if result.different:
-        print(printable(f"not the same: {result.different}"))
-        say(
-            "scores also depend on the processor and on the version of jaxlib; compare "
-            "on the machine that answered"
-        )
-        sys.exit(1)
-    print(
-        f"{result.lines:,} lines come to the same texts, tokens and scores, to the bit"
-    )
+    lines, given = 0, answers.read_exchanges(file)
+    for number, each in enumerate(given, 1):
+        result = answers.repeat(workdirs, *each)
+        if result.different:
+            place = f"answer {number}, " if len(given) > 1 else ""
+            print(printable(f"not the same: {place}{result.different}"))
+            say(
+                "scores also depend on the processor and on the version of jaxlib; "
+                "compare on the machine that answered"
+            )
+            sys.exit(1)
+        lines += result.lines
+    print(f"{lines:,} lines come to the same texts, tokens and scores, to the bit")

@@ -51,15 +51,22 @@ class Repeated(NamedTuple):
     different: str  # the first difference; "" if everything is equal
 
 
-def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
-    """Reads a request to /v1/translate and its response, with its provenance.
+def read_exchanges(file: epath.PathLike) -> list[tuple[dict, dict]]:
+    """Reads requests to /v1/translate and their responses, with their provenance.
+
+    It is one {"request": ..., "response": ...} or a list of them, as JSON, or the page
+    "explanation.html" that has them in it.
 
     Raises:
-      UserError: the file is not one, or the answer cannot be repeated from it.
+      UserError: the file is not one, or an answer cannot be repeated from it.
     """
     try:
-        answer = json.loads(epath.Path(file).read_bytes())
-        wrong = _misfit(answer, _ANSWER)
+        content = epath.Path(file).read_bytes()
+        page = re.search(rb'<script [^<>]*id="answer"[^<>]*>([^<]*)</script>', content)
+        answers = json.loads(page[1] if page else content)
+        answers = answers if isinstance(answers, list) else [answers]
+        misfits = (_misfit(answer, _ANSWER) for answer in answers)
+        wrong = next(filter(None, misfits), "") if answers else "the list is empty"
     except OSError as e:
         raise UserError(f"--answer={file}: {e.strerror or e}") from None
     except (ValueError, RecursionError):
@@ -69,6 +76,11 @@ def read_answer(file: epath.PathLike) -> tuple[dict, dict]:
             f'--answer={file}: want JSON, {{"request": {{...}}, "response": {{...}}}}, '
             f'of a POST to /v1/translate with "provenance": true; not so: {wrong}'
         )
+    return [_checked(file, answer) for answer in answers]
+
+
+def _checked(file: epath.PathLike, answer: dict) -> tuple[dict, dict]:
+    """The request and the response of an answer that can be repeated."""
     request, response = answer["request"], answer["response"]
     provenance = response["provenance"]
     if "checkpoints" not in provenance:
