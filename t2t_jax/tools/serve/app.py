@@ -7,14 +7,12 @@ is cancelled if the client leaves.
 
 import asyncio
 import contextlib
-import ctypes
 import math
 import os
 import re
 import secrets
 import signal
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -47,7 +45,6 @@ from t2t_jax.tools.serve.turns import LateError
 # Probes and Prometheus call a container by its address, which nobody can list. A page
 # whose name was made to mean this machine (DNS rebinding) calls by that name.
 PROBES = {"/health", "/ready", "/metrics"}
-SO_ATTACH_FILTER = 26  # of Linux: a program of the Berkeley packet filter
 LINGER = 1.0  # seconds after SIGTERM in which requests are still taken, and get 503
 KEEP_ALIVE = 60  # seconds; clients keep connections, and fail where one closes
 CONNECTIONS = 512  # half of the files that a process may have open on most systems
@@ -375,25 +372,10 @@ class _Server(uvicorn.Server):
         end = time.monotonic() + LINGER
         while self.server_state.connections and time.monotonic() < end:
             await asyncio.sleep(0.05)
-        for listener in sockets or ():
-            _open_no_more(listener)
-        await asyncio.sleep(0.05)  # accepts the connections that wait for it
         for server in self.servers:
             server.close()
         await asyncio.sleep(0.05)  # reads their requests; others are closed now
         await super().shutdown(sockets)
-
-
-def _open_no_more(listener: socket.socket) -> None:
-    """Lets Linux drop what opens connections, until `close` refuses them.
-
-    Otherwise those opened between the last `accept` and `close` are reset by it, with
-    the requests that their clients have sent.
-    """
-    if sys.platform == "linux":
-        drop = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # return 0
-        program = struct.pack("HP", 1, ctypes.addressof(drop))
-        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 async def serve(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
 UNREAD = 30_000  # milliseconds until a connection whose client does not read is closed
-PACKAGES = "starlette", "uvicorn", "python_multipart"
+PACKAGES = "starlette", "uvicorn", "python_multipart", "prometheus_client"
 BEAMS, WIDEST = 8, 128  # beams to compile, and hypotheses of one, at most
 EXTRA = 1 << 12  # the longest --extra_length: searches and scores have such rows
 

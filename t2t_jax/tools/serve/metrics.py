@@ -1,16 +1,23 @@
-"""Counters of a server in the text format of Prometheus.
+"""Counters of a server, for Prometheus.
 
 Labels are from sets that do not grow: rows of tables, directions, statuses. Nothing of
 a client is among them.
 """
 
-import collections
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)  # seconds
+KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+PREFIX = "t2t_jax_"
+prometheus_client.disable_created_metrics()
 
 
-class Metrics:
+class Metrics(Collector):
     """Counts requests, their seconds, and lines.
 
     Attributes:
@@ -19,52 +26,32 @@ class Metrics:
     """
 
     def __init__(self):
-        self._requests: collections.Counter = collections.Counter()
-        self._seconds: dict[str, list[int]] = {}  # by endpoint: requests in each bucket
-        self._total: collections.Counter = collections.Counter()
-        self.lines: collections.Counter = collections.Counter()
+        self._registry = registry = CollectorRegistry()
+        self._now: list[Metric] = []
+        requests = "Requests answered.", ("endpoint", "direction", "status")
+        seconds = "Seconds until the answer.", ("endpoint",)
+        lines = "Lines sent to the engine.", ("direction",)
+        self._requests = Counter(f"{PREFIX}requests", *requests, registry=registry)
+        self._seconds = Histogram(
+            f"{PREFIX}request_seconds", *seconds, registry=registry, buckets=BOUNDS
+        )
+        self.lines = Counter(f"{PREFIX}lines", *lines, registry=registry)
         self.characters = 0
+        registry.register(self)
 
     def count(self, endpoint: str, direction: str, status: int, seconds: float) -> None:
         """Counts an answered request."""
-        self._requests[endpoint, direction, status] += 1
-        buckets = self._seconds.setdefault(endpoint, [0] * (len(BOUNDS) + 1))
-        buckets[sum(seconds > bound for bound in BOUNDS)] += 1
-        self._total[endpoint] += seconds
+        self._requests.labels(endpoint, direction, status).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of this moment, for the registry."""
+        return self._now
 
     def text(self, now: Mapping[str, tuple[str, str, float]]) -> str:
         """All metrics; `now` has others by name: a kind, a help and a value."""
-        lines: list[str] = []
-
-        def family(name: str, kind: str, about: str) -> str:
-            name = f"t2t_jax_{name}"
-            lines.extend((f"# HELP {name} {about}", f"# TYPE {name} {kind}"))
-            return name
-
-        name = family("requests_total", "counter", "Requests answered.")
-        for labels, count in sorted(self._requests.items()):
-            named = zip(("endpoint", "direction", "status"), labels, strict=True)
-            lines.append(f"{name}{_labels(*named)} {count}")
-        name = family("request_seconds", "histogram", "Seconds until the answer.")
-        for endpoint, buckets in sorted(self._seconds.items()):
-            total = 0
-            for bound, count in zip((*BOUNDS, "+Inf"), buckets, strict=True):
-                total += count
-                labels = _labels(("endpoint", endpoint), ("le", bound))
-                lines.append(f"{name}_bucket{labels} {total}")
-            labels = _labels(("endpoint", endpoint))
-            lines.append(f"{name}_sum{labels} {self._total[endpoint]:.6f}")
-            lines.append(f"{name}_count{labels} {total}")
-        name = family("lines_total", "counter", "Lines sent to the engine.")
-        for direction, count in sorted(self.lines.items()):
-            lines.append(f"{name}{_labels(('direction', direction))} {count}")
-        for each, (kind, about, value) in now.items():
-            lines.append(f"{family(each, kind, about)} {value:.15g}")
-        return "\n".join(lines) + "\n"
-
-
-def _labels(*pairs: tuple) -> str:
-    def escaped(value) -> str:
-        return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in pairs) + "}"
+        self._now = [
+            KINDS[kind](f"{PREFIX}{name}", about, value)
+            for name, (kind, about, value) in now.items()
+        ]
+        return generate_latest(self._registry).decode()

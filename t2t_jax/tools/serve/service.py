@@ -486,7 +486,7 @@ class Call:
                 must = dict.fromkeys((*of.must, *part.must))
                 of = dataclasses.replace(of, must=(*must,))
             options.append(of)
-            metrics.lines[lines[row].direction.name] += 1
+            metrics.lines.labels(lines[row].direction.name).inc()
             metrics.characters += len(part.line)
         searched = [lines[row] for row in rows]
         texts = [parts[row].line for row in rows]
