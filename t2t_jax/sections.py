@@ -175,6 +175,28 @@ def table_of(config_field: dataclasses.Field) -> Mapping[str, Any]:
     return at_address(config_field.metadata["table"])
 
 
+class Table(dict[str, Any]):
+    """A table whose entries may be addresses, which are imported when asked for.
+
+    So who imports the table does not import what only some configs choose.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        entry = super().__getitem__(name)
+        if isinstance(entry, str):
+            self[name] = entry = at_address(entry)
+        return entry
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401  (by __getitem__)
+
+    def values(self) -> list[Any]:  # type: ignore[override]
+        return [self[name] for name in self]
+
+    def items(self) -> list[tuple[str, Any]]:  # type: ignore[override]
+        return [(name, self[name]) for name in self]
+
+
 def at_address(address: str) -> Any:
     """Imports a name of this package by its address, such as `model.model.MODELS`."""
     module, _, name = address.rpartition(".")
@@ -197,7 +219,8 @@ def table_names(address: str) -> list[str]:
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         if name in [getattr(target, "id", "") for target in targets]:
-            return [ast.literal_eval(key) for key in node.value.keys]
+            literal = node.value.args[0] if ast.Call is type(node.value) else node.value
+            return [ast.literal_eval(key) for key in literal.keys]
     raise LookupError(f"{file} has no table {name}")
 
 

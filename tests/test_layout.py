@@ -66,6 +66,60 @@ def files_of(folder):
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
+# Lines that can be reached from a module by imports, its own included: imports anywhere
+# in a file, but not under TYPE_CHECKING, and no addresses in tables. It may fall.
+REACH = {
+    "model.transformer": 3_977,
+    "training.step": 7_151,
+    "training.loop": 15_084,
+    "decoding.translator": 15_786,
+    "evaluation.scores": 19_215,
+    "commands.train": 26_820,
+}
+
+
+class Imported(ast.NodeVisitor):
+    """The modules that a file may import when it runs."""
+
+    def __init__(self):
+        self.names = set()
+
+    def visit_If(self, node):
+        if getattr(node.test, "id", "") != "TYPE_CHECKING":
+            self.generic_visit(node)
+
+    def visit_ImportFrom(self, node):
+        module = node.module or ""
+        self.names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+
+    def visit_Import(self, node):
+        self.names |= {alias.name for alias in node.names}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Of each module: its lines, and the modules of the package that it imports."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        text, imported = path.read_text(encoding="utf-8"), Imported()
+        imported.visit(ast.parse(text))
+        found[name.removesuffix(".__init__")] = text.count("\n"), imported.names
+    del found["t2t_jax"]  # its names are imported when they are asked for
+    return {n: (lines, names & found.keys()) for n, (lines, names) in found.items()}
+
+
+@pytest.mark.parametrize("module", REACH)
+def test_what_is_reached_from_a_module_does_not_grow(module, graph):
+    reached, left = set(), {f"t2t_jax.{module}"}
+    while left:
+        name = left.pop()
+        reached.add(name)
+        left |= graph[name][1] - reached
+    lines = sum(graph[name][0] for name in reached)
+    assert 0.99 * REACH[module] < lines <= REACH[module], "lower its number"
+
+
 @pytest.mark.parametrize("folder", CORE)
 def test_the_core_imports_earlier_folders_and_no_tool(folder):
     allowed = {*CORE[: CORE.index(folder) + 1], *ANYWHERE}

@@ -20,7 +20,7 @@ from t2t_jax.commands.flags import (
     read_config,
     test_sets,
 )
-from t2t_jax.decoding.jobs import chunks
+from t2t_jax.decoding.batches import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.io.messages import Progress, say
 from t2t_jax.metrics.likelihoods import perplexity

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,11 +11,12 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.filling import NO_ARRAYS, Ragged, TokenArrays, fill, ragged
-from t2t_jax.data.noise import Noise
 from t2t_jax.data.shapes import Shape
-from t2t_jax.data.tokenizers.training import SEPARATE
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import cache_key
+
+if TYPE_CHECKING:  # most text has none
+    from t2t_jax.data.noise import Noise
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]
@@ -41,7 +42,7 @@ class Pairs:
     # The line of each pair in its corpus, from 1, int32; empty if not known.
     line: Sequence[int] | np.ndarray = ()
     # Makes the examples of an epoch; None if they are the pairs themselves.
-    noise: Noise | None = None
+    noise: "Noise | None" = None
     block: int = 0  # the most tokens of a target, if longer ones were cut into blocks
     # The `variation.Variation` that makes the tokens of an epoch from the text of the
     # pairs; None if they are the same in every epoch.
@@ -98,7 +99,7 @@ class Examples:
 
     def noise(
         self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
-    ) -> Noise | None:
+    ) -> "Noise | None":
         """Returns what changes examples from epoch to epoch, if anything.
 
         `texts` are the corpora of the text, each with its number of pairs.
@@ -140,7 +141,7 @@ def tokenize_in_memory(
     vocabulary: Vocabulary,
     encode: Encode | None = None,
     block: int = 0,
-    noise: Noise | None = None,
+    noise: "Noise | None" = None,
 ) -> Pairs:
     """Tokenizes a dev or test set in memory; never drops a pair.
 
@@ -181,7 +182,7 @@ def prepared_key(
     # Every option that changes the arrays. Weights and the temperature do not; the plan
     # applies them. Nor does what varies from epoch to epoch (variation.py).
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
-    names_of_sides = (part.tokenizer for part in SEPARATE)
+    names_of_sides = "tokenizer", "source_tokenizer"
     hashes = dict(zip(names_of_sides, vocabulary.sha256, strict=False))
     options = {name: getattr(config, name) for name in names}
     return cache_key(text=[*fingerprints], **hashes, **options)

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from etils import epath
@@ -30,10 +31,13 @@ from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged
 from t2t_jax.data.pairs import Examples, Pairs, cut, prepared_key
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.data.variation import Variation, variation_of
 from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.threads import in_order
+from t2t_jax.sections import at_address
+
+if TYPE_CHECKING:  # most text does not vary
+    from t2t_jax.data.variation import Variation
 
 SIDES = "source", "target"
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
@@ -62,7 +66,10 @@ def training_pairs(
     """
     examples = examples or Examples()
     # First, since it refuses what cannot vary before the text is prepared.
-    variation = variation_of(config, corpora, vocabulary, examples.encode)
+    variation = None
+    if config.augment or config.subword_dropout:
+        made = config, corpora, vocabulary, examples.encode
+        variation = at_address("data.variation.variation_of")(*made)
     pairs = arrays or prepared_pairs(corpora, vocabulary, config, examples)
     texts = [*zip(corpora, pairs.sizes, strict=True)]
     # The lengths of noise are those of stored pairs, so it comes before the variation.
@@ -118,7 +125,7 @@ def uncut(config: DataConfig, examples: Examples) -> DataConfig:
     return dataclasses.replace(config, max_length=NO_LIMIT)
 
 
-def varied(pairs: Pairs, variation: Variation | None) -> Pairs:
+def varied(pairs: Pairs, variation: "Variation | None") -> Pairs:
     """Makes prepared pairs vary from epoch to epoch; measures their lengths."""
     if variation is None:
         return pairs

@@ -15,8 +15,9 @@ Each of N processes takes every N-th group, on its own devices, and the processe
 exchange their results (`gather_results`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -28,6 +29,14 @@ from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh, sharding
 
 SHORTEST = 32  # positions of the smallest bucket
+Item = TypeVar("Item")
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yields `size` items at a time; fewer at the end."""
+    items = iter(items)
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk
 
 
 def bucket_for(length: int) -> int:

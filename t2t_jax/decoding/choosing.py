@@ -32,10 +32,9 @@ from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError
-from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
-from t2t_jax.sections import field, parse_variant
+from t2t_jax.sections import at_address, field, parse_variant
 from t2t_jax.text.languages import same
 from t2t_jax.workdir import Workdir
 
@@ -252,7 +251,7 @@ class MinimumBayesRisk(Choice):
         self, searcher: Searcher, translations: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
-        utility = UTILITIES[self.options.utility]
+        utility = at_address("metrics.text_measures.UTILITIES")[self.options.utility]
         language = searcher.config.data.target
         weigh = drawn_alike if self.options.candidates == "samples" else posterior
         return [

@@ -5,10 +5,11 @@ import functools
 import hashlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t2t_jax.data.text_files import decode_lines, read_lines
+from t2t_jax.decoding.batches import chunks
 from t2t_jax.decoding.results import Alignment, Translation
 from t2t_jax.io import interruption
 from t2t_jax.io.errors import UserError
@@ -16,13 +17,6 @@ from t2t_jax.io.messages import Progress, say
 from t2t_jax.io.output_files import OutputFile, PrintedOutput
 from t2t_jax.io.parts import share_of
 from t2t_jax.parallel import processes
-
-
-def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yields `size` lines at a time; fewer at the end."""
-    lines = iter(lines)
-    while chunk := list(itertools.islice(lines, size)):
-        yield chunk
 
 
 class InputLines:

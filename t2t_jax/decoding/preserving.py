@@ -16,10 +16,14 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
+from t2t_jax.decoding import alignment
+from t2t_jax.decoding.batches import chunks
+from t2t_jax.decoding.constraints import phrases_for_each
+from t2t_jax.decoding.inputs import check_lines
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import PreservingOptions
 from t2t_jax.io.errors import UserError
@@ -41,6 +45,12 @@ from t2t_jax.text.units import (
     units,
 )
 
+if TYPE_CHECKING:  # they import this module when they need it
+    from t2t_jax.decoding.searcher import Request
+    from t2t_jax.decoding.translator import Translator
+
+# Lines whose placeholders are demanded together: each has a table of its own.
+AGAIN = 64
 LISTED = 20  # numbers of texts in a report
 
 
@@ -462,4 +472,85 @@ def translated(
     for text in prepared:
         translations.append(text.finished(aligned, report))
         yield
+    return translations
+
+
+def support_of(translator: "Translator") -> ModelSupport:
+    """What a translator's model can take of what is to be preserved."""
+    fits = translator.reader(1, warn=False).fits
+    return ModelSupport.of(translator.config.data, fits)
+
+
+def translate(
+    translator: "Translator",
+    texts: Sequence[str],
+    request: "Request",
+    given: Mapping[str, Any],
+    report: Report | None,
+) -> list[Translation]:
+    """Translates texts, of which something is to be preserved."""
+    check_lines(texts)
+    options = preserving_options(given)
+    report = Report() if report is None else report
+    constraints = request.prefix, request.must, request.must_not
+    check_constraints(options, *constraints)
+    if options.markup:  # before anything is searched
+        for member in translator.members:
+            alignment.checked_cross_layers(member)
+    first, support = request.first_line, translator.preserving_support
+    wanted = phrases_for_each(request.must, len(texts), "must")
+    lost_before, one_each = len(report.lost), False
+
+    def search(parts: Sequence[Part], warn: bool) -> list[Translation]:
+        of, must = request, [part.must for part in parts]
+        if one_each:
+            of = request.of_lines([part.number - first for part in parts])
+            must = [(*wanted[part.number - first], *part.must) for part in parts]
+        of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
+        lines = [part.line for part in parts]
+        return translator.choice.translate(translator, lines, of)
+
+    def search_again(parts: Sequence[Part]) -> list:
+        try:
+            return search(parts, warn=False)
+        except UserError as e:  # one of them cannot be demanded, so each by itself
+            if len(parts) == 1:
+                return [e]
+            return [found for part in parts for found in search_again([part])]
+
+    prepared = (
+        PreparedText(text, number, options, support)
+        for number, text in enumerate(texts, first)
+    )
+    steps, answer = translated(prepared, report), None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            translations = end.value
+            break
+        answer = None
+        if isinstance(step, Align):
+            pairs = [(part.line, found) for part, found in step.pairs]
+            answer = translator.align_units(pairs)
+        elif step and step.again:
+            some = chunks(step.parts, AGAIN)
+            answer = [found for parts in some for found in search_again(parts)]
+        elif step:
+            numbers = [part.number for part in step.parts]
+            one_each = numbers == [*range(first, first + len(texts))]
+            answer = search(step.parts, request.warn and one_each)
+    reader = translator.reader(first, request.warn)
+    if not one_each:
+        reader.warn(
+            [row for row, each in enumerate(translations) if each.cut],
+            len(texts),
+            ": a part is too long for the model, and its end is not translated; "
+            "add split=sentences",
+            "texts have parts that are too long for the model, and whose ends are "
+            "not translated; add split=sentences",
+        )
+    rows = [number - first for number in report.lost[lost_before:]]
+    wrong = " a placeholder is lost or comes twice"
+    reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
     return translations

@@ -5,19 +5,16 @@ chooses among what a search finds as `config.decode.choose` says
 (`decoding/choosing.py`).
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from t2t_jax.config import SearchOptions
-from t2t_jax.decoding import alignment, predictions, preserving, scoring
+from t2t_jax.decoding import alignment, scoring
 from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
-from t2t_jax.decoding.constraints import Constraints, phrases_for_each
-from t2t_jax.decoding.inputs import Source, check_ids, check_lines
-from t2t_jax.decoding.jobs import chunks
-from t2t_jax.decoding.predictions import Filled
+from t2t_jax.decoding.constraints import Constraints
+from t2t_jax.decoding.inputs import Source, check_ids
 from t2t_jax.decoding.results import (
     Alignment,
     AttentionMaps,
@@ -28,11 +25,12 @@ from t2t_jax.decoding.results import (
 from t2t_jax.decoding.search_options import PreservingOptions, option_names, takes
 from t2t_jax.decoding.searcher import Request, Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
-from t2t_jax.sections import checked_options
+from t2t_jax.sections import at_address, checked_options
 from t2t_jax.text.units import Aligned
 
-# Lines whose placeholders are demanded together: each has a table of its own.
-AGAIN = 64
+if TYPE_CHECKING:  # most lines are translated without it
+    from t2t_jax.decoding.predictions import Filled
+    from t2t_jax.decoding.preserving import ModelSupport, Report
 
 
 class Translator(Searcher):
@@ -88,7 +86,7 @@ class Translator(Searcher):
         batch_size: int | None = None,
         first_line: int = 1,
         warn: bool = True,
-        report: preserving.Report | None = None,
+        report: "Report | None" = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates each line by beam search (section 6.1); results are in order.
@@ -127,7 +125,7 @@ class Translator(Searcher):
             other.
         """
         names = {*option_names(PreservingOptions)} & options.keys()
-        preserved = preserving.preserving_options({n: options.pop(n) for n in names})
+        preserved = {name: options.pop(name) for name in names}
         choice = self.choice  # made once: copies share it
         translator = self.with_extra_length(options.pop("extra_length", None))
         request = Request(
@@ -140,91 +138,15 @@ class Translator(Searcher):
             first_line=first_line,
             warn=warn,
         )
-        if not preserved:
+        if not any(preserved.values()):
             return choice.translate(translator, lines, request)
-        report = preserving.Report() if report is None else report
-        return translator._preserving(lines, request, preserved, report)
-
-    def _preserving(
-        self,
-        texts: Sequence[str],
-        request: Request,
-        options: PreservingOptions,
-        report: preserving.Report,
-    ) -> list[Translation]:
-        """Translates texts, of which something is to be preserved."""
-        check_lines(texts)
-        constraints = request.prefix, request.must, request.must_not
-        preserving.check_constraints(options, *constraints)
-        if options.markup:  # before anything is searched
-            for member in self.members:
-                alignment.checked_cross_layers(member)
-        first, support = request.first_line, self.preserving_support
-        wanted = phrases_for_each(request.must, len(texts), "must")
-        lost_before, one_each = len(report.lost), False
-
-        def search(parts: Sequence[preserving.Part], warn: bool) -> list[Translation]:
-            rows = [part.number - first for part in parts]
-            must = [part.must for part in parts]
-            of = request
-            if one_each:
-                of = request.of_lines(rows)
-                must = [
-                    (*wanted[row], *each) for row, each in zip(rows, must, strict=True)
-                ]
-            of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
-            return self.choice.translate(self, [part.line for part in parts], of)
-
-        def search_again(parts: Sequence[preserving.Part]) -> list:
-            try:
-                return search(parts, warn=False)
-            except UserError as e:  # one of them cannot be demanded, so each by itself
-                if len(parts) == 1:
-                    return [e]
-                return [found for part in parts for found in search_again([part])]
-
-        prepared = (
-            preserving.PreparedText(text, number, options, support)
-            for number, text in enumerate(texts, first)
-        )
-        steps, answer = preserving.translated(prepared, report), None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                translations = end.value
-                break
-            answer = None
-            if isinstance(step, preserving.Align):
-                pairs = [(part.line, found) for part, found in step.pairs]
-                answer = self.align_units(pairs)
-            elif step and step.again:
-                some = chunks(step.parts, AGAIN)
-                answer = [found for parts in some for found in search_again(parts)]
-            elif step:
-                numbers = [part.number for part in step.parts]
-                one_each = numbers == [*range(first, first + len(texts))]
-                answer = search(step.parts, request.warn and one_each)
-        reader = self.reader(first, request.warn)
-        if not one_each:
-            reader.warn(
-                [row for row, each in enumerate(translations) if each.cut],
-                len(texts),
-                ": a part is too long for the model, and its end is not translated; "
-                "add split=sentences",
-                "texts have parts that are too long for the model, and whose ends are "
-                "not translated; add split=sentences",
-            )
-        rows = [number - first for number in report.lost[lost_before:]]
-        wrong = " a placeholder is lost or comes twice"
-        reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
-        return translations
+        preserving = at_address("decoding.preserving.translate")
+        return preserving(translator, lines, request, preserved, report)
 
     @property
-    def preserving_support(self) -> preserving.ModelSupport:
+    def preserving_support(self) -> "ModelSupport":
         """What the model can take of what is to be preserved."""
-        fits = self.reader(1, warn=False).fits
-        return preserving.ModelSupport.of(self.config.data, fits)
+        return at_address("decoding.preserving.support_of")(self)
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], *, beam: int | None = None
@@ -312,11 +234,12 @@ class Translator(Searcher):
           UserError: the model does not predict labels.
         """
         sources = self.reader(first_line, warn).sources(lines)
-        return predictions.classify(self.vocabulary, self.members, sources)
+        classify = at_address("decoding.predictions.classify")
+        return classify(self.vocabulary, self.members, sources)
 
     def fill(
         self, lines: Sequence[str], *, first_line: int = 1, warn: bool = True
-    ) -> list[Filled]:
+    ) -> "list[Filled]":
         """Fills each `<mask>` of lines, with a masked language model.
 
         Args:
@@ -326,7 +249,8 @@ class Translator(Searcher):
           UserError: the model is not a masked language model.
         """
         reader = self.reader(first_line, warn)
-        return predictions.fill(self.vocabulary, self.members, lines, reader)
+        fill = at_address("decoding.predictions.fill")
+        return fill(self.vocabulary, self.members, lines, reader)
 
     def attention(self, source: str, target=None) -> AttentionMaps:
         """Returns all attention weights of a pair (section 3.2), for plots.

@@ -21,13 +21,12 @@ from jax import Array
 
 from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng, constant, named, times, weight
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Position
 from t2t_jax.model.products import product
 from t2t_jax.parallel.mesh import constrain
-from t2t_jax.sections import field
+from t2t_jax.sections import at_address, field
 
 # ------------------------------------------- scaled dot-product attention (3.2.1)
 
@@ -240,6 +239,7 @@ def fused(
     q_bthk: Array, kv: KV, mask: Mask, position: Position, drop: Dropout
 ) -> Array:
     """Computes `dense` in one kernel, if the device has one for these arguments."""
+    kernel_for = at_address("model.kernels.kernel_for")
     kernel = kernel_for(q_bthk, kv, mask, position, drop)
     if kernel is None:
         return dense(q_bthk, kv, mask, position, drop)

@@ -18,26 +18,24 @@ from t2t_jax.config import Config, ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import products
 from t2t_jax.model.architecture import ANY_VALUE, Architecture
-from t2t_jax.model.bytenet import ByteNet
-from t2t_jax.model.conv import ConvS2S
 from t2t_jax.model.layers import Parameters, compute_dtype
-from t2t_jax.model.lstm import LSTM
-from t2t_jax.model.neural_gpu import NeuralGPU
-from t2t_jax.model.one_sided import Classifier, DecoderOnly, EncoderOnly
 from t2t_jax.model.transformer import Transformer
-from t2t_jax.sections import known_options
+from t2t_jax.sections import Table, known_options
 
-# An architecture is a subclass of `Architecture`, and a line here.
-MODELS = {
-    "transformer": Transformer,
-    "encoder_only": EncoderOnly,
-    "decoder_only": DecoderOnly,
-    "classifier": Classifier,
-    "lstm": LSTM,
-    "conv": ConvS2S,
-    "bytenet": ByteNet,
-    "neural_gpu": NeuralGPU,
-}
+# An architecture is a subclass of `Architecture`, and a line here: the class itself, or
+# its address.
+MODELS = Table(
+    {
+        "transformer": Transformer,
+        "encoder_only": "model.one_sided.EncoderOnly",
+        "decoder_only": "model.one_sided.DecoderOnly",
+        "classifier": "model.one_sided.Classifier",
+        "lstm": "model.lstm.LSTM",
+        "conv": "model.conv.ConvS2S",
+        "bytenet": "model.bytenet.ByteNet",
+        "neural_gpu": "model.neural_gpu.NeuralGPU",
+    }
+)
 
 
 class Model(NamedTuple):

@@ -27,7 +27,8 @@ from t2t_jax.data.text_files import (
     read_lines,
 )
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding.jobs import InputLines, chunks, run_job
+from t2t_jax.decoding.batches import chunks
+from t2t_jax.decoding.jobs import InputLines, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError

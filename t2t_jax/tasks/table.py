@@ -5,26 +5,24 @@ from typing import TYPE_CHECKING
 from t2t_jax.config import Config
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.tasks.classification import Classification
-from t2t_jax.tasks.language_model import LanguageModel
-from t2t_jax.tasks.masked_language_model import MaskedLanguageModel
-from t2t_jax.tasks.parsing import Parsing
+from t2t_jax.sections import Table
 from t2t_jax.tasks.task import Task
-from t2t_jax.tasks.text_to_text import TextToText
 from t2t_jax.tasks.translation import Translation
 
 if TYPE_CHECKING:  # imports JAX
     from t2t_jax.model.model import Model
 
-# A task is a class with the methods of `Task`, and a line here.
-TASKS = {
-    "translation": Translation,
-    "classification": Classification,
-    "masked_language_model": MaskedLanguageModel,
-    "text_to_text": TextToText,
-    "language_model": LanguageModel,
-    "parsing": Parsing,
-}
+# A task is a class with the methods of `Task`, and a line here: it, or its address.
+TASKS = Table(
+    {
+        "translation": Translation,
+        "classification": "tasks.classification.Classification",
+        "masked_language_model": "tasks.masked_language_model.MaskedLanguageModel",
+        "text_to_text": "tasks.text_to_text.TextToText",
+        "language_model": "tasks.language_model.LanguageModel",
+        "parsing": "tasks.parsing.Parsing",
+    }
+)
 
 
 def task_of(config: Config) -> Task:

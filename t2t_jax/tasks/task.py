@@ -26,7 +26,6 @@ from t2t_jax.data.filling import NO_ARRAYS, TokenArrays
 from t2t_jax.data.pairs import Examples
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
-from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.search_options import SamplingOptions, option_names
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
@@ -174,8 +173,9 @@ class Task(Examples):
                     f"config.data.{name}={value!r} does not apply to config.task.kind="
                     f"{self.config.task.kind!r}; leave it at {unset!r}"
                 )
-        # Raises if a name is unknown, or its symbols are not tokens.
-        text_variation_of(data.augment, parse_symbols(data.symbols))
+        if data.augment:  # an error if a name is unknown, or its symbols are no tokens
+            check = at_address("data.variation.text_variation_of")
+            check(data.augment, parse_symbols(data.symbols))
 
     # ------------------------------------------------------- answers are scored
 

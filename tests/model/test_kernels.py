@@ -15,7 +15,7 @@ from jax.experimental.pallas.ops.tpu import flash_attention as library
 from benchmarks import sentence_attention
 from t2t_jax.config import MeshConfig, ModelConfig, from_config_dict
 from t2t_jax.costs import chips
-from t2t_jax.model import attention, kernels
+from t2t_jax.model import kernels
 from t2t_jax.model.attention import KV, NO_POSITION, dense, scaled
 from t2t_jax.model.kernels import cudnn, flash, kernel_for
 from t2t_jax.model.layers import Dropout, DropoutRng, compute_dtype
@@ -231,7 +231,7 @@ def test_kernels_step_aside_for_what_they_do_not_compute(backend, chosen):
 def test_layers_that_are_recomputed_know_that_their_mask_is_causal(monkeypatch):
     """As a traced array it would hide the decoder's kernel."""
     seen = mock.Mock(return_value=None)
-    monkeypatch.setattr(attention, "kernel_for", seen)
+    monkeypatch.setattr("t2t_jax.model.kernels.kernel_for", seen)
     model = build(ModelConfig(layers=1, width=8, heads=2, hidden=8, remat="full"), 20)
     batch = {
         side + part: jnp.ones((2, 4), jnp.int32)

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from t2t_jax.data.tokenizers.bpe import BytePairs
 from t2t_jax.data.tokenizers.sentencepieces import (
     FairseqSentencePieces,
     FastSentencePieces,
@@ -18,6 +17,7 @@ from t2t_jax.data.tokenizers.sentencepieces import (
     SentencePieces,
 )
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.sections import Table
 
 
 class Tokenizer(Protocol):
@@ -130,16 +130,18 @@ class Labels:
 
 
 # A tokenizer is a class made from (its JSON object as a dict, its name for error
-# messages), and a line here.
-TOKENIZERS: dict[str, Any] = {
-    "bpe": BytePairs,
-    "fairseq": FairseqSentencePieces,
-    "labels": Labels,
-    "m2m100": MappedSentencePieces,
-    "marian": Marian,
-    "nllb": FastSentencePieces,
-    "pegasus": FastSentencePieces,
-}
+# messages), and a line here: it, or its address.
+TOKENIZERS = Table(
+    {
+        "bpe": "data.tokenizers.bpe.BytePairs",
+        "fairseq": FairseqSentencePieces,
+        "labels": Labels,
+        "m2m100": MappedSentencePieces,
+        "marian": Marian,
+        "nllb": FastSentencePieces,
+        "pegasus": FastSentencePieces,
+    }
+)
 
 
 def pack(kind: str, **fields: Any) -> bytes:

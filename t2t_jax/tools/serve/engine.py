@@ -41,6 +41,7 @@ from t2t_jax.decoding.batches import (
     Group,
     block_rows,
     bucket_for,
+    chunks,
     longest_output,
     replicate,
 )
@@ -52,7 +53,6 @@ from t2t_jax.decoding.constraints import (
     phrases_for_each,
 )
 from t2t_jax.decoding.inputs import Source
-from t2t_jax.decoding.jobs import chunks
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.decoding.search_options import SamplingOptions
