@@ -26,7 +26,11 @@ from t2t_jax.data.filling import NO_ARRAYS, TokenArrays
 from t2t_jax.data.pairs import Examples
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
-from t2t_jax.decoding.search_options import SamplingOptions, option_names
+from t2t_jax.decoding.search_options import (
+    PreservingOptions,
+    SamplingOptions,
+    option_names,
+)
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.likelihoods import perplexity
@@ -42,8 +46,8 @@ OF_SEARCH = (
     *option_names(SearchOptions),
     *("prefix", "must", "must_not", "choose", "alignments", "sample"),
     *option_names(SamplingOptions),
-    *("confidence", "min_confidence", "format", "markup", "ignored", "split"),
-    *("placeholders", "terms", "term_mode"),
+    *("confidence", "min_confidence"),
+    *option_names(PreservingOptions),
 )
 
 

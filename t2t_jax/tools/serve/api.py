@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from t2t_jax.decoding.search_options import PreservingOptions
+from t2t_jax.decoding.search_options import PreservingOptions, option_names
 from t2t_jax.io.errors import UserError, shortened
 from t2t_jax.text.sentences import sentences as divided
 from t2t_jax.tools.serve.engine import Options
@@ -267,7 +267,10 @@ async def page(call: Call) -> Response:
 
 
 # Fields of what is preserved, and those that do not go with them.
-PRESERVING = "markup", "ignored", "split", "placeholders", "term_mode"
+PRESERVING = [
+    n for n in option_names(PreservingOptions) if n not in ("format", "terms")
+]
+_KINDS = {"ignored": ":names", "placeholders": ":flag=false"}  # others are texts
 OF_LINES = "beam", "prefix", "must", "must_not", "details", "min_confidence"
 OF_LINES += ("min_precision", "provenance", "samples", "seed")
 GET, POST = ("GET",), ("POST",)
@@ -275,7 +278,7 @@ TRANSLATE = (
     "lines:texts text source target direction beam:count nbest:count=1 prefix:texts "
     "must:phrases must_not:phrases terms details:flag=false min_confidence:number "
     "min_precision:number provenance:flag=false samples:count=0 seed:count=0 "
-    "markup ignored:names split placeholders:flag=false term_mode"
+    + " ".join(f"{name}{_KINDS.get(name, '')}" for name in PRESERVING)
 )
 ALL = "Translate lines, with all that is known of each translation"
 LINES = "lines:texts! source target direction"
