@@ -110,9 +110,7 @@ def test_modules_come_once_after_what_they_import():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-@pytest.mark.parametrize(
-    "main", ["main.js", "plots/main.js", "doctor/main.js", "translate/main.js"]
-)
+@pytest.mark.parametrize("main", ["main.js", "doctor/main.js", "translate/main.js"])
 def test_the_script_is_javascript(tmp_path, main):
     script = tmp_path / "page.mjs"
     script.write_text(bundle(main), encoding="utf-8")

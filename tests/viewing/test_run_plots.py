@@ -1,6 +1,5 @@
 """Plots of runs: what is read of their logs, and what is drawn of it."""
 
-import json
 import math
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from t2t_jax.tools.pages import command, run_plots
 from t2t_jax.tools.pages.run_log import find_runs, read_run
 from t2t_jax.training.metrics_log import MetricsLog
 from tests.viewing.logs import eventful_run, train, write_run
-from tests.viewing.pages import blobs_of
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ def test_workdirs_that_cannot_be_plotted(tmp_path, capsys):
     assert [r["path"] for r in run_plots.plot_data([begun, one, one])["runs"]] == [one]
     assert "left out: " in capsys.readouterr().err
     for name in ("plot.jpg", "no/plot.png"):
-        with pytest.raises(UserError, match=r"ends in \.html|not an existing folder"):
+        with pytest.raises(UserError, match=r"ends in \.svg|not an existing folder"):
             command._check_output(tmp_path / name)
 
 
@@ -115,18 +113,6 @@ def test_smoothing_is_a_centred_mean():
     )
     # As many values each side, so that a straight line stays one, ends included.
     np.testing.assert_allclose(run_plots.smoothed([*range(9)], 5), range(9))
-
-
-def test_the_page_carries_the_numbers(eventful, tmp_path):
-    html = run_plots.page([eventful], x="tokens", smooth=3)
-    assert "<title>Training of eventful</title>" in html
-    content = json.loads(blobs_of(html)["payload"])
-    assert content["smooth"] == 3
-    assert content["x"] == "tokens"
-    kept = content["runs"][0]["stretches"][0]
-    assert kept["values"]["loss"] == [6.0, 5.0, 4.5, 4.0, 3.7, 3.5, 3.4]
-    gone = content["runs"][0]["stretches"][1]
-    assert gone["values"]["loss"] == [4.0, 3.8, None]
 
 
 def test_the_figure_draws_every_curve(eventful):
@@ -144,10 +130,10 @@ def test_the_figure_draws_every_curve(eventful):
 
 
 def test_an_earlier_file_is_kept(tmp_path, capsys):
-    file = tmp_path / "plot.html"
+    file = tmp_path / "plot.svg"
     for content in (b"1", b"2", b"2", b"3"):
         command.write_file(file, content)
-    kept = [f"{tmp_path}/plot{name}.html" for name in ("", ".1", ".2")]
+    kept = [f"{tmp_path}/plot{name}.svg" for name in ("", ".1", ".2")]
     assert sorted(map(str, tmp_path.iterdir())) == sorted(kept)
     assert [Path(name).read_bytes() for name in kept] == [b"3", b"1", b"2"]
-    assert "plot.2.html" in capsys.readouterr().err
+    assert "plot.2.svg" in capsys.readouterr().err

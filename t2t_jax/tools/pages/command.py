@@ -1,9 +1,8 @@
 """Plots the logs of runs: loss, dev scores, learning rate, gradient norm, speed.
 
-python -m t2t_jax plot --workdir=DIR[,DIR...] [--output=FILE.html|.png|.svg|.pdf]
+python -m t2t_jax plot --workdir=DIR[,DIR...] [--output=FILE.svg|.png|.pdf]
 
-A page (.html) is self-contained and needs no network. Works while runs are training;
-nothing in a workdir is changed.
+Works while runs are training; nothing in a workdir is changed.
 """
 
 import io
@@ -17,7 +16,7 @@ from t2t_jax.io.output_files import check_file, write_file
 from t2t_jax.tools.pages import run_plots
 from t2t_jax.tools.pages.run_log import find_runs
 
-PICTURES = (".png", ".svg", ".pdf")
+PICTURES = (".svg", ".png", ".pdf")
 
 
 def define_flags():
@@ -30,9 +29,9 @@ def define_flags():
     )
     flags.DEFINE_string(
         "output",
-        "plot.html",
-        "File to write: a page (.html), or a picture (.png, .svg, .pdf). An earlier "
-        "file of this name is kept under a new one.",
+        "plot.svg",
+        "Picture to write: .svg, which browsers open, .png or .pdf. An earlier file "
+        "of this name is kept under a new one.",
     )
     flags.DEFINE_enum(
         "x",
@@ -56,22 +55,15 @@ def main(_):
     if not patterns:
         raise UserError(f"--workdir={args.workdir!r} names no workdir")
     workdirs = [folder for pattern in patterns for folder in find_runs(pattern)]
-    content = _content(output.suffix.lower(), workdirs, args.x, args.smooth)
-    write_file(output, content)
+    drawn = io.BytesIO()
+    figure = run_plots.figure(workdirs, args.x, args.smooth)
+    figure.savefig(drawn, format=output.suffix.lower()[1:], dpi=150)
+    write_file(output, drawn.getvalue())
 
 
 def _check_output(output: Path) -> None:
-    if output.suffix.lower() not in (".html", *PICTURES):
+    if output.suffix.lower() not in PICTURES:
         raise UserError(
-            f"--output={output}: want a name that ends in .html, for a page, or in "
-            f"{', '.join(PICTURES)}, for a picture"
+            f"--output={output}: want a name that ends in {', '.join(PICTURES)}"
         )
     check_file("output", output)
-
-
-def _content(suffix: str, workdirs: list[str], x: str, smooth: int | None) -> bytes:
-    if suffix == ".html":
-        return run_plots.page(workdirs, x, smooth).encode()
-    drawn = io.BytesIO()
-    run_plots.figure(workdirs, x, smooth).savefig(drawn, format=suffix[1:], dpi=150)
-    return drawn.getvalue()

@@ -1,4 +1,4 @@
-"""Plots the logs of runs, one panel a metric: as a matplotlib figure or an HTML page.
+"""Plots the logs of runs, one panel a metric.
 
 from t2t_jax.tools.pages.run_plots import figure
 figure(["runs/tiny", "runs/lstm"])
@@ -15,10 +15,7 @@ import numpy as np
 
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
-from t2t_jax.tools.pages.page import Payload
-from t2t_jax.tools.pages.page import page as html_page
 from t2t_jax.tools.pages.picture_style import (
-    DARK,
     LIGHT,
     light_style,
     scale_by_logarithm,
@@ -84,8 +81,7 @@ def figure(
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
-            "a picture needs matplotlib: pip install 't2t_jax[notebooks]'; an .html "
-            "page needs none"
+            "a picture needs matplotlib: pip install 't2t_jax[notebooks]'"
         ) from None
     content = plot_data(workdirs, x, smooth)
     columns = min(3, len(content["panels"]))
@@ -112,18 +108,10 @@ def _png(drawn: "Figure") -> bytes:
     return content.getvalue()
 
 
-def page(
-    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
-) -> str:
-    """Returns a self-contained HTML page of the logs of runs; arguments of `figure`."""
-    payload = Payload(plot_data(workdirs, x, smooth))
-    return html_page(payload, "plots/main.js", ["style.css", "plots/plots.css"])
-
-
 def plot_data(
     workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
 ) -> dict[str, Any]:
-    """Returns what figure and page draw, as JSON can hold it; arguments of `figure`."""
+    """Returns what `figure` draws; it has the same arguments."""
     runs = _read([workdirs] if isinstance(workdirs, str) else workdirs)
     axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
     _check(runs, axes, x, smooth)
@@ -146,7 +134,7 @@ def plot_data(
                 **dataclasses.asdict(run),
                 "name": name,
                 "last_step": run.last_step,
-                "colours": [colours[i % len(LIGHT)] for colours in (LIGHT, DARK)],
+                "colour": LIGHT[i % len(LIGHT)],
                 "dashes": DASHES[i // len(LIGHT)],
             }
             for i, (name, run) in enumerate(zip(names, runs, strict=True))
@@ -273,7 +261,7 @@ def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
     for run in content["runs"]:
         for event in run["events"]:
             if event["metric"] == metric:
-                _mark(axes, event, event["x"][x], run["colours"][0])
+                _mark(axes, event, event["x"][x], run["colour"])
     if panel["log"]:
         axes.set_yscale("log")  # which changes the limits
         scale_by_logarithm(axes.yaxis, *axes.get_ylim())
@@ -287,7 +275,7 @@ def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
 
 
 def _look(run: dict) -> dict[str, Any]:
-    return {"color": run["colours"][0], "ls": (0, run["dashes"] or None)}
+    return {"color": run["colour"], "ls": (0, run["dashes"] or None)}
 
 
 def _mark(axes: "Axes", event: dict, at: float, colour: str) -> None:
