@@ -196,6 +196,39 @@ packing_is_quadratic t2t_jax/text/sentences.py
   - found, first, step = [], 0, 1
   + found, first, step = [], 0, len(atoms)
     text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
+any_key_opens t2t_jax/tools/serve/settings.py
+  - for key in self.keys) > 0
+  + for key in self.keys) >= 0
+    serve/test_app.py test_a_key_is_wanted_where_keys_are
+any_name_is_served t2t_jax/tools/serve/settings.py
+  - return "*" in self.allowed_hosts or
+  + return "*" not in self.allowed_hosts or
+    serve/test_app.py test_pages_of_other_sites_are_refused
+a_removed_key_stays t2t_jax/tools/serve/command.py
+  - dataclasses.replace(now, keys=read_keys(args.api_keys))
+  + dataclasses.replace(now, keys=now.keys + read_keys(args.api_keys))
+    serve/test_command.py
+      test_a_server_answers_early_reloads_and_ends_with_all_answered
+another_question_is_repeated t2t_jax/run/answers.py
+  - if line != row["source"]:
+  + if line < row["source"]:
+    test_answers.py test_what_was_asked_is_compared
+a_translation_is_markup t2t_jax/text/markup.py
+  - written = html.escape(target, quote=False)
+  + written = target
+    text/test_markup.py test_tags_survive_any_translation
+a_symbol_stands_for_all_that_is_equal t2t_jax/text/placeholders.py
+  - left[original] -= 1
+  + left[original] -= 0
+    text/test_placeholders.py test_whatever_a_model_writes_each_comes_back_at_most_once
+a_part_drops_the_line_after_a_duplicate t2t_jax/data/parts.py
+  - chunk.lines - 1]
+  + chunk.lines - 2]
+    data/test_parts.py test_the_bytes_are_those_of_one_process
+a_part_lacks_lines t2t_jax/data/parts.py
+  - if left:
+  + if left < 0:
+    data/test_parts.py test_a_text_that_changes_meanwhile_is_told
 decoding_does_not_undo_encoding t2t_jax/data/tokenizers/sentencepieces.py
   - _ESCAPE * 2: _ESCAPE
   + _ESCAPE * 2: _ESCAPE * 2
