@@ -16,7 +16,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
@@ -26,6 +26,7 @@ from t2t_jax.decoding.constraints import phrases_for_each
 from t2t_jax.decoding.inputs import check_lines
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import PreservingOptions
+from t2t_jax.decoding.searcher import Request
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import checked_options
 from t2t_jax.text.formats import Lines, Po, SubRip
@@ -44,10 +45,6 @@ from t2t_jax.text.units import (
     splice,
     units,
 )
-
-if TYPE_CHECKING:  # they import this module when they need it
-    from t2t_jax.decoding.searcher import Request
-    from t2t_jax.decoding.translator import Translator
 
 # Lines whose placeholders are demanded together: each has a table of its own.
 AGAIN = 64
@@ -475,20 +472,20 @@ def translated(
     return translations
 
 
-def support_of(translator: "Translator") -> ModelSupport:
-    """What a translator's model can take of what is to be preserved."""
+def support_of(translator: Any) -> ModelSupport:
+    """What the model of a `Translator` can take of what is to be preserved."""
     fits = translator.reader(1, warn=False).fits
     return ModelSupport.of(translator.config.data, fits)
 
 
 def translate(
-    translator: "Translator",
+    translator: Any,
     texts: Sequence[str],
-    request: "Request",
+    request: Request,
     given: Mapping[str, Any],
     report: Report | None,
 ) -> list[Translation]:
-    """Translates texts, of which something is to be preserved."""
+    """Translates texts, of which something is to be preserved, by a `Translator`."""
     check_lines(texts)
     options = preserving_options(given)
     report = Report() if report is None else report

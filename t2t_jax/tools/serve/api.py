@@ -251,7 +251,7 @@ async def metrics(call: Call) -> Response:
         "queued_lines": ("gauge", "Lines waiting or searched.", engine.queued()),
         "rows_used_total": ("counter", "Rows of batches that had a line.", used),
         "rows_computed_total": ("counter", "Rows of batches, by stride.", computed),
-        "compilations_since_ready": ("counter", "Should be 0.", engine.compilations),
+        "compilations_since_ready": ("gauge", "Should be 0.", engine.compilations),
         "ready": ("gauge", "1 once all is compiled.", service.ready),
     }
     kind = "text/plain; version=0.0.4"
