@@ -265,7 +265,7 @@ class Segment:
         expected = {*of.symbols, *of.beyond} if of else {}
 
         def shown(text: str) -> tuple[str, Edits]:
-            soft = options.terms and not hard
+            soft = options.terms and mode == "soft"
             return annotate(text, options.terms.matches(text)) if soft else (text, ())
 
         def fits(text: str) -> bool:
