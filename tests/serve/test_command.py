@@ -202,10 +202,16 @@ asyncio.run(serve(app, listener, lambda: None))
 """
 
 
+@contextlib.contextmanager
 def stuck(what):
     """A server whose searches, or whose compilation, never end."""
     command, both = [sys.executable, "-c", STUCK, what], subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, stdout=both, stderr=both, text=True)
+    options = {"cwd": ROOT, "stdout": both, "stderr": both, "text": True}
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
