@@ -123,11 +123,12 @@ setup(
             "nbclient>=0.10",
         ],
         "browser": ["playwright>=1.40"],  # drives the system's own Chromium
-        # What import and export compare with; benchmarks/ measure against them.
+        # What import and export compare with; benchmarks/ measure against them. PyTorch
+        # also reads its own files; before 2.10, one could run code (CVE-2026-24747).
         "peers": [
             "ctranslate2>=4.6",
             "subword-nmt>=0.3.8",
-            "torch>=2.6",
+            "torch>=2.10",
             "transformers>=5.0",
         ],
         "cuda": [JAX.replace("jax", "jax[cuda12]")],

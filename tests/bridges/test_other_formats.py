@@ -1,10 +1,12 @@
 """Imports of fairseq's and Marian's own files: names, forms and refusals.
 
-The files are written by hand from random parameters.
+The files are written by hand from random parameters. Of fairseq's checkpoints, what
+PyTorch reads of them stands in; slow tests have PyTorch write and read them.
 """
 
-import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,8 @@ from t2t_jax.tools.bridges.families import fairseq, marian
 from t2t_jax.tools.bridges.families.huggingface import SILENT
 from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.table import IMPORTS
-from tests.bridges.exported import random_like
+from tests.bridges.exported import needs, random_like
 from tests.bridges.published_tokenizers import spm
-from tests.bridges.torch_writer import saved, unzipped, zipped
 
 SIZES = {"width": 16, "encoder_layers": 1, "decoder_layers": 2, "heads": 2}
 SIZES |= {"hidden": 12, "decoder_hidden": 20}
@@ -87,7 +88,41 @@ def fairseq_options(**more):
     return {**options, "adaptive_softmax_cutoff": None, **more}
 
 
-def fairseq_folder(folder, name, write=zipped, joint=True):
+@pytest.fixture
+def save(monkeypatch):
+    """Saves a checkpoint: as an empty file, of which the reader returns the content."""
+    contents = {}
+    monkeypatch.setattr(fairseq, "read_checkpoint", contents.__getitem__)
+
+    def save(path, arrays, **content):
+        path.touch()
+        arrays = {name: np.float32(x) for name, x in arrays.items()}
+        contents[path] = {**content, "model": arrays}
+
+    return save
+
+
+SAVE = """
+import argparse, json, sys, numpy, torch
+path, old = sys.argv[1], sys.argv[2] == "old"
+content = json.load(open(path + ".json"), object_pairs_hook=lambda items: (
+    argparse.Namespace(**dict(items)) if "arch" in dict(items) else dict(items)))
+with numpy.load(path + ".npz") as arrays:
+    content["model"] = {name: torch.tensor(arrays[name]) for name in arrays}
+torch.save(content, path, _use_new_zipfile_serialization=not old)
+"""
+
+
+def save_by_torch(path, arrays, **content):
+    """Has PyTorch save a checkpoint, with Namespaces; as in 2018 for old names."""
+    np.savez(f"{path}.npz", **{name: np.float32(x) for name, x in arrays.items()})
+    path.with_name(f"{path.name}.json").write_text(json.dumps(content))
+    old = "old" if any("layer_norms" in name for name in arrays) else "new"
+    command = [sys.executable, "-P", "-c", SAVE, path, old]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def fairseq_folder(folder, name, save):
     """Writes a model of fairseq in one of its forms; returns our parameters."""
     fields, options = FAIRSEQ[name]
     (folder / "dict.en.txt").write_text("hel@@ 9\nlo 8\no 7\nworld 7\n")
@@ -106,11 +141,11 @@ def fairseq_folder(folder, name, write=zipped, joint=True):
         arrays = as_in_2018(arrays)
     values = fairseq_options(**options)
     if name == "learned":
-        content = {"args": None, "cfg": {"model": argparse.Namespace(**values)}}
+        content = {"args": None, "cfg": {"model": values}}
         content["cfg"]["task"] = {"_name": "translation", "source_lang": "en"}
     else:
-        content = {"args": argparse.Namespace(**values)}
-    saved(folder / "model.pt", arrays, write, **content)
+        content = {"args": values}
+    save(folder / "model.pt", arrays, **content)
     return config, parameters
 
 
@@ -134,9 +169,8 @@ def as_in_2018(arrays):
 
 
 @pytest.mark.parametrize("name", FAIRSEQ)
-def test_fairseq(name, tmp_path):
-    write = unzipped if name == "pre" else zipped
-    config, parameters = fairseq_folder(tmp_path, name, write)
+def test_fairseq(name, tmp_path, save):
+    config, parameters = fairseq_folder(tmp_path, name, save)
     assert IMPORTS["fairseq"].recognize(tmp_path)
     imported = fairseq.read_fairseq(Request(tmp_path))
     check_same(imported, config, parameters)
@@ -149,6 +183,15 @@ def test_fairseq(name, tmp_path):
     assert vocabulary.source.pieces("hello o") == ["hel@@", "lo", "o"]
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos) == (1, 2, 2)
     assert any("assumed Moses" in note for note in imported.notes)
+
+
+@needs("torch")
+@pytest.mark.parametrize("name", FAIRSEQ)
+def test_fairseq_as_torch_saves_it(name, tmp_path):
+    config, parameters = fairseq_folder(tmp_path, name, save_by_torch)
+    imported = fairseq.read_fairseq(Request(tmp_path))
+    check_same(imported, config, parameters)
+    assert imported.config.model.dropout == 0.3
 
 
 @pytest.mark.parametrize(
@@ -168,13 +211,13 @@ def test_options_of_fairseq_that_are_refused(name, value):
         fairseq.model_fields(fairseq.read_options(content, Path("model.pt")))
 
 
-def test_damage_of_fairseq_models(tmp_path):
-    config, parameters = fairseq_folder(tmp_path, "post")
+def test_damage_of_fairseq_models(tmp_path, save):
+    config, parameters = fairseq_folder(tmp_path, "post", save)
     arrays = weights.write([*fairseq.weight_rules(config)], parameters)
-    options = argparse.Namespace(**fairseq_options(**FAIRSEQ["post"][1]))
+    options = fairseq_options(**FAIRSEQ["post"][1])
 
     def refused(message, changed, **request):
-        saved(tmp_path / "model.pt", arrays | changed, args=options)
+        save(tmp_path / "model.pt", arrays | changed, args=options)
         with pytest.raises(UserError, match=message):
             fairseq.read_fairseq(Request(tmp_path, **request))
 

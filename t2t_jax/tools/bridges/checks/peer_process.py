@@ -25,6 +25,7 @@ NEEDS = {
     "huggingface": ("torch", "transformers", "sentencepiece"),
     "safetensors": ("safetensors",),
     "stablehlo": ("jax",),
+    "torch_files": ("torch",),
 }
 
 
