@@ -10,7 +10,7 @@ import importlib
 import math
 import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,9 @@ class Table(dict[str, Any]):
         if isinstance(entry, str):
             self[name] = entry = at_address(entry)
         return entry
+
+    def __iter__(self) -> Iterator[str]:  # so that `dict(table)` asks for entries, too
+        return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401  (by __getitem__)

@@ -193,8 +193,8 @@ splitting_is_quadratic t2t_jax/text/sentences.py
   + WINDOW = 2_000_000
     text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
 packing_is_quadratic t2t_jax/text/sentences.py
-  - found, first, step = [], 0, 1
-  + found, first, step = [], 0, len(atoms)
+  - last, end = first, len(atoms)
+  + last, step, end = first, len(atoms) - first - 1 or 1, len(atoms)
     text/test_sentences.py test_the_work_grows_with_the_length_of_a_text
 any_key_opens t2t_jax/tools/serve/settings.py
   - for key in self.keys) > 0

@@ -285,7 +285,7 @@ class Segment:
             yield
 
     def translation(
-        self, rank: int, report: Report
+        self, rank: int, report: Report | None
     ) -> tuple[str, Aligned | None, bool]:
         """Joins the translations of its parts, and restores its placeholders.
 
@@ -302,8 +302,10 @@ class Segment:
             restored = restore(text, self._protected)
             text, after = restored.text, restored.edits
             before = inverse(self._protected.edits)
-            lost = report.add_placeholders(self._protected, restored)
-        matches = self._terms.matches(self._replaced) if self._terms else ()
+            counted = Report() if report is None else report
+            lost = counted.add_placeholders(self._protected, restored)
+        terms = self._terms if report is not None else None  # only they take long
+        matches = terms.matches(self._replaced) if terms else ()
         for term in check(matches, text):
             report.terms[term.match.source, term.match.target][term.outcome] += 1
         if not self.inline:
@@ -386,7 +388,7 @@ class PreparedText:
         return (p for segment in segments if segment.inline for p in segment.parts)
 
     def finished(
-        self, aligned: Iterator[Aligned], report: Report
+        self, aligned: Iterator[Aligned], report: Report | None
     ) -> Translation | UserError:
         """Returns the translation of the text, or why there is none.
 
@@ -402,11 +404,11 @@ class PreparedText:
         sizes = [len(part.translation.hypotheses) for part in parts]
         hypotheses: list[Hypothesis] = []
         for rank in range(max(sizes, default=1)):
-            counted = Report() if rank else report
+            counted = None if rank else report
             made = [segment.translation(rank, counted) for segment in self._segments]
             texts, of_units, lost = zip(*made, strict=True) if made else ((), (), ())
             text = self._document.assemble(texts, of_units)
-            if not rank:
+            if counted is not None:
                 report.markup.update(self._document.report)
                 report.lost += [self.number] * any(lost)
             found = [part.hypothesis(rank) for part in parts]
@@ -443,7 +445,7 @@ class Align(NamedTuple):
 
 
 def translated(
-    texts: Iterable[PreparedText], report: Report
+    texts: Iterable[PreparedText], report: Report | None = None
 ) -> Generator[Search | Align | None, Any, list[Translation | UserError]]:
     """Translates texts: prepares, searches, searches again, aligns, finishes.
 
@@ -458,7 +460,8 @@ def translated(
     for text in prepared:
         text.take(found)
     lost = [part for text in prepared for part in text.parts if part.demand_lost()]
-    report.placeholders["searched again"] += len(lost)
+    if report is not None:
+        report.placeholders["searched again"] += len(lost)
     if lost:
         for part, other in zip(lost, (yield Search(lost, again=True)), strict=True):
             if not isinstance(other, UserError):

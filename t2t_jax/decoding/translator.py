@@ -138,7 +138,7 @@ class Translator(Searcher):
             first_line=first_line,
             warn=warn,
         )
-        if not any(preserved.values()):
+        if all(each in (None, "", False) for each in preserved.values()):
             return choice.translate(translator, lines, request)
         preserving = at_address("decoding.preserving.translate")
         return preserving(translator, lines, request, preserved, report)

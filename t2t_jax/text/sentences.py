@@ -55,6 +55,8 @@ def split(text: str, language: str) -> Iterator[Span]:
         found = find(language, plain[first : first + size])
         if first + size < len(text):
             found = found[:-1]
+        elif not found:
+            found = [{"start_index": 0, "end_index": len(text) - first}]
         for each in found:
             begin, end = first + each["start_index"], first + each["end_index"]
             if spans and regex.search(no_end, text[slice(*spans[-1])]):

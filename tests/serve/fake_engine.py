@@ -75,7 +75,12 @@ class FakeEngine:
     def queued(self):
         return self._queued
 
-    async def translate(self, direction, lines, options, *, client, deadline):
+    def check_load(self, client, count, deadline):
+        pass
+
+    async def translate(
+        self, direction, lines, options, *, client, deadline, checked=False
+    ):
         self.calls.append((direction, [*lines], [*options], client))
         self._queued += len(lines)
         try:

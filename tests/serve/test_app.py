@@ -299,9 +299,15 @@ def test_sizes_are_checked_before_anything_is_read(path, fields, client, monkeyp
     assert client(bytes=1 << 22).post(path, content=body).status_code == 413
 
 
+def test_without_the_splitter_lines_are_not_divided(client, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    answer = post(client(), "/v1/sentences", lines=["a"])
+    assert error_of(answer) == (501, "no_splitter")
+
+
 def test_a_thread_that_does_not_go_on_is_no_health(client):
     engine, seconds = FakeEngine(), [0.0]
-    engine.stuck = lambda: seconds[0]
+    engine.stuck, engine.turns = lambda: seconds[0], None  # probes wait for no turn
     c = client(engine)
     for seconds[0], status in ((59.0, 200), (61.0, 503)):
         assert c.get("/health").status_code == c.get("/ready").status_code == status

@@ -299,7 +299,7 @@ def test_too_late_too_many_and_too_slow(engine):
 
     asyncio.run(slow())
     many = engine.limits.queue + 1
-    with pytest.raises(OverloadedError):
+    with pytest.raises(UserError, match="20,001 lines or sentences; want at most"):
         asyncio.run(ask(engine, ["a"] * many))
 
 

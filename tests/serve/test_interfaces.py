@@ -265,6 +265,13 @@ def test_what_would_be_lost_is_refused(path, fields, told, client):
     assert (answer.status_code, told in answer.text) == (400, True)
 
 
+def test_what_has_no_utf_8_is_refused(client):
+    said = [{"role": "user", "content": "a \ud83d"}]
+    body = json.dumps({"model": "en-de", "messages": said})
+    answer = client().post("/v1/chat/completions", content=body)
+    assert (answer.status_code, "UTF-8" in answer.text) == (400, True)
+
+
 def test_an_error_names_the_text_by_its_number(client):
     answer = client().post("/translate", json={"q": ["a\nb", "bad"], **PAIR})
     assert answer.json()["error"] == "text 2: 'bad' is bad"

@@ -33,6 +33,15 @@ def failing():
     raise KeyError("a")
 
 
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+def panicking():
+    yield
+    raise Panic
+
+
 async def in_turns(work):
     turns = Turns()
     try:
@@ -48,6 +57,9 @@ def test_a_generator_is_sent_what_it_asks_for():
 
         with pytest.raises(KeyError):
             await turns.run(failing(), "a", deadline)
+        for _ in range(3):  # and the threads are still there
+            with pytest.raises(RuntimeError, match="no ordinary error"):
+                await turns.run(panicking(), "a", deadline)
         return await turns.run(asking(), "a", deadline, answer)
 
     assert asyncio.run(in_turns(work)) == 82

@@ -5,6 +5,7 @@ details of words, and what the translation depends on.
 """
 
 import dataclasses
+import importlib.util
 import math
 import re
 from collections.abc import Generator
@@ -209,6 +210,9 @@ async def directions(call: Call) -> dict:
 async def sentences(call: Call) -> dict:
     """Divides lines into the sentences, or parts, that a model translates well."""
     f, service = call.fields, call.service
+    if importlib.util.find_spec("sentencex") is None:
+        message = "this server does not divide lines: sentencex is not installed"
+        raise Refusal(501, "no_splitter", message)
     pair = f["source"], f["target"], f["direction"]
     lines = await call.lines(f["lines"], *pair)
     longest = service.engine.limits.longest
@@ -217,7 +221,8 @@ async def sentences(call: Call) -> dict:
         direction = line.direction or next(iter(service.engine.directions.values()))
         fits = direction.translator.preserving_support.fits
         ends = [0]
-        for spans in divided(line.text, line.language, partial(fits, longest=longest)):
+        fits = partial(fits, longest=longest)
+        for spans in divided(line.text, direction.source, fits):
             ends += (place for span in spans for place in span)
             yield
         parts = [line.text[b:e] for b, e in pairwise([*ends, len(line.text)])]

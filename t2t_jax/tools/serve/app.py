@@ -104,8 +104,8 @@ def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Respo
             _check_host(request, service.settings, row.path in PROBES)
             if row.path not in PROBES:
                 _check_origin(request, service.settings)
-            await call.read()
-            body = await _while_there(call, row.answer(call))
+            sent = await call.read()
+            body = await _while_there(call, call.answer(sent))
         except Gone:
             return Response(status_code=GONE)
         except Exception as e:

@@ -689,16 +689,20 @@ class Engine:
         return load
 
     @contextlib.contextmanager
-    def expected(self, client: str, count: int, deadline: float) -> Iterator[None]:
+    def expected(
+        self, client: str, count: int, deadline: float, checked: bool = False
+    ) -> Iterator[_Call]:
         """Counts lines as those that are to be answered, before they can be searched.
 
+        Args:
+          checked: by `check_load`, with others.
+
         Raises:
-          OverloadedError, StoppingError: for all lines together.
+          as `check_load`.
         """
+        if not checked:
+            self.check_load(client, count, deadline)
         with self._lock:
-            if self._closing:
-                raise StoppingError("the server is stopping; it takes no more lines")
-            self._check_load(client, count, deadline)
             self._calls.add(call := _Call(count, client))
         try:
             yield call
@@ -713,6 +717,7 @@ class Engine:
         *,
         client: str,
         deadline: float,
+        checked: bool = False,
     ) -> list[Translation | UserError]:
         """Translates lines; in order. A line that is refused has its error instead.
 
@@ -722,11 +727,12 @@ class Engine:
           options: of each line.
           client: lines of all clients take turns, and so do the calls of a client.
           deadline: of `time.monotonic()`.
+          checked: as for `expected`.
 
         Raises:
-          OverloadedError, LateError, StoppingError: for all lines together.
+          LateError, or as `check_load`: for all lines together.
         """
-        with self.expected(client, len(lines), deadline) as call:
+        with self.expected(client, len(lines), deadline, checked) as call:
             encoding = self._enqueue(direction, lines, options, call)
             await self.turns.run(encoding, client, deadline)
             try:
@@ -821,11 +827,23 @@ class Engine:
         bucket = bucket_for(len(source.ids))
         return (direction, *program, constrained, bucket), line
 
-    def _check_load(self, client: str, count: int, deadline: float) -> None:
-        """Raises OverloadedError if new lines could not be answered in time.
+    def check_load(self, client: str, count: int, deadline: float) -> None:
+        """Refuses new lines that could not be answered in time.
 
         Clients take turns, so others delay a client by as many lines as it waits for.
+
+        Raises:
+          OverloadedError, StoppingError: for all lines together.
+          UserError: there are more than the queue ever has.
         """
+        if self._closing:
+            raise StoppingError("the server is stopping; it takes no more lines")
+        if count > (most := self.limits.queue):
+            raise UserError(f"{count:,} lines or sentences; want at most {most:,}")
+        with self._lock:
+            self._refuse_late(client, count, deadline)
+
+    def _refuse_late(self, client: str, count: int, deadline: float) -> None:
         load, rate = self._load(), self._rate()
         own = load.pop(client, 0) + count
         ahead = sum(min(each, own) for each in load.values())

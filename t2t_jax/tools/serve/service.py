@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
+from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.preserving import (
     Align,
     Part,
     PreparedText,
-    Report,
     Search,
     preserving_options,
     translated,
@@ -283,26 +283,35 @@ class Call:
         self.label, self.status, self.key = "", 200, ""
         self._client = request.client.host if request.client else ""
 
-    async def read(self) -> None:
-        """Reads and checks key and fields."""
+    async def read(self) -> bytes:
+        """Checks a key of the header, and reads the body."""
         settings = self.service.settings
-        wanted = settings.keys and not self.row.keyless
-        if wanted and (key := self._header_key()):  # before the body is read
+        if self._wants_key and (key := self._header_key()):
             self._check_key(key)
         try:
             async with asyncio.timeout(settings.seconds):
-                body = await read_body(self.request, settings.bytes)
+                return await read_body(self.request, settings.bytes)
         except TimeoutError:
             raise Refusal(408, "slow_body", "the body took too long to come") from None
         except ClientDisconnect:
             raise Gone from None
+
+    async def answer(self, body: bytes) -> Any:
+        """Reads and checks the fields; returns what the row answers."""
         if body or self.request.scope["query_string"]:
             [self.given] = await self.turn(steps(partial(parse, self.request), [body]))
-        if wanted and not key:
+        if self._wants_key and not self._header_key():
             # Google's clients call the field `key`, DeepL's old ones `auth_key`.
             names = "api_key", "key", "auth_key"
             self._check_key(next(filter(None, map(self.given.get, names)), None))
-        [self.fields] = await self.turn(steps(self._checked, [self.given]))
+        checked = steps(self._checked, [self.given])
+        # Probes wait for nobody.
+        [self.fields] = await self.turn(checked) if self.given else [self._checked({})]
+        return await self.row.answer(self)
+
+    @property
+    def _wants_key(self) -> bool:
+        return bool(self.service.settings.keys) and not self.row.keyless
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the row; their sizes are checked before they are read."""
@@ -366,6 +375,7 @@ class Call:
             raise too_large(count, "characters", most)
 
         def line(text: str) -> Line:
+            check_text(text)  # those of chats are not checked as fields
             # Many `<` are read once each.
             plain = re.sub("<[^<>]*>", " ", text) if markup else text
             chosen = service.choose(plain, source, target, name)
@@ -429,10 +439,13 @@ class Call:
         @cache
         def of_direction(name: str) -> tuple:
             of = service.terms(terms, name) or ""
-            support = service.engine.directions[name].translator.preserving_support
+            direction = service.engine.directions[name]
+            support = direction.translator.preserving_support
             fits = partial(support.fits, longest=service.engine.limits.longest)
+            codes = {"source": direction.source, "target": direction.target}
             mode = {"terms": of, "term_mode": term_mode or ""}
-            return dataclasses.replace(options, **mode), support._replace(fits=fits)
+            of_model = support._replace(fits=fits, **codes)
+            return dataclasses.replace(options, **mode), of_model
 
         work = [
             line
@@ -462,12 +475,15 @@ class Call:
                     [work[p.number] for p in of], align, texts
                 )
             stack.close()  # the engine counts its lines itself
+            if not step.again:
+                count = self._client, len(step.parts), self.deadline
+                service.engine.check_load(*count)
             return await self._search(step.parts, [work[p.number] for p in step.parts])
 
         expected = service.engine.expected(self._client, len(work), self.deadline)
         with stack:
             stack.enter_context(expected)
-            found = await self.turn(translated(texts(), Report()), answer)
+            found = await self.turn(translated(texts()), answer)
         for line, translation in zip(work, found, strict=True):
             line.found = translation
 
@@ -490,7 +506,7 @@ class Call:
             metrics.characters += len(part.line)
         searched = [lines[row] for row in rows]
         texts = [parts[row].line for row in rows]
-        work = self.service.engine.translate
+        work = partial(self.service.engine.translate, checked=True)
         of_rows = await self._by_direction(searched, work, texts, options)
         for row, translation in zip(rows, of_rows, strict=True):
             found[row] = translation

@@ -42,6 +42,10 @@ class _Job:
             return "ended", e.value
         except Exception as e:
             return "failed", e
+        except BaseException as e:  # such as a panic of a library: the thread goes on
+            error = RuntimeError("a step has ended in no ordinary error")
+            error.__cause__ = e
+            return "failed", error
         return None
 
     def finish(self, event: tuple[str, Any]) -> None:
@@ -101,6 +105,8 @@ class Turns:
                         what, value = await job.done
                     finally:
                         job.dropped = True
+                        with self._changed:  # a body may be large
+                            self._queue.remove(client, job)
                     if what == "ended":
                         return value
                     sent = await answer(value)

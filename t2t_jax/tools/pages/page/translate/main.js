@@ -291,7 +291,9 @@ function nextPiece() {
     const near = awaited.toSorted((a, b) => Math.abs(a.index - middle) - Math.abs(b.index - middle));
     const wanted = unsplit.length ? unsplit : near;
     if (!wanted.length) return null;
-    const piece = fitting(wanted, limits, unsplit.length ? Infinity : most);
+    // Of a line that is not divided yet, all is sent.
+    const sent = unsplit.length ? wanted.map((each) => ({ ...each, text: each.content })) : wanted;
+    const piece = fitting(sent, limits, unsplit.length ? Infinity : most);
     if (piece.length) return piece.toSorted((a, b) => a.index - b.index);
     const [{ key, content }] = wanted;
     failures.set(key, { message: `${content.length} characters are more than the server takes at once.` });
