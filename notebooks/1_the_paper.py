@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
+if not all(map(importlib.util.find_spec, ("t2t_jax", "experiments", "matplotlib"))):
     folder = Path.cwd().parent
     if not (folder / "setup.py").is_file():
         folder = Path.cwd() / "t2t_jax_checkout"
@@ -47,6 +47,7 @@ from flax import nnx
 from matplotlib.patches import FancyBboxPatch
 
 import t2t_jax
+from experiments.measures import attention_patterns, layer_cost
 from t2t_jax import Translator, load_config, train
 from t2t_jax import config as fields
 from t2t_jax.costs import flops
@@ -66,7 +67,6 @@ from t2t_jax.model.model import build
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.search.algorithm import gnmt_penalty
 from t2t_jax.search.beam import beam_search
-from t2t_jax.tools.experiment import attention_patterns, layer_cost
 from t2t_jax.tools.plan import describe
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.cross_entropy import cross_entropy, cross_entropy_gradient
@@ -1173,7 +1173,7 @@ for ax, head in zip(axes, two, strict=True):
 # | 3.3, equation 2 | `model/feed_forward.py` |
 # | 3.4 | `model/embedding.py` |
 # | 3.5 | `model/positions.py` |
-# | 4, table 1 | `tools/experiment/layer_cost.py`, `costs/flops.py` |
+# | 4, table 1 | `experiments/measures/layer_cost.py`, `costs/flops.py` |
 # | 5.1 | `data/` |
 # | 5.3, equation 3 | `training/optimizers.py`, `training/schedules.py` |
 # | 5.4 label smoothing | `training/cross_entropy.py` |
