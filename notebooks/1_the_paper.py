@@ -1059,13 +1059,13 @@ target = "Der alte Bauer, den das Kind sieht, verkauft das Auto."
 maps = translator.attention(source, target)
 
 
-def position_of(pieces, word, after=0):
-    """The first piece of a word, or of one that stands `after` words later."""
-    number = attention_patterns.words(pieces).index(word) + after
-    return attention_patterns.word_numbers(pieces).index(number)
+def position_of(word, after=0):
+    """The first token of a target word, or of one that stands `after` words later."""
+    of_target = maps.units[1]
+    return of_target.of_token.index(of_target.texts.index(word) + after)
 
 
-verb = position_of(maps.target, "verkauft")
+verb = position_of("verkauft")
 ax = plt.subplots(figsize=(8, 3.4), layout="constrained")[1]
 draw_lines(ax, maps.read, maps.target, maps.decoder[-1], [verb], range(HEADS))
 ax.set_title(f"Figure 3: layer {LAYERS} of the decoder, predicting the verb")
@@ -1101,7 +1101,7 @@ for which in ("encoder", "decoder"):
 # the source, and in what the decoder has read.
 
 # %%
-pronoun = position_of(maps.target, ",", after=1)
+pronoun = position_of(",", after=1)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 fig.suptitle("Figure 4: predicting the pronoun")
 for ax, which, above in zip(
