@@ -56,7 +56,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     # Presets and experiments travel with the package, so that their names are found.
-    packages=[*CODE, "t2t_jax.configs", "t2t_jax.experiments"],
+    packages=[
+        *CODE,
+        "t2t_jax.configs",
+        "t2t_jax.experiments",
+        "t2t_jax.experiments.measures",
+    ],
     package_dir={
         "t2t_jax.configs": "configs",
         "t2t_jax.experiments": "experiments",

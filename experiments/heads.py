@@ -14,9 +14,9 @@ with the files of Multi30k in FOLDER, as configs/multi30k.py says.
 """
 
 from experiments import _texts
+from experiments.measures.heads import plot, report
 from t2t_jax import load_config
 from t2t_jax.tools.experiment import Experiment, Measure, Row
-from t2t_jax.tools.experiment.heads import plot, report
 
 
 def get_experiment(seeds=1, text="tiny", lines=200) -> Experiment:

@@ -12,9 +12,9 @@ linearly to 0 at the end of each run. The grid tunes none of it.
 """
 
 from experiments import _texts
+from experiments.measures.scaling import plot, report
 from t2t_jax.model.model import build
 from t2t_jax.tools.experiment import Experiment, Measure, Row
-from t2t_jax.tools.experiment.scaling import plot, report
 
 # Heads of 16 or 32 by width.
 HEADS = {32: 2, 48: 3, 64: 2, 96: 3, 128: 4, 160: 5, 192: 6}

@@ -12,10 +12,10 @@ for an accelerator.
 import math
 
 from experiments import _texts
+from experiments.measures.fits import crossing
+from experiments.measures.layer_cost import larger_half
 from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Measure, Row
-from t2t_jax.tools.experiment.fits import crossing
-from t2t_jax.tools.experiment.layer_cost import larger_half
 
 RESTRICTED = {"neighbourhood": 64}  # r
 CONVOLUTION = {"conv_kernel": 3}  # k

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
+if not all(map(importlib.util.find_spec, ("t2t_jax", "experiments", "matplotlib"))):
     folder = Path.cwd().parent
     if not (folder / "setup.py").is_file():
         folder = Path.cwd() / "t2t_jax_checkout"
@@ -47,6 +47,7 @@ from flax import nnx
 from matplotlib.patches import FancyBboxPatch
 
 import t2t_jax
+from experiments.measures import attention_patterns, layer_cost
 from t2t_jax import Translator, load_config, train
 from t2t_jax import config as fields
 from t2t_jax.costs import flops
@@ -66,7 +67,6 @@ from t2t_jax.model.model import build
 from t2t_jax.model.transformer import Transformer
 from t2t_jax.search.algorithm import gnmt_penalty
 from t2t_jax.search.beam import beam_search
-from t2t_jax.tools.experiment import attention_patterns, layer_cost
 from t2t_jax.tools.plan import describe
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.cross_entropy import cross_entropy, cross_entropy_gradient
@@ -1059,13 +1059,13 @@ target = "Der alte Bauer, den das Kind sieht, verkauft das Auto."
 maps = translator.attention(source, target)
 
 
-def position_of(pieces, word, after=0):
-    """The first piece of a word, or of one that stands `after` words later."""
-    number = attention_patterns.words(pieces).index(word) + after
-    return attention_patterns.word_numbers(pieces).index(number)
+def position_of(word, after=0):
+    """The first token of a target word, or of one that stands `after` words later."""
+    of_target = maps.units[1]
+    return of_target.of_token.index(of_target.texts.index(word) + after)
 
 
-verb = position_of(maps.target, "verkauft")
+verb = position_of("verkauft")
 ax = plt.subplots(figsize=(8, 3.4), layout="constrained")[1]
 draw_lines(ax, maps.read, maps.target, maps.decoder[-1], [verb], range(HEADS))
 ax.set_title(f"Figure 3: layer {LAYERS} of the decoder, predicting the verb")
@@ -1101,7 +1101,7 @@ for which in ("encoder", "decoder"):
 # the source, and in what the decoder has read.
 
 # %%
-pronoun = position_of(maps.target, ",", after=1)
+pronoun = position_of(",", after=1)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 fig.suptitle("Figure 4: predicting the pronoun")
 for ax, which, above in zip(
@@ -1173,7 +1173,7 @@ for ax, head in zip(axes, two, strict=True):
 # | 3.3, equation 2 | `model/feed_forward.py` |
 # | 3.4 | `model/embedding.py` |
 # | 3.5 | `model/positions.py` |
-# | 4, table 1 | `tools/experiment/layer_cost.py`, `costs/flops.py` |
+# | 4, table 1 | `experiments/measures/layer_cost.py`, `costs/flops.py` |
 # | 5.1 | `data/` |
 # | 5.3, equation 3 | `training/optimizers.py`, `training/schedules.py` |
 # | 5.4 label smoothing | `training/cross_entropy.py` |

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
+if not all(map(importlib.util.find_spec, ("t2t_jax", "experiments", "matplotlib"))):
     folder = Path.cwd().parent
     if not (folder / "setup.py").is_file():
         folder = Path.cwd() / "t2t_jax_checkout"
@@ -41,10 +41,10 @@ import numpy as np
 from IPython.display import display
 
 import t2t_jax
+from experiments.measures.attention_patterns import kind_of, patterns, sentences_of
+from experiments.measures.heads import heads_of, without_heads
 from t2t_jax import Translator, load_config, train
 from t2t_jax.grammar import corpus
-from t2t_jax.tools.experiment.attention_patterns import kind_of, patterns, sentences_of
-from t2t_jax.tools.experiment.heads import heads_of, without_heads
 from t2t_jax.tools.explain.explain import explain
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
+if not all(map(importlib.util.find_spec, ("t2t_jax", "experiments", "matplotlib"))):
     folder = Path.cwd().parent
     if not (folder / "setup.py").is_file():
         folder = Path.cwd() / "t2t_jax_checkout"
@@ -43,6 +43,7 @@ import numpy as np
 from flax import nnx
 
 import t2t_jax
+from experiments.measures.attention_patterns import patterns, sentences_of
 from t2t_jax import Translator, load_config, train
 from t2t_jax.grammar import corpus
 from t2t_jax.model.attention import (
@@ -57,7 +58,6 @@ from t2t_jax.model.layers import NORMS
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.model import MODELS
 from t2t_jax.model.positions import POSITIONS, Position
-from t2t_jax.tools.experiment.attention_patterns import patterns, sentences_of
 from t2t_jax.tools.experiment.statistics import welch_test
 from t2t_jax.training.losses import LOSSES
 from t2t_jax.training.optimizers import OPTIMIZERS

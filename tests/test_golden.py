@@ -4,8 +4,8 @@ A change that is meant is accepted with `python -m tests.test_golden`, and seen 
 diff of the files it writes.
 
 Public are `t2t_jax.__all__` and every name that docs/ideas, the pages on your own idea
-and task, experiments/ and notebooks/ import: what a fork is written with. A change of
-the list is a change for forks, and stands in CHANGELOG.
+and task, experiments/*.py and notebooks/ import: what a fork is written with. A change
+of the list is a change for forks, and stands in CHANGELOG.
 """
 
 import ast

@@ -83,7 +83,10 @@ def test_the_wheel_has_every_file_of_the_package(setup_arguments):
         if path.is_file() and path.suffix != ".pyc"
     ]
     code = {".".join(p.parent.parts) for p in files if p.suffix == ".py"}
-    assert code <= {*setup_arguments["packages"]}
+    for folder in ("configs", "experiments"):
+        named = {p.parent.relative_to(ROOT) for p in (ROOT / folder).rglob("*.py")}
+        code |= {".".join(("t2t_jax", *path.parts)) for path in named}
+    assert code == {*setup_arguments["packages"]}
     shipped = {
         path.relative_to(ROOT)
         for package, patterns in setup_arguments["package_data"].items()

@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from t2t_jax.io.errors import UserError
-from t2t_jax.tools.experiment import attention_patterns as patterns
-from t2t_jax.tools.experiment.heads import (
+from experiments.measures import attention_patterns as patterns
+from experiments.measures.heads import (
     Ablation,
     Head,
     heads_of,
     without_heads,
 )
+from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import translator
 
 PAIRS = [("the cat sees the dog", "die Katze sieht den Hund"), ("a dog", "ein Hund")]

@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from experiments.measures import layer_cost
 from t2t_jax.costs import flops
-from t2t_jax.tools.experiment import layer_cost
-from t2t_jax.tools.experiment.measures import MEASURES
 
 
 def traced(count, layer, length, width, options=()):
@@ -73,7 +72,7 @@ def test_a_sweep_is_fitted_on_its_larger_halves(monkeypatch):
         return {**values, **sizes, "memory": None}
 
     monkeypatch.setattr(layer_cost, "layer_cost", cost)
-    found = MEASURES["layer_costs"](
+    found = layer_cost.layer_costs(
         *(None, "attention", [32, 16, 8, 4], [4, 8, 16, 32], 4, 2), overhead=1e3
     )
     assert [point["length"] for point in found["lengths"]] == [4, 8, 16, 32]

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from experiments.measures import fits, scaling
+from experiments.measures.scaling import Law, Runs, predict_loss
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.experiment import fits, scaling
 from t2t_jax.tools.experiment.results import Context
-from t2t_jax.tools.experiment.scaling import Law, Runs, predict_loss
 
 LAW = Law(E=0.5, A=200.0, alpha=0.5, B=3_000.0, beta=0.6)
 SIZES, DATA = (1.5e5, 2.5e5, 4e5, 8e5), (3e5, 6e5, 1.2e6)

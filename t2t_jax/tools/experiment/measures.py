@@ -15,10 +15,7 @@ from t2t_jax.evaluation.scores import scores_and_answers
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.metrics.plain import corpus_scores
-from t2t_jax.tools.experiment.heads import measure_heads
-from t2t_jax.tools.experiment.layer_cost import layer_costs, path_lengths
 from t2t_jax.tools.experiment.results import Context
-from t2t_jax.tools.experiment.scaling import predict_loss
 
 EDGES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
@@ -202,12 +199,9 @@ def speed(context: Context, lines: int = 200, repeats: int = 3) -> dict[str, Any
 # `t2t_jax.tools.experiment.results.Context`.
 MeasureFunction = Callable[..., dict[str, Any]]
 
-# Add your measure here.
+# Add your measure here. Those of single experiments are in experiments/measures/, and
+# are added when the experiment's file imports them.
 MEASURES: dict[str, MeasureFunction] = {
     "by_length": by_length,
-    "heads": measure_heads,
-    "layer_costs": layer_costs,
-    "path_lengths": path_lengths,
-    "predict_loss": predict_loss,
     "speed": speed,
 }

@@ -283,7 +283,8 @@ def _measured(measure: Measure, context: Context) -> dict[str, Any]:
         raise UserError(
             f"no measure {measure.function!r}"
             f"{did_you_mean(measure.function, MEASURES)}; add it to MEASURES of "
-            "t2t_jax/tools/experiment/measures.py"
+            "t2t_jax/tools/experiment/measures.py, or import the module of "
+            "experiments/measures/ that adds it"
         )
     started = time.monotonic()
     result = MEASURES[measure.function](context, **measure.arguments)

@@ -15,19 +15,18 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.evaluation.provenance import hashed
 from t2t_jax.metrics.plain import sacrebleu_metrics
 
-Z = 1.644854  # 95% of a normal distribution are below
-
 
 def confidence(best: Hypothesis) -> float:
     """The geometric mean of the probabilities of a hypothesis's tokens, 0 to 1."""
     return math.exp(min(0.0, best.log_prob) / max(len(best.tokens), 1))
 
 
-def wilson_low(good: np.ndarray, count: np.ndarray) -> np.ndarray:
+def wilson_low(good: int, count: int) -> float:
     """The lower end of Wilson's interval of a share, `good` of `count`."""
-    share, z2 = good / count, Z**2 / count
-    spread = np.sqrt(z2 * (share * (1 - share) + z2 / 4))
-    return (share + z2 / 2 - spread) / (1 + z2)
+    from scipy import stats  # slow to import
+
+    test = stats.binomtest(int(good), int(count), alternative="greater")
+    return test.proportion_ci(0.95, method="wilson").low
 
 
 class Precision:
@@ -55,12 +54,11 @@ class Precision:
             if isinstance(each, Translation) and each.best.tokens
         ]
         confidences, good = np.array(sorted(rows)).reshape(-1, 2).T
-        # Of the lines with at least the confidence of each; `first` of those equal.
-        at_least = np.arange(len(rows), 0, -1)
-        low = wilson_low(np.cumsum(good[::-1])[::-1], at_least)
         self._confidences, first = np.unique(confidences, return_index=True)
+        # Of the lines with at least each confidence.
+        low = [wilson_low(good[n:].sum(), len(good) - n) for n in first]
         # A line with more confidence is also among those with at least less of it.
-        self._precisions = np.maximum.accumulate(low[first])
+        self._precisions = np.maximum.accumulate(low)
         self.facts = {
             "lines": len(rows),
             "good": int(good.sum()),

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from experiments.measures.fits import power_law
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment.experiment import Run
-from t2t_jax.tools.experiment.fits import power_law
+from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.plots import lines
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
 
@@ -300,6 +301,9 @@ def predict_loss(context: Context, parameters: int, steps: int) -> dict[str, Any
             "high": float(k.max()),
         },
     }
+
+
+MEASURES["predict_loss"] = predict_loss
 
 
 def _finished(results: Iterable[RunResult]) -> Runs:

@@ -19,6 +19,7 @@ from flax import nnx
 from jax import Array
 from jax.extend import core
 
+from experiments.measures.fits import power_laws
 from t2t_jax import config as fields
 from t2t_jax.config import ModelConfig
 from t2t_jax.costs import flops
@@ -30,7 +31,7 @@ from t2t_jax.model.conv import Convolution
 from t2t_jax.model.layers import Dropout, Parameters
 from t2t_jax.model.lstm import LSTMLayer
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.tools.experiment.fits import power_laws
+from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import Context
 
 HEAD_WIDTH = 64  # of the paper's base and big models
@@ -325,3 +326,6 @@ def _layers_between_ends(
                 f"no stack of layer={layer!r} connects the ends of {length} tokens"
             )
     return depth
+
+
+MEASURES |= {"layer_costs": layer_costs, "path_lengths": path_lengths}

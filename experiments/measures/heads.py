@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.measures.attention_patterns import (
+    BROAD,
+    NAMED,
+    kind_of,
+    patterns,
+    sentences_of,
+)
 from t2t_jax.data.corpus import Pair
 from t2t_jax.decoding import alignment
 from t2t_jax.decoding.inputs import InputReader
@@ -19,13 +26,7 @@ from t2t_jax.metrics.measures import compared
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.model.layers import Parameters
-from t2t_jax.tools.experiment.attention_patterns import (
-    BROAD,
-    NAMED,
-    kind_of,
-    patterns,
-    sentences_of,
-)
+from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import Context, Results, RunResult
 
 if TYPE_CHECKING:
@@ -270,6 +271,7 @@ def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
 
 
 MEASURE = "heads"
+MEASURES[MEASURE] = measure_heads
 LOST = ["BLEU lost", "p", "rise of dev loss"]  # the cells of `_lost`
 
 
