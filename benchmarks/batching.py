@@ -15,12 +15,12 @@ from functools import partial
 from absl import flags
 
 from benchmarks import made_up, measuring, run
+from benchmarks.trainer import Trainer
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.tools.verify.measuring import Trainer, random_pairs
 
 
 class Contender:
@@ -56,7 +56,7 @@ def main(_):
     config = changed(from_config_dict(args.config), "data", feeder="numpy")
     if args.wmt:
         sizes = config.data.vocab_sizes
-        pairs = random_pairs(made_up.lengths(args.wmt), min(sizes))
+        pairs = made_up.random_pairs(made_up.lengths(args.wmt), min(sizes))
     else:
         vocabulary, pairs = measuring.training_text(config.data)
         sizes = vocabulary.sizes

@@ -33,8 +33,9 @@ from absl import flags
 from etils import epath
 
 from benchmarks import run
-from benchmarks.measuring import begin, publish, turns
+from benchmarks.measuring import Stopwatch, begin, publish, turns
 from benchmarks.measuring import define_flags as define_shared_flags
+from benchmarks.trainer import Trainer
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import load_config
 from t2t_jax.config import Config
@@ -42,7 +43,6 @@ from t2t_jax.io import sealed
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh, processes
-from t2t_jax.tools.verify import measuring
 from t2t_jax.tools.verify.child_runs import Processes, rendezvous_flags
 from t2t_jax.tools.verify.own_process import megabytes
 from t2t_jax.tools.verify.random_models import BOS
@@ -52,24 +52,59 @@ from t2t_jax.training.step import TrainState, compile_steps
 from t2t_jax.workdir import Workdir
 
 
+def with_noise(state: TrainState) -> TrainState:
+    """A state with random moments, as after some training: zeros are compressed."""
+    random = np.random.default_rng(0)
+
+    def noise(x):
+        if not x.ndim:
+            return x
+        return jax.device_put(random.standard_normal(x.shape, np.float32), x.sharding)
+
+    noisy = jax.tree.map(noise, state.optimizer)
+    return state._replace(optimizer=noisy, step=state.step + 1)
+
+
+def plain_file(folder: Path, size: int) -> dict[str, float]:
+    """Seconds to write and fsync a file of random bytes, and to read and hash it."""
+    file, content = folder / "plain", np.random.default_rng(0).bytes(size)
+    lap = Stopwatch()
+    with open(file, "wb") as f:
+        f.write(content)
+        f.flush()
+        os.fsync(f.fileno())
+    written = lap()
+    with open(file, "rb") as f:
+        hashlib.file_digest(f, "sha256")
+    hashed = lap()
+    file.unlink()
+    return {"written": written, "hashed": hashed}
+
+
 def ours(folder: Path, state, shapes) -> dict[str, float]:
     """Seconds to save and restore a state with our checkpoints, and their bytes."""
-    times = measuring.saved_and_restored(folder, state, shapes)
-    lap = measuring.Stopwatch()
-    assert not sealed.damage(measuring.state_folder(folder, state))
-    return {
-        "blocked": times["blocked"],
-        "whole after": times["complete"],
-        "restored": times["restored"],
-        "of that checked": lap(),
-        "bytes": times["on_disk"],
-    }
+    workdir, times = Workdir(folder), {}
+    checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
+    try:
+        lap = Stopwatch()
+        checkpoints.save(state, RunProgress(), parameters=False)
+        times["blocked"] = lap()
+        checkpoints.wait()
+        times["whole after"] = times["blocked"] + lap()
+        checkpoints.restore(shapes)
+        times["restored"] = lap()
+    finally:
+        checkpoints.close()
+    saved = workdir.checkpoints / "state" / str(int(state.step))
+    lap = Stopwatch()
+    assert not sealed.damage(saved)
+    return times | {"of that checked": lap(), "bytes": sealed.size(saved)}
 
 
 def orbax(folder: Path, state, shapes) -> dict[str, float]:
     """The same with Orbax's CheckpointManager."""
     manager = ocp.CheckpointManager(epath.Path(folder).absolute())
-    lap = measuring.Stopwatch()
+    lap = Stopwatch()
     manager.save(1, args=ocp.args.StandardSave(state._asdict()))
     times = {"blocked": lap()}
     manager.wait_until_finished()
@@ -221,13 +256,13 @@ def main(_):
 
 def makers_of_one(args: flags.FlagValues, config: Config) -> dict:
     """What one process measures: functions of a new folder, by name."""
-    trainer = measuring.Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
-    state, shapes = measuring.with_noise(trainer.state), trainer.steps.shapes
+    trainer = Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
+    state, shapes = with_noise(trainer.state), trainer.steps.shapes
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     count = trainer.model.count()
     print(f"{args.preset}: {count:,} parameters, {size / 1e6:,.0f} MB")
     return {
-        "plain file": lambda folder: measuring.plain_file(folder, size),
+        "plain file": lambda folder: plain_file(folder, size),
         "Orbax": lambda folder: orbax(folder, state, shapes),
         "ours": lambda folder: ours(folder, state, shapes),
     }

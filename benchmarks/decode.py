@@ -9,7 +9,8 @@ of 32 tokens, exactly 64 steps. All contenders have the same weights, and before
 clock starts greedy search must find the same tokens in all of them. The end of a
 sentence has a zero embedding, so that no search finds it and stops early. `--models`
 takes other sizes: the width, encoder and decoder layers, and the position scheme; with
---rows=1, a single line.
+--rows=1, a single line. --config.decode.batch_tokens sets how many positions ours
+searches together.
 
 With workdirs and a test set: text in, text out, and a table of quality and size beside
 the speed, such as of a teacher and its students; "times the first model" compares
@@ -37,6 +38,7 @@ from benchmarks.peers import (
     Tokens,
     until_end,
 )
+from benchmarks.random_translator import random_lines, random_translator
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import ModelConfig, from_config_dict
@@ -45,7 +47,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.tools.verify.random_models import random_lines, random_translator
 
 PEERS = {
     "ctranslate2": partial(CTranslate2, weights="float32"),
@@ -209,16 +210,15 @@ def sized(model: ModelConfig, sizes: str) -> ModelConfig:
     )
 
 
-def work_d(model: ModelConfig, args, names: list[str]) -> Contest:
-    """Work D, or the same with other sizes."""
+def work_d(model: ModelConfig, batch_tokens: int, args, names: list[str]) -> Contest:
+    """Work D, or the same with other sizes; `batch_tokens` is our search's."""
     if not 1 <= args.source <= args.steps - 1:
         raise UserError(
             f"--steps={args.steps} with --source={args.source}; want more steps than "
             "source tokens, as an output may always be longer than its source"
         )
     sizes = args.rows, args.source, args.steps
-    # Blocks as a user has them, 0.
-    translator = random_translator(model, args.vocab, *sizes, batch_tokens=0)
+    translator = random_translator(model, args.vocab, *sizes, batch_tokens)
     lines = random_lines(args.rows, args.source, args.vocab)
     beam, alpha = args.beam or 4, translator.config.decode.alpha
     extra = args.steps - args.source
@@ -294,10 +294,13 @@ def main(_):
         works = {w: f"{w}, beam {c.search.beam}" for w, c in contests.items()}
         print(f"{len(pairs):,} lines of {corpus.spec}")
     else:
-        base = from_config_dict(args.config).model
+        config = from_config_dict(args.config)
+        base, batch_tokens = config.model, config.decode.batch_tokens
         name = config_files.config_name(args["config"].config_filename)
         models = {s: sized(base, s) for s in args.models} or {f"{name} (D)": base}
-        contests = {name: work_d(m, args, names) for name, m in models.items()}
+        contests = {
+            name: work_d(m, batch_tokens, args, names) for name, m in models.items()
+        }
         works = {name: f"{name}, beam {c.search.beam}" for name, c in contests.items()}
     contenders = {}
     for name, contest in contests.items():

@@ -21,6 +21,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, peers, run
+from benchmarks.trainer import Trainer
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
@@ -31,7 +32,6 @@ from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import compute_dtype
-from t2t_jax.tools.verify.measuring import Trainer
 
 SIDES = ("source", "target")
 

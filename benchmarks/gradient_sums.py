@@ -21,6 +21,7 @@ import optax
 from absl import flags
 
 from benchmarks import measuring, run
+from benchmarks.trainer import Trainer
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import changed, from_config_dict
 from t2t_jax.data.corpus import open_corpora
@@ -28,7 +29,6 @@ from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.io.messages import say
 from t2t_jax.model.products import bfloat16
-from t2t_jax.tools.verify.measuring import Trainer
 from t2t_jax.training import step
 from t2t_jax.training.validation import cross_entropy_of
 

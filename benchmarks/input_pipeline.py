@@ -23,6 +23,7 @@ import dataclasses
 import importlib.util
 import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
@@ -30,15 +31,21 @@ import numpy as np
 from absl import flags
 
 from benchmarks import made_up, run
-from benchmarks.measuring import Row, alternate, begin, publish, training_text
+from benchmarks.measuring import (
+    Row,
+    Stopwatch,
+    alternate,
+    begin,
+    publish,
+    training_text,
+)
 from benchmarks.measuring import define_flags as define_shared_flags
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import feeding
 from t2t_jax.data.batching import Layout
-from t2t_jax.data.feeding import HostBatch, feed, plan_for
+from t2t_jax.data.feeding import AHEAD, HostBatch, feed, plan_for
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.tools.verify.measuring import Stopwatch, feed_rate, random_pairs
 from t2t_jax.tools.verify.own_process import megabytes
 
 PEER = "length buckets, padded (NumPy)"
@@ -91,6 +98,21 @@ def copied(batch: HostBatch) -> Iterator[HostBatch]:
     """The limit: yields copies of the same batch."""
     while True:
         yield {name: array.copy() for name, array in batch.items()}
+
+
+def feed_rate(stream: Iterator[HostBatch], batches: int) -> float:
+    """Real tokens a second, source and target, of batches that are being filled.
+
+    Those that were filled ahead are used up before the clock starts.
+    """
+    for _ in range(2 * AHEAD):
+        next(stream)
+    real, began = 0, time.perf_counter()
+    for batch in itertools.islice(stream, batches):
+        real += sum(int(np.count_nonzero(batch[s])) for s in ("source", "target"))
+    rate = real / (time.perf_counter() - began)
+    stream.close()
+    return rate
 
 
 def timed(make: Callable, rounds: int) -> tuple[float, object]:
@@ -209,7 +231,7 @@ def main(_):
     text = "--config.data.train" in " ".join(sys.argv)
     if args.wmt or not text:
         lengths = made_up.lengths(args.wmt or made_up.PAIRS)
-        pairs = random_pairs(lengths, config.data.vocab_size)
+        pairs = made_up.random_pairs(lengths, config.data.vocab_size)
         name = "simulated WMT"
     else:
         (_, pairs), name = training_text(config.data), config.data.train

@@ -1,6 +1,7 @@
 """Time of a single layer: attention by the length of a row, an LSTM next to PyTorch's.
 
     python -m benchmarks.layers --layer=attention [--train=16384]
+    python -m benchmarks.layers --layer=kernel [--lengths=128,512,2048]
     python -m benchmarks.layers --layer=lstm [--peers=] [--sizes=32x64x256]
 
 attention: forward and backward pass of one layer of self-attention (width 256, 4 heads)
@@ -8,11 +9,17 @@ with a row of n tokens, each measurement in a process of its own. Memory is the 
 above that before the first call, compilation included. --train takes a step of a whole
 model (2 + 2 layers, width 128, 1,000 pieces) with n source and n target tokens.
 
+kernel: forward and backward pass of the device's fused attention next to dense
+attention, without projections: bfloat16, 8 heads of 64, causal, --tokens in rows of
+each length. A device without a kernel computes dense attention alone.
+
 lstm: forward pass, and with gradients; sizes are rows x tokens x width. The limit is
 the rate of its matrix products alone at the measured peak.
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +27,18 @@ from absl import flags
 from flax import nnx
 
 from benchmarks import measuring, peers, run
+from benchmarks.trainer import Trainer
 from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.costs.flops import count
 from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data.shapes import Shape
-from t2t_jax.model.attention import ATTENTION, Attention
+from t2t_jax.io.messages import say
+from t2t_jax.model.attention import ATTENTION, KV, Attention
+from t2t_jax.model.kernels import kernel_for
+from t2t_jax.model.layers import Dropout
 from t2t_jax.model.lstm import LSTMLayer
 from t2t_jax.model.mask import Mask, Tokens
-from t2t_jax.model.positions import POSITIONS
-from t2t_jax.tools.verify.measuring import Trainer
+from t2t_jax.model.positions import POSITIONS, Position
 from t2t_jax.tools.verify.own_process import in_own_process, megabytes
 from t2t_jax.tools.verify.random_models import random_batch
 
@@ -91,6 +101,55 @@ def by_length(args) -> None:
             rows.append({"tokens": length, "attention": name})
             rows[-1] |= {"seconds": seconds, "peak MiB": peak}
     measuring.publish(rows, args.output)
+
+
+# ---------------------------------------------------------------------------- kernels
+
+
+def by_kernel(args) -> None:
+    """Prints the table of fused and dense attention by the length of rows."""
+    rows = []
+    for length in map(int, args.lengths):
+        qkv, mask = attention_inputs(max(1, args.tokens // length), length)
+        rest = (
+            mask,
+            Position(ModelConfig(), True, jax.random.key(0)),
+            Dropout(0.0, None),
+        )
+        names = ["fused", "dense"]
+        if kernel_for(qkv[0], KV(*qkv[1:]), *rest) is None:
+            device = jax.devices()[0].device_kind
+            say(f"warning: {device} has no fused kernel for rows of {length}")
+            names = ["dense"]
+        calls = {n: partial(gradient(ATTENTION[n].attend, rest), *qkv) for n in names}
+        medians = measuring.alternate(
+            {n: partial(median_seconds, call, 3) for n, call in calls.items()},
+            args.rounds,
+        )
+        of_length = {"tokens a row": length, "rows": len(qkv[0])}
+        of_length |= {f"{name} ms": 1e3 * medians[name] for name in names}
+        if "fused" in medians:
+            of_length["times as fast"] = medians["dense"] / medians["fused"]
+        rows.append(of_length)
+    measuring.publish(rows, args.output)
+
+
+def attention_inputs(rows: int, length: int) -> tuple[list[jax.Array], Mask]:
+    """Queries, keys and values [rows, length, 8, 64], and the mask of a decoder."""
+    rngs, shape = jax.random.split(jax.random.key(0), 3), (rows, length, 8, 64)
+    arrays = [jax.random.normal(rng, shape, jnp.bfloat16) for rng in rngs]
+    position = jnp.broadcast_to(jnp.arange(length), (rows, length))
+    at = Tokens(jnp.ones_like(position), position)
+    return arrays, Mask(at, at, causal=True, aligned=True)
+
+
+def gradient(attend: Callable, rest: tuple) -> Callable:
+    """The gradient by queries, keys and values of a sum over the results."""
+
+    def total(q, k, v):
+        return attend(q, KV(k, v), *rest).astype(jnp.float32).sum()
+
+    return jax.jit(jax.grad(total, (0, 1, 2)))
 
 
 # ------------------------------------------------------------------------------- lstm
@@ -179,7 +238,7 @@ def against_torch(args) -> None:
     measuring.publish(rows, args.output, matrix_peak=peaks)
 
 
-LAYERS = {"attention": by_length, "lstm": against_torch}
+LAYERS = {"attention": by_length, "kernel": by_kernel, "lstm": against_torch}
 
 
 def define_flags():
@@ -189,6 +248,7 @@ def define_flags():
     flags.DEFINE_list("attention", ["dense", "restricted", "chunked"], "Functions.")
     flags.DEFINE_string("positions", "sinusoid", "Position scheme.")
     flags.DEFINE_integer("train", 0, "Train a model with rows of this many tokens.")
+    flags.DEFINE_integer("tokens", 16_384, "Of a batch of kernels.", lower_bound=1)
     flags.DEFINE_list("sizes", ["32x64x128", "32x64x256", "32x64x512"], "Of the LSTM.")
     flags.DEFINE_list("peers", ["torch"], "Next to the LSTM: torch, or nothing.")
 

@@ -1,10 +1,14 @@
 """Made-up text, and the lengths of WMT 2014 English-German, without its text."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.filling import Ragged
+from t2t_jax.data.pairs import Pairs
+from t2t_jax.tools.verify.random_models import SPECIAL
 
 # ---------------------------------------------------------------------------- lengths
 
@@ -29,6 +33,17 @@ def lengths(pairs: int = PAIRS, seed: int = 0) -> list[np.ndarray]:
         log_p = SPREAD * (shared_p + own_p) - SPREAD**2 / 2
         sides.append(np.clip(np.rint(mean * np.exp(log_p)), 1, LONGEST))
     return [side.astype(np.int32) for side in sides]
+
+
+def random_pairs(lengths: Iterable[np.ndarray], pieces: int) -> Pairs:
+    """Random tokens in sentences of these lengths, int [pairs] for each side."""
+    rng = np.random.default_rng(0)
+    sides = []
+    for length_p in lengths:
+        offsets = np.append(0, np.cumsum(length_p, dtype=np.int64))
+        tokens = rng.integers(SPECIAL, min(pieces, 1 << 16), offsets[-1], np.uint16)
+        sides.append(Ragged(tokens, offsets))
+    return Pairs(*sides, {}, sizes=(len(offsets) - 1,))
 
 
 # ------------------------------------------------------------------------------- text

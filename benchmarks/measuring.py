@@ -137,6 +137,17 @@ def alternate_with_peak(
     return medians, {name: max(before[name], after[name]) for name in before}
 
 
+class Stopwatch:
+    """A call returns the seconds since the last call, or since its creation."""
+
+    def __init__(self):
+        self._last = time.perf_counter()
+
+    def __call__(self) -> float:
+        last, self._last = self._last, time.perf_counter()
+        return self._last - last
+
+
 def with_interval(name: str, measure: Measure, statistics_nk: np.ndarray) -> dict:
     """Cells of a row: a score, and its 95% interval by bootstrap over the examples."""
     bound = bounds(measure.of(sampled_sums(statistics_nk)))

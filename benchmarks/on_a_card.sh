@@ -128,7 +128,17 @@ print(f"{jax.local_devices()[0].device_kind}, {jax.default_backend()}")'
 
 # The parts. Each has the same checks or benchmark in a rehearsal, with small sizes.
 # `exec`, so that a part that takes too long is ended, and not its shell alone.
-verify() { exec "$python" -m t2t_jax verify --full --json "$@"; }
+
+# benchmark NAME FILE ARGUMENT...: runs a benchmark, whose rows go into FILE.json.
+benchmark() { "$python" -m "benchmarks.$1" "${@:3}" --output="$out/$2.json"; }
+
+# forecast CONFIG FILE: a step of a config, its time and memory, next to the forecast.
+forecast() {
+  local work=(--config="configs/$1.py" --steps=12)
+  "$rehearse" && work=(--config=configs/tiny.py --config.data.batch_tokens=512 --steps=1
+    --peak_sizes=256)
+  benchmark forecast "$2" "${work[@]}"
+}
 
 card() { # each in its own process: a program that this GPU refuses may end it
   local file status=0 until=$((SECONDS + left - 5)) seconds
@@ -143,29 +153,22 @@ card() { # each in its own process: a program that this GPU refuses may end it
   return "$status"
 }
 
-base() {
-  local checks=matrix,base_step,base_memory
-  "$rehearse" && checks=matrix
-  verify --only="$checks" > "$out/base.json"
-}
+base() { forecast base base; }
+
+big() { forecast big big; }
 
 cublas() { # the same without the autotuner's tiles
-  local checks=base_step,big_step
+  local status=0
   "$rehearse" || export XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_enable_triton_gemm=false"
-  "$rehearse" && checks=matrix
-  verify --only="$checks" > "$out/cublas.json"
+  forecast base cublas_base || status=$?
+  forecast big cublas_big || status=$?
+  return "$status"
 }
 
 numbers() {
   local checks=numbers
   "$rehearse" && checks=forward,padding
-  verify --only="$checks" > "$out/numbers.json"
-}
-
-big() {
-  local checks=big_step,big_memory
-  "$rehearse" && checks=padding
-  verify --only="$checks" > "$out/big.json"
+  exec "$python" -m t2t_jax verify --full --json --only="$checks" > "$out/numbers.json"
 }
 
 train_step() {
@@ -256,10 +259,29 @@ packed() {
     --output="$out/packed.json"
 }
 
-others() { # `determinism` trains six times: not in ten minutes
-  local checks=attention,dtypes,feeder,saving,decode,decode_batch
-  "$rehearse" && checks=lines
-  verify --only="$checks" > "$out/others.json"
+others() { # `determinism` of verify trains six times: not in ten minutes
+  local status=0 dtype tokens
+  local kernel=("--lengths=128,512,2048") step=(--config=configs/base.py --batch=192x128)
+  local feeder=(--wmt=500000 --batches=200) saving=(--preset=base)
+  local search=(--config=configs/base.py --config.model.layers=2 --rows=2048) peak=()
+  if "$rehearse"; then
+    kernel=(--lengths=32 --tokens=64) step=(--config=configs/tiny.py --batch=4x8)
+    feeder=(--config=configs/tiny.py --wmt=2000 --batches=2) saving=(--preset=tiny)
+    search=(--config=configs/tiny.py --rows=2 --source=4 --steps=6 --vocab=300)
+    peak=(--peak_sizes=256)
+  fi
+  benchmark layers attention --layer=kernel "${kernel[@]}" --rounds=3 || status=$?
+  for dtype in float32 bfloat16; do
+    benchmark train_step "step_$dtype" "${step[@]}" "${peak[@]}" --dtype="$dtype" \
+      --peers= --nomemory --rounds=3 || status=$?
+  done
+  benchmark input_pipeline feeder "${feeder[@]}" --rounds=1 || status=$?
+  benchmark checkpointing saving "${saving[@]}" --rounds=1 || status=$?
+  for tokens in 4096 16384 65536; do
+    benchmark decode "search_of_$tokens" "${search[@]}" "${peak[@]}" --peers= --rounds=1 \
+      --config.decode.batch_tokens="$tokens" || status=$?
+  done
+  return "$status"
 }
 
 # installed NAME...: those of the peers whose packages are installed, with commas.
@@ -278,8 +300,8 @@ print(",".join(found))
 PYTHON
 }
 
-export -f verify card base numbers big cublas search scored multi30k text train_step \
-  decode batching packed others installed
+export -f benchmark forecast card base numbers big cublas search scored multi30k text \
+  train_step decode batching packed others installed
 export python out rehearse scratch
 
 # part UNTIL NAME: runs a function until so many percent of the time are spent, of that
@@ -291,7 +313,7 @@ part() {
   export left
   printf '\n## %s\n\n```text\n' "$name"
   # Bash runs the function, as `timeout` starts programs only. Of verify, whose output is
-  # JSON, the summary has the lines that it prints as it goes.
+  # JSON, the summary has the lines that it prints as it goes; of benchmarks, their tables.
   timeout --kill-after=10 "$left" bash -c "$name" 2> "$scratch/log"
   status=$?
   if [ "$status" -eq 0 ]; then
@@ -343,7 +365,7 @@ fi
 # took 20 to 40.
 declare -A share=([card]=40 [base]=80 [big]=80 [cublas]=80 [numbers]=120 [search]=60
   [multi30k]=200 [text]=240 [train_step]=80 [decode]=60 [batching]=40 [packed]=40
-  [others]=60)
+  [others]=120)
 total=0
 for name in "${asked[@]}"; do total=$((total + share[$name])); done
 {

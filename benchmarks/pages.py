@@ -33,6 +33,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks import measuring, run
+from benchmarks.random_translator import random_tokens, random_translator
 from t2t_jax.commands.config_files import load_config
 from t2t_jax.commands.flags import test_sets
 from t2t_jax.config import from_config_dict
@@ -41,7 +42,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.tools.explain import explain
 from t2t_jax.tools.explain.explanation import Explanation
-from t2t_jax.tools.verify.random_models import random_tokens, random_translator
 
 BOUNDS = {("base", 30): 200e3, ("big", 60): 1.5e6}  # bytes of a page
 VOCABULARY = 32_000

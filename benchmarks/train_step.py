@@ -12,8 +12,9 @@ WMT Transformer of AlgoPerf (Dahl et al. 2023): hidden layers of 1,024, 128 rows
 + 256 tokens, float32, of which a GPU multiplies 10 bits of mantissa (TF32). With
 --config the work is that config's model, with the shape of its batches unless --batch
 is given. A step is forward, backward and Adam, from token ids in the host's memory,
-without padding. Peak memory is measured in a separate process for each contender, above
-that of its imports; on a GPU it is the device's.
+without padding. With --devices=N, ours takes N times the rows on N devices. Peak memory
+is measured in a separate process for each contender, above that of its imports; on a
+GPU it is the device's.
 
 --profile prints instead where our step spends its time on a CPU, by operation.
 """
@@ -29,6 +30,7 @@ from absl import flags
 
 from benchmarks import measuring, peers, run
 from benchmarks.profile import profile
+from benchmarks.trainer import Trainer
 from t2t_jax.commands import config_files
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, changed, from_config_dict
@@ -39,7 +41,6 @@ from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import build
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.process_setup import set_up_process
-from t2t_jax.tools.verify.measuring import Trainer
 from t2t_jax.tools.verify.own_process import in_own_process, megabytes
 from t2t_jax.tools.verify.random_models import random_batch
 
@@ -51,6 +52,7 @@ class Work(NamedTuple):
     config: Config
     vocab_size: int
     shape: Shape
+    devices: int = 1  # that share the rows
 
     def flops(self) -> float:
         """FLOPs of the matrix products of a step."""
@@ -90,7 +92,8 @@ def contender(name: str, work: Work):
     """
     batch = work.batch()
     if name == "ours":
-        trainer = Trainer(work.config, work.vocab_size)
+        devices = jax.devices()[: work.devices]
+        trainer = Trainer(work.config, work.vocab_size, devices=devices)
         arguments = (batch,)
     else:
         bfloat16 = compute_dtype(work.config.model) == "bfloat16"
@@ -148,7 +151,8 @@ def measured(work: Work, names: list[str], args):
     )
     tokens = work.shape.rows * work.shape.target
     step = work.flops()
-    share = measuring.share_of_limit(medians["ours"], step / tokens, peaks)
+    flops = step / tokens / work.devices
+    share = measuring.share_of_limit(medians["ours"], flops, peaks)
     print(
         f"{work.name}: {step / 1e9:,.0f} GFLOP a step of {tokens:,} target tokens, "
         f"{dtype}; limit {medians['ours'] / share:,.0f} tokens/s; "
@@ -187,6 +191,11 @@ def works(args, argv: list[str]) -> list[Work]:
         if args.dtype:
             config = changed(work.config, "model", dtype=args.dtype)
             work = work._replace(config=config, name=f"{work.name} {args.dtype}")
+        if args.devices > 1:
+            rows = work.shape.rows * args.devices
+            shape = dataclasses.replace(work.shape, rows=rows)
+            name = f"{work.name}, {args.devices} devices"
+            work = work._replace(name=name, shape=shape, devices=args.devices)
         selected.append(work)
     return selected
 
@@ -210,6 +219,9 @@ def define_flags():
     flags.DEFINE_enum(
         "dtype", None, ["float32", "bfloat16"], "Type of the activations."
     )
+    flags.DEFINE_integer(
+        "devices", 1, "Devices of ours; needs --peers=.", lower_bound=1
+    )
     flags.DEFINE_list("peers", list(peers.TRAINING), "Peers; empty: ours alone.")
     flags.DEFINE_integer(
         "steps", 2, "Steps of each contender in a round.", lower_bound=1
@@ -229,6 +241,11 @@ def main(_):
             measuring.publish(profile(lambda r=rate: r(1)), args.output)
         return
     names = measuring.chosen(args.peers, peers.TRAINING, "peers")
+    if args.devices > 1 and (names or args.devices > jax.device_count()):
+        raise UserError(
+            f"--devices={args.devices}: want at most the {jax.device_count()} that are "
+            "here, and --peers=, as a peer runs on one"
+        )
     if names:
         peers.need("torch", "transformers")
     rows = []

@@ -17,6 +17,7 @@ from functools import partial
 from absl import flags
 
 from benchmarks import measuring, run
+from benchmarks.trainer import Trainer
 from t2t_jax import config as fields
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
@@ -25,7 +26,6 @@ from t2t_jax.data.feeding import feed
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.io.messages import say
 from t2t_jax.sections import table_of
-from t2t_jax.tools.verify.measuring import Trainer
 from t2t_jax.training.validation import cross_entropy_of
 
 # Differences from the config that are not one choice of one table.

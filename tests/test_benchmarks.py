@@ -5,9 +5,12 @@ import contextlib
 import itertools
 import json
 import operator
+import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 import time
 
 import jax
@@ -23,9 +26,11 @@ from benchmarks import (
     alignment,
     bad_client,
     enlarged,
+    forecast,
     made_up,
     measuring,
     packed_attention,
+    random_translator,
 )
 from benchmarks.confidence import auroc, pearson, spearman, worst_lines
 from benchmarks.decode import search_flops
@@ -44,7 +49,6 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.plain import lower_tokenized
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.model.layers import project
-from t2t_jax.tools.verify.measuring import random_pairs
 from tests.commands import Commands
 from tests.decoding.small_translator import translator
 from tests.small_run import ROOT
@@ -62,6 +66,34 @@ def test_work_is_what_its_parts_cost():
         one += 2 * d * d + 2 * d * source  # attention to the source
         by_hand += beam * (one + 2 * d * f + d * v)
     assert search_flops(model, v, beam, [(source, steps)]) == 2 * by_hand
+
+
+def test_a_row_of_the_forecast_has_its_ratios_and_mfu():
+    cost = {
+        **{"parameters": 10, "dtype": "float32", "batch": "", "tokens": 256},
+        **{"first": 3.0, "seconds": 0.5, "awaited": 0.625, "flops": 1e9},
+        **{"memory": 2**30, "planned_memory": 2.0**31, "planned_seconds": 0.25},
+        "planned_by": "somebody",
+    }
+    row = forecast.row("base", cost, 4e9, 16e9)
+    assert (row["MFU"], row["MFU of the data sheet"]) == (0.5, 0.125)
+    assert (row["ms"], row["awaited ms"], row["forecast ms"]) == (500, 625, 250)
+    assert (row["time / forecast"], row["tokens/s"]) == (2, 512)
+    assert (row["GiB"], row["memory / forecast"]) == (1, 0.5)
+    unknown = dict.fromkeys(("memory", "planned_memory", "planned_seconds"))
+    row = forecast.row("base", cost | unknown, 4e9, None)
+    assert {row[name] for name in ("GiB", "time / forecast", "memory / forecast")} == {
+        None
+    }
+
+
+def test_a_random_translator_writes_so_many_tokens():
+    config = ModelConfig(layers=1, width=16, heads=2, hidden=16)
+    one = random_translator.random_translator(config, 40, rows=2, source=5, steps=7)
+    lines = random_translator.random_lines(3, 5, 40)
+    for translation in one.translate(lines, warn=False):
+        assert len(translation.text.split()) == 7
+    assert one.score([("5 6", one.translate(["5 6"], warn=False)[0])])
 
 
 def test_contenders_take_turns_and_medians_count(monkeypatch):
@@ -139,7 +171,7 @@ def test_the_peers_batches_hold_every_pair_once_within_the_budget():
 
 
 def test_the_padded_peer_has_every_pair_once_and_fits_the_budget():
-    pairs = random_pairs(made_up.lengths(300), 1000)
+    pairs = made_up.random_pairs(made_up.lengths(300), 1000)
     padded = Padded(pairs, batch_tokens=512)
     plan = padded.plan()
     found = np.sort(np.concatenate([pair_p for _, pair_p in plan]))
@@ -392,6 +424,10 @@ ONCE = ("--rounds=1",)
 PEAK = (*ONCE, "--peak_sizes=256")
 RUNS = {
     "train_step": (*SMALL, *PEAK, "--batch=4x8", "--peers=", "--nomemory"),
+    "forecast": (
+        *(*SMALL, "--peak_sizes=256", "--steps=1", "--config.data.row_length=16"),
+        "--config.data.batch_tokens=128",
+    ),
     "train_step by operation": (*SMALL, "--batch=4x8", "--profile"),
     "decode": (
         *(*SMALL[:-1], *PEAK, "--peers=", "--vocab=300"),
@@ -411,6 +447,7 @@ RUNS = {
     ),
     "languages": ("--served=en,de", "--test={text}/train"),
     "layers": ("--layer=attention", *ONCE, "--lengths=32", "--attention=dense"),
+    "layers of kernels": ("--layer=kernel", *ONCE, "--lengths=32", "--tokens=64"),
     "layers of lstm": ("--layer=lstm", *PEAK, "--sizes=2x4x8", "--peers="),
     "variants": (*SMALL, *OF_TEXT, *ONCE, "--only=norm=pre", "--steps=2"),
     "gradient_sums": (*SMALL, *OF_TEXT, "--devices=2", "--steps=1"),
@@ -487,6 +524,25 @@ def test_it_runs(name, benchmark_commands, trained, text, tmp_path):
 
 
 @pytest.mark.slow
+def test_two_devices_take_twice_the_rows(benchmark_commands, tmp_path):
+    output = tmp_path / "rows.json"
+    work = *SMALL, *PEAK, "--batch=4x8", "--peers=", "--nomemory", "--devices=2"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.train_step", *work, f"--output={output}"],
+        cwd=ROOT,
+        env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "a step of 64 target tokens" in done.stdout
+    (row,) = json.loads(output.read_text())["rows"]
+    assert row["work"].endswith("4x8, 2 devices")
+    done = benchmark_commands("train_step", *work[:-1], "--devices=99")
+    assert "--devices=99: want at most the " in done.stderr
+
+
+@pytest.mark.slow
 def test_a_program_that_was_compiled_before_is_run(benchmark_commands, tmp_path):
     written = "--slice=cpu:1", "--presets=tiny", f"--write={tmp_path}/programs"
     done = benchmark_commands("carried", *written)
@@ -507,5 +563,6 @@ def test_every_benchmark_runs_in_a_test():
         *("__init__", "measuring", "results"),
         *("peers", "made_up", "chart", "profile", "load", "serve_peers", "enlarged"),
         *("gold_links", "sentence_attention", "bad_client"),
+        *("trainer", "random_translator"),
     }
     assert files - shared - {"picture"} == {name.partition(" ")[0] for name in RUNS}

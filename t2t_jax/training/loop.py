@@ -344,6 +344,7 @@ class TrainingRun:
         lowest = min(before("loss"), default=float("inf"))
         self.reporter.record(self.step, "train", values)
         self.reporter.progress(self.step, values, self._seconds_left())
+        self.time.write(self.step, urgent=False)
         return divergence.find_divergence(self.config, rows, values["loss"], lowest)
 
     def _seconds_left(self) -> float:

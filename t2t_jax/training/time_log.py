@@ -2,23 +2,19 @@
 
 One of `PHASES` is active at any moment, so the seconds of a start add up to its wall
 time. A line has the seconds of each phase since the line before it, or since the
-process started; lines are written where a later start may continue: at its first step,
-after each save and each evaluation.
-
-`alive` has the moment that process 0 was last alive, twice a second: what a killed
-start did after its last line is known to the second, and was lost.
+process started. Lines are written where a later start may continue: at its first step,
+after each save and each evaluation; and after each logging interval, so that most of
+what a killed start did is known, too.
 """
 
 import contextlib
 import json
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from t2t_jax.io.errors import UserError
 from t2t_jax.io.growing import open_growing
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
@@ -26,7 +22,7 @@ from t2t_jax.io.tables import text_table
 from t2t_jax.parallel import processes
 from t2t_jax.workdir import Workdir
 
-TIMES, ALIVE = "time.jsonl", "alive"
+TIMES = "time.jsonl"
 PHASES = {
     "start": "imports, text, model, restored state",
     "compilation": "compiling, and the first step",
@@ -37,7 +33,6 @@ PHASES = {
     "scoring": "of the test sets",
     "lost": "discarded by a kill or a rollback, and repeated",
 }
-BEAT = 0.5  # seconds
 
 # Seconds from the start of this process to the import of this module.
 _AGE = 0.0
@@ -60,27 +55,18 @@ class TimeLog:
 
     def __init__(self, check_owner: Callable[[], None] = lambda: None):
         self._since = _process_started.pop() if _process_started else time.monotonic()
-        # As `alive` has it.
         self.began = round(time.time() - (time.monotonic() - self._since), 3)
         self._phase, self._seconds = "start", Counter()
         self._check_owner, self._file = check_owner, None
-        self._ended, self._thread = threading.Event(), None
-        self._workdir: Workdir | None = None
 
     def open(self, workdir: Workdir, step: int) -> None:
         """Begins to write, with the line of a start that continues after a step."""
-        self._workdir = workdir
-        tail = _tail(workdir, read_times(workdir))
         file = workdir / TIMES
         content = file.read_bytes() if file.exists() else b""
         # Without half a line that a crash has left.
         self._file = open_growing(file, content[: content.rfind(b"\n") + 1])
-        if tail:
-            self._write(tail)
+        self._is_local = is_local(file)
         self.write(step)
-        if is_local(workdir / ALIVE):
-            self._thread = threading.Thread(target=self._beat, daemon=True)
-            self._thread.start()
 
     def enter(self, phase: str) -> str:
         """Begins a phase; returns the one before."""
@@ -98,48 +84,40 @@ class TimeLog:
         finally:
             self.enter(before)
 
-    def write(self, step: int) -> None:
-        """Writes a line: what came since the last one led to this step."""
+    def write(self, step: int, urgent: bool = True) -> None:
+        """Writes a line: what came since the last one led to this step.
+
+        Without `urgent`, a bucket gets the line with the next one, since an upload has
+        all lines before it, too.
+        """
         self.enter(self._phase)
         seconds = {phase: round(n, 3) for phase, n in self._seconds.items()}
         self._seconds.clear()
-        self._write(Times(self.began, step, seconds))
+        if not self._file:
+            return
+        self._check_owner()
+        times = Times(self.began, step, seconds)
+        self._file.write(json.dumps(times._asdict()).encode() + b"\n")
+        if not (urgent or self._is_local):
+            return
+        try:
+            self._file.flush()
+        except OSError as e:  # the next flush tries again
+            say(f"warning: cannot write {TIMES}: {e}")
 
     def close(self, workdir: Workdir, step: int) -> None:
         """Writes the last line; nothing is lost after it."""
-        if not self._workdir and processes.is_first() and (workdir / ALIVE).exists():
+        if not self._file and processes.is_first() and _is_unscored(workdir):
             # No step was left to train, but an earlier start was killed while scoring.
             self.open(workdir, step)
         self.write(step)
         self.stop()
-        if self._thread:
-            (self._workdir / ALIVE).unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Ends the thread, also after an error: `alive` then tells the time of it."""
-        self._ended.set()
-        if self._thread:
-            self._thread.join()
+        """Closes the file, also after an error."""
         if self._file:
             self._file.close()
             self._file = None
-
-    def _write(self, times: "Times") -> None:
-        if self._file:
-            self._check_owner()
-            self._file.write(json.dumps(times._asdict()).encode() + b"\n")
-            try:
-                self._file.flush()
-            except OSError as e:  # the next flush tries again
-                say(f"warning: cannot write {TIMES}: {e}")
-
-    def _beat(self) -> None:
-        owned = contextlib.suppress(OSError, UserError)
-        with owned, open(self._workdir / ALIVE, "wb", buffering=0) as file:
-            while not self._ended.wait(BEAT):
-                self._check_owner()
-                file.seek(0)
-                file.write(b"%.3f %.3f\n" % (self.began, time.time()))
 
 
 class Times(NamedTuple):
@@ -166,16 +144,10 @@ def read_times(workdir: Workdir) -> list[Times]:
     return found
 
 
-def _tail(workdir: Workdir, before: Sequence[Times]) -> Times | None:
-    """What a killed start did after its last line, if `alive` tells."""
-    with contextlib.suppress(OSError, ValueError):
-        began, alive = map(float, (workdir / ALIVE).read_text().split())
-        of_start = [line for line in before if line.began == began]
-        known = sum(sum(line.seconds.values()) for line in of_start)
-        step = before[-1].step if before else 0
-        if (lost := alive - began - known) > 0:
-            return Times(began, step, {"lost": round(lost, 3)})
-    return None
+def _is_unscored(workdir: Workdir) -> bool:
+    """True if the last start that wrote lines did not come to the end of a run."""
+    lines = read_times(workdir)
+    return bool(lines) and "scoring" not in lines[-1].seconds
 
 
 class TimeSummary(NamedTuple):

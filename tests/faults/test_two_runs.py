@@ -26,9 +26,8 @@ EVALUATED = ("best", "metrics", "scores", "translations", "config", "names")
 
 
 def without_tensorboard(workdir):
-    """Each start has files of its own there; `alive` is written twice a second."""
-    others = "tensorboard", "alive"
-    return {n: f for n, f in files(workdir).items() if not n.startswith(others)}
+    """Each start has files of its own there."""
+    return {n: f for n, f in files(workdir).items() if not n.startswith("tensorboard")}
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ import types
 import numpy as np
 import pytest
 
-from t2t_jax.config import ModelConfig
+from t2t_jax.config import from_config_dict
+from t2t_jax.costs import chips
+from t2t_jax.data.shapes import Shape
 from t2t_jax.model import kernels
-from t2t_jax.tools.verify import determinism, numbers, random_models
+from t2t_jax.tools.verify import determinism, memory, numbers, random_models
 from t2t_jax.tools.verify.check import Context, Unavailable
 from t2t_jax.tools.verify.references import search
 
@@ -19,12 +21,14 @@ def context(tmp_path):
     return Context(tmp_path)
 
 
-def test_a_random_translator_writes_so_many_tokens():
-    config = ModelConfig(layers=1, width=16, heads=2, hidden=16)
-    one = random_models.random_translator(config, 40, rows=2, source=5, steps=7)
-    for translation in one.translate(random_models.random_lines(3, 5, 40), warn=False):
-        assert len(translation.text.split()) == 7
-    assert one.score([("5 6", one.translate(["5 6"], warn=False)[0])])
+def test_random_batches_have_frequent_tokens():
+    batch = random_models.random_batch(Shape(64, 32, 32), 1_000)
+    times = np.bincount(batch["target"].ravel(), minlength=1_000)
+    assert times[:4].sum() == 0
+    assert len(times) == 1_000
+    harmonic = (1 / np.arange(1, 997)).sum()
+    assert times[4] == pytest.approx(2048 / harmonic, rel=0.15)
+    assert times[5] == pytest.approx(1024 / harmonic, rel=0.2)
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -70,6 +74,51 @@ def test_padding_that_is_seen_is_caught(context):
     assert numbers.padding(context).held
     stub.logits = lambda batch=None: logits + (0.0 if batch is None else 1e-7)
     assert not numbers.padding(context).held
+
+
+# ------------------------------------------------------------------------------- memory
+
+
+def test_memory_may_be_little_more_than_the_forecast(context, monkeypatch):
+    planned = {
+        "dtype": "float32",
+        "memory": {"needed": 2.0**30, "by": "somebody"},
+    }
+
+    def check(peak, planned=planned):
+        found = peak, planned
+        monkeypatch.setattr(memory, "without_kept_memory", lambda *_: found)
+        return memory.memory(context)
+
+    allowed = 1.05 * 2**30 + 2**26
+    assert check(2**30).held
+    assert check(int(allowed)).held
+    assert not check(int(allowed) + 2).held
+    with pytest.raises(Unavailable, match="the peak is not known"):
+        check(None)
+    with pytest.raises(Unavailable, match="plan has no forecast"):
+        check(2**30, None)
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_step_is_nearly_the_forecast(context):
+    found = memory.memory(context)
+    assert found.held, found
+    assert found.numbers["peak"] > 0.8 * found.numbers["forecast"]
+
+
+def test_a_forecast_that_fails_is_told_and_loses_nothing(monkeypatch, capsys):
+    def fails(*_):
+        raise RuntimeError("no such kernel\nmore")
+
+    monkeypatch.setattr(memory.forecast, "forecast", fails)
+    here = chips.Slice("cpu", chips.CHIPS["h100"], (1,))
+    gpu, cpu = (types.SimpleNamespace(platform=name) for name in ("gpu", "cpu"))
+    assert memory._forecast(from_config_dict({}), here, gpu) is None
+    told = capsys.readouterr().err
+    assert "plan has no forecast: RuntimeError: no such kernel" in told
+    with pytest.raises(RuntimeError):
+        memory._forecast(from_config_dict({}), here, cpu)
 
 
 # ------------------------------------------------------------------------------- search

@@ -21,8 +21,6 @@ class Context:
     scratch: Path  # an empty folder, deleted at the end
     workdir: str | None = None  # that of --workdir
     full: bool = False  # with --full: a check may then measure more, or longer
-    # When it was created, in seconds of `time.monotonic`.
-    began: float = dataclasses.field(default_factory=time.monotonic)
     _shared: dict[str, object] = dataclasses.field(default_factory=dict)
 
     def folder(self, name: str) -> Path:

@@ -1,8 +1,8 @@
 """Checks on this machine what the documentation promises: `python -m t2t_jax verify`.
 
-Numbers against float64 references, equal bytes, speed and memory, and with --workdir a
-trained run. Prints a table; the exit status is 0 only if every promise that could be
-checked is held. docs/verify.md explains the checks.
+Numbers against float64 references, equal bytes, and with --workdir a trained run.
+Prints a table; the exit status is 0 only if every promise that could be checked is
+held. docs/verify.md explains the checks.
 """
 
 import collections

@@ -2,14 +2,13 @@
 
 from functools import partial
 
-from t2t_jax.tools.verify import determinism, numbers, speed, workdir_checks
+from t2t_jax.tools.verify import determinism, memory, numbers, workdir_checks
 from t2t_jax.tools.verify.check import Check
 
-# What makes a check of each group; those of speed run with --full, or by name.
-determined, numeric, timed, of_workdir = (
+# What makes a check of each group.
+determined, numeric, of_workdir = (
     partial(Check, "determinism"),
     partial(Check, "numbers"),
-    partial(Check, "speed", quick=False),
     partial(Check, "workdir"),
 )
 # Name (of --only) -> check.
@@ -35,25 +34,9 @@ CHECKS = {
     "packing": numeric("packed sentences are as alone", numbers.packing),
     "padding": numeric("padding changes nothing", numbers.padding),
     "beam": numeric("a wide beam is exhaustive search", numbers.beam),
-    # In this order: on a GPU the allocator's peak of memory only rises, so that of
-    # base is known only before anything larger has run. What is last may come too late
-    # (`speed.check_time`).
-    "matrix": timed("matrix products by dtype, and memory", speed.matrix, quick=True),
-    "base_step": timed("a training step of base", partial(speed.step, name="base")),
-    "base_memory": timed(
-        "base takes no more than plan says", partial(speed.memory, name="base")
+    "memory": numeric(
+        "a step takes no more memory than plan says", memory.memory, False
     ),
-    "big_step": timed("a training step of big", partial(speed.step, name="big")),
-    "big_memory": timed(
-        "big takes no more than plan says", partial(speed.memory, name="big")
-    ),
-    "attention": timed("fused and dense attention", speed.attention),
-    "decode": timed("beam search with base", speed.decode),
-    "feeder": timed("batches are filled before a step ends", speed.feeder),
-    "saving": timed("a checkpoint compared with a plain file", speed.saving),
-    "dtypes": timed("a step in bfloat16 and float32", speed.dtypes),
-    "scaling": timed("all devices compared with one", speed.scaling),
-    "decode_batch": timed("lines searched together", speed.decode_batch),
     # With --workdir.
     "checkpoints": of_workdir("checkpoints are as written", workdir_checks.checkpoints),
     "tokenizer": of_workdir(
