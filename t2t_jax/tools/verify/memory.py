@@ -34,7 +34,7 @@ DATA = {"row_length": 32, "batch_tokens": 512, "vocab_size": 37_000}
 def memory(context: Context) -> Measured:
     """Compares the peak memory of a training step with `plan`'s forecast.
 
-    A run that fits by the forecast must fit: memory may not exceed it.
+    A run that fits by the forecast should fit: memory may exceed it by little.
     """
     config = changed(changed(Config(), "model", **MODEL), "data", **DATA)
     peak, planned = without_kept_memory(_peak_and_forecast, config)
