@@ -20,9 +20,9 @@ from t2t_jax.commands.flags import (
     read_config,
     test_sets,
 )
-from t2t_jax.decoding.batches import chunks
 from t2t_jax.decoding.results import Score
 from t2t_jax.io.messages import Progress, say
+from t2t_jax.io.parts import chunks
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
 

@@ -15,9 +15,8 @@ Each of N processes takes every N-th group, on its own devices, and the processe
 exchange their results (`gather_results`).
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,14 +28,6 @@ from t2t_jax.parallel import processes
 from t2t_jax.parallel.mesh import make_mesh, sharding
 
 SHORTEST = 32  # positions of the smallest bucket
-Item = TypeVar("Item")
-
-
-def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yields `size` items at a time; fewer at the end."""
-    items = iter(items)
-    while chunk := list(itertools.islice(items, size)):
-        yield chunk
 
 
 def bucket_for(length: int) -> int:

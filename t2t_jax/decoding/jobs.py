@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t2t_jax.data.text_files import decode_lines, read_lines
-from t2t_jax.decoding.batches import chunks
 from t2t_jax.decoding.results import Alignment, Translation
 from t2t_jax.io import interruption
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress, say
 from t2t_jax.io.output_files import OutputFile, PrintedOutput
-from t2t_jax.io.parts import share_of
+from t2t_jax.io.parts import chunks, share_of
 from t2t_jax.parallel import processes
 
 

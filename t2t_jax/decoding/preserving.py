@@ -21,13 +21,13 @@ from typing import Any, NamedTuple, Protocol
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding import alignment
-from t2t_jax.decoding.batches import chunks
 from t2t_jax.decoding.constraints import phrases_for_each
 from t2t_jax.decoding.inputs import check_lines
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import PreservingOptions
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.parts import chunks
 from t2t_jax.sections import checked_options
 from t2t_jax.text.formats import Lines, Po, SubRip
 from t2t_jax.text.markup import parse

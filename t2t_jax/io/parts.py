@@ -7,10 +7,12 @@ what it was made from. Merging checks the records of all parts, and their bytes.
 import fnmatch
 import glob
 import hashlib
+import itertools
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from t2t_jax.io.atomic import read_checked_json, together
 from t2t_jax.io.errors import UserError
@@ -18,7 +20,15 @@ from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import changes, check_output
 
+Item = TypeVar("Item")
 ANEW = "bring it back, or remove the part and make it again"
+
+
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yields `size` items at a time; fewer at the end."""
+    items = iter(items)
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk
 
 
 def parse_part(part: str) -> tuple[int, int]:

@@ -27,14 +27,13 @@ from t2t_jax.data.text_files import (
     read_lines,
 )
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding.batches import chunks
 from t2t_jax.decoding.jobs import InputLines, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
-from t2t_jax.io.parts import ANEW, check_bytes, finished_parts, read_records
+from t2t_jax.io.parts import ANEW, check_bytes, chunks, finished_parts, read_records
 from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise
 from t2t_jax.text.words import visible
 

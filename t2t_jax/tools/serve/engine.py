@@ -41,7 +41,6 @@ from t2t_jax.decoding.batches import (
     Group,
     block_rows,
     bucket_for,
-    chunks,
     longest_output,
     replicate,
 )
@@ -59,6 +58,7 @@ from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.decoding.searcher import Request
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.parts import chunks
 from t2t_jax.io.threads import core_count
 from t2t_jax.parallel.machine import device_memory, tree_bytes
 from t2t_jax.search.algorithm import Hypotheses
