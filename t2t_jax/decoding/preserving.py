@@ -16,16 +16,12 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.decoding import alignment
-from t2t_jax.decoding.constraints import phrases_for_each
-from t2t_jax.decoding.inputs import check_lines
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import PreservingOptions
-from t2t_jax.decoding.searcher import Request
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.parts import chunks
 from t2t_jax.sections import checked_options
@@ -45,6 +41,9 @@ from t2t_jax.text.units import (
     splice,
     units,
 )
+
+if TYPE_CHECKING:  # imports JAX
+    from t2t_jax.decoding.searcher import Request
 
 # Lines whose placeholders are demanded together: each has a table of its own.
 AGAIN = 64
@@ -484,11 +483,16 @@ def support_of(translator: Any) -> ModelSupport:
 def translate(
     translator: Any,
     texts: Sequence[str],
-    request: Request,
+    request: "Request",
     given: Mapping[str, Any],
     report: Report | None,
 ) -> list[Translation]:
     """Translates texts, of which something is to be preserved, by a `Translator`."""
+    # Commands check their flags with this module, before JAX is imported.
+    from t2t_jax.decoding import alignment
+    from t2t_jax.decoding.constraints import phrases_for_each
+    from t2t_jax.decoding.inputs import check_lines
+
     check_lines(texts)
     options = preserving_options(given)
     report = Report() if report is None else report
