@@ -215,12 +215,12 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
 
 def _beams(text: str) -> tuple[int, ...]:
     beams = [beam.strip() for beam in text.split(",")]
-    if len(beams) > BEAMS or not all(re.fullmatch("[0-9]{1,3}", b) for b in beams):
-        beams = ["0"]
-    if not all(1 <= int(beam) <= WIDEST for beam in beams):
+    numbers = [int(beam) for beam in beams if re.fullmatch("[0-9]{1,3}", beam)]
+    good = [number for number in numbers if 1 <= number <= WIDEST]
+    if len(good) < len(beams) or len(beams) > BEAMS:
         want = f"want at most {BEAMS} numbers from 1 to {WIDEST}, such as 4,1"
         raise UserError(f"--beams={text}; {want}")
-    return tuple(dict.fromkeys(map(int, beams)))
+    return tuple(dict.fromkeys(good))
 
 
 def _check_numbers(args: flags.FlagValues) -> None:

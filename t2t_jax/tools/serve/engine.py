@@ -698,11 +698,13 @@ class Engine:
           checked: by `check_load`, with others.
 
         Raises:
-          as `check_load`.
+          StoppingError, or as `check_load`.
         """
         if not checked:
             self.check_load(client, count, deadline)
         with self._lock:
+            if self._closing:
+                raise StoppingError("the server is stopping; it takes no more lines")
             self._calls.add(call := _Call(count, client))
         try:
             yield call
@@ -730,7 +732,7 @@ class Engine:
           checked: as for `expected`.
 
         Raises:
-          LateError, or as `check_load`: for all lines together.
+          LateError, or as `expected`: for all lines together.
         """
         with self.expected(client, len(lines), deadline, checked) as call:
             encoding = self._enqueue(direction, lines, options, call)
@@ -833,24 +835,19 @@ class Engine:
         Clients take turns, so others delay a client by as many lines as it waits for.
 
         Raises:
-          OverloadedError, StoppingError: for all lines together.
+          OverloadedError: for all lines together.
           UserError: there are more than the queue ever has.
         """
-        if self._closing:
-            raise StoppingError("the server is stopping; it takes no more lines")
         if count > (most := self.limits.queue):
             raise UserError(f"{count:,} lines or sentences; want at most {most:,}")
         with self._lock:
-            self._refuse_late(client, count, deadline)
-
-    def _refuse_late(self, client: str, count: int, deadline: float) -> None:
-        load, rate = self._load(), self._rate()
+            load, rate = self._load(), self._rate()
         own = load.pop(client, 0) + count
         ahead = sum(min(each, own) for each in load.values())
         waiting = sum(load.values()) + own - count
         late = (ahead + own) / rate - (deadline - time.monotonic()) if rate else 0.0
         unknown = not rate and own > max(count, UNKNOWN)
-        full = waiting + count > self.limits.queue
+        full = waiting + count > most
         if unknown or full or (waiting and late > 0):
             raise OverloadedError(max(1.0, late, waiting / rate if rate else 1.0))
 

@@ -267,7 +267,7 @@ class Call:
 
     Attributes:
       id: the request's id.
-      given, fields: as they came; those of the row, checked; after `read`.
+      given, fields: as they came; those of the row, checked; once `answer` has them.
       status: of the answer, unless it is an error.
       deadline: of `time.monotonic()`.
       label: the direction, for the metrics; `several` if there are.
@@ -333,10 +333,10 @@ class Call:
             count += characters * (field.kind != "text")
         return {name: field.read(name, given) for name, field in declared.items()}
 
-    async def turn(self, steps: Generator, answer: Callable | None = None) -> Any:
+    async def turn(self, work: Generator, answer: Callable | None = None) -> Any:
         """Does work in this client's turns; as `Turns.run`."""
         turns = self.service.engine.turns
-        return await turns.run(steps, self._client, self.deadline, answer)
+        return await turns.run(work, self._client, self.deadline, answer)
 
     def _header_key(self) -> str | None:
         headers = self.request.headers
