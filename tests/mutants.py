@@ -128,8 +128,8 @@ neighbours_change_a_translation t2t_jax/search/beam.py
   + after
     decoding/test_search.py test_a_sentence_does_not_depend_on_its_neighbours
 a_run_resumes_elsewhere_in_its_data t2t_jax/data/feeding.py
-  - start.batch, _begun(
-  + 0, _begun(
+  - start.batch, _start_planning(
+  + 0, _start_planning(
     data/test_feeding.py test_any_position_can_be_continued_from
 a_resumed_run_trains_other_bits t2t_jax/training/checkpoint.py
   - TrainState(**state),
@@ -185,8 +185,8 @@ a_request_cannot_turn_sentences_off t2t_jax/tools/serve/interfaces.py
   + if split == "no":
     serve/test_interfaces.py test_a_client_reads_what_it_expects
 a_window_cuts_a_sentence t2t_jax/text/sentences.py
-  - found = found[:-1]
-  + found = found[:]
+  - bounds = bounds[:-1]
+  + bounds = bounds[:]
     text/test_sentences.py test_long_texts_are_split_in_windows
 splitting_is_quadratic t2t_jax/text/sentences.py
   - WINDOW = 2_000
@@ -218,16 +218,16 @@ a_translation_is_markup t2t_jax/extensions/text/markup.py
   + written = target
     text/test_markup.py test_tags_survive_any_translation
 a_symbol_stands_for_all_that_is_equal t2t_jax/extensions/text/placeholders.py
-  - left[original] -= 1
-  + left[original] -= 0
+  - remaining[original] -= 1
+  + remaining[original] -= 0
     text/test_placeholders.py test_whatever_a_model_writes_each_comes_back_at_most_once
 a_part_drops_the_line_after_a_duplicate t2t_jax/extensions/data/parts.py
   - chunk.lines - 1]
   + chunk.lines - 2]
     data/test_parts.py test_the_bytes_are_those_of_one_process
 a_part_lacks_lines t2t_jax/extensions/data/parts.py
-  - if left:
-  + if left < 0:
+  - if remaining:
+  + if remaining < 0:
     data/test_parts.py test_a_text_that_changes_meanwhile_is_told
 decoding_does_not_undo_encoding t2t_jax/data/tokenizers/sentencepieces.py
   - _ESCAPE * 2: _ESCAPE
@@ -405,8 +405,8 @@ a_no_break_space_separates_words t2t_jax/text/words.py
   + SPACE = " \t\n\v\f\r\u00a0"
     text/test_words.py test_a_no_break_space_separates_no_words
 words_of_tokens_are_not_those_of_the_line t2t_jax/text/words.py
-  - bisect_right(begins, other[same][0]) - 1
-  + bisect_right(begins, other[unit][0]) - 1
+  - bisect_right(begins, written[same][0]) - 1
+  + bisect_right(begins, written[unit][0]) - 1
     text/test_words.py test_links_alignments_explanations_and_heads_agree
 spaces_around_a_text_are_searched t2t_jax/extensions/decoding/preserving.py
   - [core(self._replaced)]

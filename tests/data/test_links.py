@@ -15,7 +15,7 @@ from t2t_jax.data.filling import ragged
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.extensions.data import links
-from t2t_jax.extensions.data.links import Words, word_links
+from t2t_jax.extensions.data.links import WordFinder, word_links
 from t2t_jax.io.errors import UserError
 from tests.small_run import write_pairs
 
@@ -48,7 +48,7 @@ def test_a_word_has_one_hash_everywhere_and_others_have_others(text):
     """Which tokens are a word: tests/text/test_words.py."""
     vocabulary = text[2]
     alike = ragged(vocabulary.encode(["der Hund! der Hund der"]))
-    der, hund, sign, *rest = Words(vocabulary, "units")(alike)[1][0]
+    der, hund, sign, *rest = WordFinder(vocabulary, "units")(alike)[1][0]
     assert rest == [der, hund, der]
     assert len({der, hund, sign}) == 3
 
@@ -56,7 +56,7 @@ def test_a_word_has_one_hash_everywhere_and_others_have_others(text):
 def test_learned_links_are_those_of_the_words(text):
     pairs, corpora, vocabulary = text
     made = word_links(pairs, corpora, vocabulary, [])
-    source, target = map(Words(vocabulary, "units"), (pairs.source, pairs.target))
+    source, target = map(WordFinder(vocabulary, "units"), (pairs.source, pairs.target))
     np.testing.assert_array_equal(made.source["source_word"], source[0])
     wanted = pairs.target.offsets[120]  # word for word, and the full stop
     linked, word = np.asarray(made.target["link"][:wanted]), target[0][:wanted]
@@ -85,7 +85,7 @@ def test_links_of_a_file_reach_the_batches_of_both_feeders(
     last = made.target["link"][pairs.target.offsets[-2] :]
     wanted = {(1, 0), (2, 0), (0, 0), (1, 2), (3, 0)}  # the third of one is left out
     assert {*map(tuple, last.tolist())} == wanted
-    of_target = Words(vocabulary, "spaces")(pairs.target)[0]  # word for word
+    of_target = WordFinder(vocabulary, "spaces")(pairs.target)[0]  # word for word
     before = slice(pairs.target.offsets[-2])
     np.testing.assert_array_equal(made.target["link"][before, 0], of_target[before])
 

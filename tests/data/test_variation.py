@@ -114,17 +114,17 @@ def test_an_epoch_is_what_each_line_by_itself_becomes(
     monkeypatch.setattr(variation, "LINES", 16)
     _, corpora, vocabulary, stored = made
     pairs = vary(made, text, subwords)
-    assert stored.of_epoch(SEED, 3) is stored  # without a variation
+    assert stored.epoch_pairs(SEED, 3) is stored  # without a variation
     encode = Letters(vocabulary, 0.3 * subwords).encode
     within, limits = None, (40, 40)
     if limited:  # by one token less than some pairs have
-        first = pairs.of_epoch(SEED, 0)
+        first = pairs.epoch_pairs(SEED, 0)
         limits = [
             int(np.unique(side.lengths)[-2]) - 1
             for side in (first.source, first.target)
         ]
         within = Shape(8, *limits)
-    epochs = [pairs.of_epoch(SEED, epoch, within) for epoch in range(2)]
+    epochs = [pairs.epoch_pairs(SEED, epoch, within) for epoch in range(2)]
     lines = [list(corpus.pairs()) for corpus in corpora]
     seen = {"kept": 0, "changed": 0}
     for epoch, found in enumerate(epochs):
@@ -178,7 +178,7 @@ def test_batches_hold_each_epochs_own_tokens_in_shapes_of_all(made, batching):
     fed = iter(whole)
     for epoch, plan in enumerate(plans):
         batches = [batch for _, batch in itertools.islice(fed, len(plan))]
-        own = pairs.of_epoch(SEED, epoch, plan.shapes[-1])
+        own = pairs.epoch_pairs(SEED, epoch, plan.shapes[-1])
         for side, ragged_side in (("source", own.source), ("target", own.target)):
             real = np.concatenate([b[side][b[f"{side}_segment"] > 0] for b in batches])
             assert np.array_equal(np.sort(real), np.sort(ragged_side.tokens))

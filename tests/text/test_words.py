@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.extensions.data.links import Words
+from t2t_jax.extensions.data.links import WordFinder
 from t2t_jax.text.units import units
 from t2t_jax.text.words import token_words
 from t2t_jax.tools.explain.words import explained_words
@@ -48,7 +48,7 @@ def of_links(side, ids, mode):
     """Numbers from 0, of a sentence between others."""
     (other,) = side.encode(["a b"], end=True)
     sentences = ragged([other, ids, other])
-    number, hashes = Words(side, mode)(sentences)
+    number, hashes = WordFinder(side, mode)(sentences)
     begin, end = sentences.offsets[1:3]
     return (number[begin:end] - 1).tolist(), len(hashes[1])
 
@@ -95,8 +95,8 @@ def test_links_alignments_explanations_and_heads_agree(kind, line):
 def test_an_unknown_token_stands_for_some_characters(count):
     found = token_words([b"a\xe2\x81\x87b ", "\u2047".encode() * count, b"c"])
     for line, stands in (("aüb xc", count == 1), (f"ab {'x' * 500}c", False)):
-        assert (found.of_line(line).of_token == found.of_token) == stands
-    assert found.of_line(f"aüb {'x' * 500}c").of_token == found.of_token
+        assert (found.line_words(line).of_token == found.of_token) == stands
+    assert found.line_words(f"aüb {'x' * 500}c").of_token == found.of_token
 
 
 @pytest.mark.parametrize("kind", KINDS)
