@@ -35,7 +35,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import at_address, field, parse_variant
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.workdir import Workdir
 
 PLAIN = "probability"
@@ -432,7 +432,7 @@ def _check_reverse(place: str, config: Config, ours: Config) -> None:
         )
     opposite = ours.data.target, ours.data.source
     between = data.source, data.target
-    if ours.task.kind == translation and not all(map(same, between, opposite)):
+    if ours.task.kind == translation and not all(map(same_language, between, opposite)):
         raise UserError(
             f"reverse={place} translates {data.source} -> {data.target}; want the "
             f"opposite direction of this model, {opposite[0]} -> {opposite[1]}"

@@ -22,7 +22,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import PreservingOptions
-from t2t_jax.extensions.text.formats import Lines, Po, SubRip
+from t2t_jax.extensions.text.formats import LineDocument, Po, SubRip
 from t2t_jax.extensions.text.markup import parse
 from t2t_jax.extensions.text.placeholders import (
     Protected,
@@ -162,8 +162,8 @@ def document_of(text: str, options: PreservingOptions, target: str) -> Document:
         return SubRip(text, inner)
     if options.format == "po":
         # A message may have several lines.
-        return Po(text, target, partial(Lines, inner=inner))
-    return (inner or Lines)(text)
+        return Po(text, target, partial(LineDocument, inner=inner))
+    return (inner or LineDocument)(text)
 
 
 class ModelSupport(NamedTuple):

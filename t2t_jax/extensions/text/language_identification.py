@@ -71,10 +71,10 @@ class Guesser:
 def probabilities(text: str) -> dict[str, float]:
     """The probability of each known language, by `Language.code`."""
     identifier, codes = _identifier()
-    found = dict.fromkeys(codes.values(), 0.0)
+    probability_of = dict.fromkeys(codes.values(), 0.0)
     for label, probability in identifier.rank(text[:LONGEST]):
-        found[codes[label]] += probability
-    return found
+        probability_of[codes[label]] += probability
+    return probability_of
 
 
 @functools.cache

@@ -139,7 +139,7 @@ class Document:
 
     def _add_segment(self, run: Iterable[Item]) -> None:
         """Makes a segment of what is between block boundaries, if it has a word."""
-        text, first, last = "", len(self._text), -1  # words are within [first, last)
+        text, start, stop = "", len(self._text), -1  # words are within [start, stop)
         parts: list[Mark] = []  # an element takes those within when it is closed
         opened: list[str] = []  # names of elements
         numbers: list[int] = []  # theirs in `parts`
@@ -150,8 +150,8 @@ class Document:
                     mark.after = value[:1].isspace()
                 white, waiting = value[-1:].isspace(), []
                 if value.strip():
-                    low, last = _TRIMMED.match(self._text, begin, end).span(1)
-                    first = min(first, low)
+                    low, stop = _TRIMMED.match(self._text, begin, end).span(1)
+                    start = min(start, low)
                 value = _COLLAPSED.sub(" ", value if text else value.lstrip())
             else:
                 mark = Mark(self._text, kind, begin, end, len(text), white)
@@ -163,7 +163,7 @@ class Document:
                     if opened[-1] == value:  # else tags cross: they have no partner
                         n = numbers[-1]
                         mark = parts[n]
-                        if last <= mark.begin:  # no text
+                        if stop <= mark.begin:  # no text
                             mark.kind = "piece"
                         else:
                             mark.kind, mark.close = "element", waiting[-1]
@@ -173,7 +173,7 @@ class Document:
                         pass
                     del numbers[len(opened) :]
                 if mark.kind == "piece":
-                    if parts and parts[-1].kind == "piece" and last <= parts[-1].begin:
+                    if parts and parts[-1].kind == "piece" and stop <= parts[-1].begin:
                         mark = parts.pop()  # neighbours without text are one piece
                     mark.end, mark.after = end, False
                     if text[mark.at :].strip(" "):  # U+00A0, which is not collapsed
@@ -186,13 +186,13 @@ class Document:
         if not re.search(r"\w", text):
             return
         # Tags around the whole text, and pieces at its ends, stay outside.
-        while parts := [p for p in parts if p.begin < last and first < p.stop]:
-            if parts[0].begin > first or parts[0].stop < last:
-                first, last = min(first, parts[0].begin), max(last, parts[-1].stop)
+        while parts := [p for p in parts if p.begin < stop and start < p.stop]:
+            if parts[0].begin > start or parts[0].stop < stop:
+                start, stop = min(start, parts[0].begin), max(stop, parts[-1].stop)
                 break
             parts = parts[0].parts
         self.segments.append(text.rstrip())
-        self._segments.append((first, last, parts))
+        self._segments.append((start, stop, parts))
 
 
 # A text, and in it what is between white space at its ends. Possessive: linear time.
@@ -264,35 +264,35 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of HTML."""
     ignored = {name.lower() for name in ignored} | HIDDEN
     opened: list[str] = []
-    hidden, of = 0, ""  # how many are open, up to the one with hidden content; its name
-    at = int(text.startswith("\ufeff"))
-    while match := _TOKEN.match(text, at):
-        begin, at = match.span()
+    depth, hider = 0, ""  # of the open element with hidden content, from 1; its name
+    end = int(text.startswith("\ufeff"))
+    while match := _TOKEN.match(text, end):
+        begin, end = match.span()
         kind = "text" if match["text"] else "piece"
-        name, was_hidden = (match["name"] or "").lower(), hidden
+        name, was_hidden = (match["name"] or "").lower(), depth
         if match["closed"]:  # browsers drop a tag that the text's end cuts
             kind = "end" if match["slash"] else "start"
             _close(opened, name, kind)
-            if hidden > len(opened):
-                hidden, was_hidden = 0, kind == "end" and name == of
+            if depth > len(opened):
+                depth, was_hidden = 0, kind == "end" and name == hider
         if name in VOID or (name in _FOREIGN and match["tail"].endswith("/")):
             kind = "piece"
         elif kind == "start":
             pairs = _ATTRIBUTES.findall(match["attributes"])
             # Of two attributes of one name, the first counts.
             attributes = {k.lower(): v.strip("\"'").lower() for k, v in pairs[::-1]}
-            hides = not hidden and _is_hidden(name, attributes, ignored)
+            hides = not depth and _is_hidden(name, attributes, ignored)
             if hides or len(opened) < DEEPEST:
                 opened.append(name)
             if hides:
-                hidden, of = len(opened), name
+                depth, hider = len(opened), name
         value = html.unescape(match[0]) if kind == "text" else name
-        yield _item(kind, begin, at, value, name in BLOCKS, (was_hidden, hidden))
+        yield _item(kind, begin, end, value, name in BLOCKS, (was_hidden, depth))
         if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
-            begin, at = at, _raw_end(text, name, at)
+            begin, end = end, _raw_end(text, name, end)
             # A title without an end would be the rest of the page: it is copied.
-            if begin < at < len(text) and not hidden:
-                yield Item("text", begin, at, html.unescape(text[begin:at]))
+            if begin < end < len(text) and not depth:
+                yield Item("text", begin, end, html.unescape(text[begin:end]))
 
 
 def _close(opened: list[str], name: str, kind: str) -> None:
@@ -307,11 +307,11 @@ def _close(opened: list[str], name: str, kind: str) -> None:
         return
 
 
-def _raw_end(text: str, name: str, at: int) -> int:
+def _raw_end(text: str, name: str, begin: int) -> int:
     """Returns where the text of a raw element ends."""
     if name == "script":
-        return _SCRIPT_TEXT.match(text, at).end()
-    end = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(text, at)
+        return _SCRIPT_TEXT.match(text, begin).end()
+    end = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(text, begin)
     return end.start() if end and name != "plaintext" else len(text)
 
 
@@ -375,24 +375,24 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of XML."""
-    at = int(text.startswith("\ufeff"))
-    data = text[at:].encode("utf-8", "surrogatepass")
-    events, mixed = _events(data, not _PROLOG.match(text, at))
+    end = int(text.startswith("\ufeff"))
+    data = text[end:].encode("utf-8", "surrogatepass")
+    events, mixed = _events(data, not _PROLOG.match(text, end))
     inline = [-1 in mixed]  # of each open element: is its content inline?
-    hidden = 0  # how many are open, up to the one with hidden content
+    depth = 0  # of the open element with hidden content, from 1
     for n, (byte, kind, value, attributes) in enumerate(events[:-1]):
-        begin, at = at, at + len(data[byte : events[n + 1][0]].decode())
-        was_hidden, is_block = hidden, False
+        begin, end = end, end + len(data[byte : events[n + 1][0]].decode())
+        was_hidden, is_block = depth, False
         if kind == "start":
             hides = not value or _is_hidden(value, attributes, ignored)
             is_block = not inline[-1]
             inline.append(inline[-1] or n in mixed)
-            hidden = hidden or hides * len(inline)
+            depth = depth or hides * len(inline)
         elif kind == "end":
-            hidden = hidden if hidden < len(inline) else 0
+            depth = depth if depth < len(inline) else 0
             inline.pop()
             is_block = not inline[-1]
-        yield _item(kind, begin, at, value, is_block, (was_hidden, hidden))
+        yield _item(kind, begin, end, value, is_block, (was_hidden, depth))
 
 
 KINDS = {"html": _html, "xml": _xml}

@@ -20,7 +20,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
@@ -114,7 +114,7 @@ def languages(
     pair = []
     for side, own, guess in zip(("source", "target"), stated, guessed, strict=True):
         wish = getattr(request, side)
-        if wish and own and not (several or same(wish, own)):
+        if wish and own and not (several or same_language(wish, own)):
             raise UserError(
                 f"--{side}={wish}, but {request.path} says {own}; leave --{side} out"
             )

@@ -14,7 +14,7 @@ import numpy as np
 from t2t_jax.data.corpus import Pair
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 
 BATCH = 4_096  # pairs that are sorted by length and scored together
 
@@ -58,7 +58,7 @@ def _load(workdir, flag: str, languages: tuple[str, str]) -> Translator | None:
     model = Translator.load(workdir)
     data, kind = model.config.data, model.config.task.kind
     between = data.source, data.target
-    if kind != "translation" or not all(map(same, between, languages)):
+    if kind != "translation" or not all(map(same_language, between, languages)):
         raise UserError(
             f"{flag}={workdir} is a run of task.kind={kind!r} from {data.source!r} to "
             f"{data.target!r}; want a translation model from {languages[0]!r} to "
