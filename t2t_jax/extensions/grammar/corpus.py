@@ -64,9 +64,9 @@ def _belongs(split: str, sentence: Sentence) -> bool:
         return False
     if split == "agreement" and not sentence.apart:
         return False
-    long = len(sentence.english.split()) > LONGEST
-    if long or split in ("long", "unseen"):
-        return long == (split == "long")
+    is_long = len(sentence.english.split()) > LONGEST
+    if is_long or split in ("long", "unseen"):
+        return is_long == (split == "long")
     return split == BUCKETS.get(digest(sentence.english) % 40, "train")
 
 
@@ -76,17 +76,17 @@ def _draw(split: str, seed: int) -> Iterator[Sentence]:
     writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
     # The special splits ask one question each; unknown words would be another.
     vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
-    seen = set()
+    drawn = set()
     while True:
         sentence = writer.finished("chain") if split == "long" else writer.draw()
-        if not _belongs(split, sentence) or sentence.english in seen:
+        if not _belongs(split, sentence) or sentence.english in drawn:
             continue
         if (
             vocabulary
             and not words(f"{sentence.english} {sentence.german}") <= vocabulary
         ):
             continue
-        seen.add(sentence.english)
+        drawn.add(sentence.english)
         yield sentence
 
 

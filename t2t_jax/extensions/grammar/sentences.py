@@ -28,8 +28,8 @@ from t2t_jax.extensions.grammar.trees import Label, Tree
 
 # Functions that put a meaning into English and German words. They are called only for
 # sentences that a split keeps, because most of what is drawn is rejected.
-Words = Callable[[], Node]
-Pair = tuple[Words, Words]
+WordMaker = Callable[[], Node]
+Pair = tuple[WordMaker, WordMaker]
 
 
 class Writer(PhraseWriter):
@@ -191,10 +191,10 @@ class Writer(PhraseWriter):
             return clause
         pairs_before = len(self.pairs_used)
         adjective = self.adjective(noun) if noun else dice.pick(choices.PERSONAL)
-        first = subject.adjective
-        clash = (first and not person) or first == adjective
-        if first and adjective:
-            clash |= {first.english, adjective.english} in choices.OPPOSITES
+        attribute = subject.adjective
+        clash = (attribute and not person) or attribute == adjective
+        if attribute and adjective:
+            clash |= {attribute.english, adjective.english} in choices.OPPOSITES
         if adjective is None or clash:
             self.pairs_used = self.pairs_used[:pairs_before]
             clause.adjuncts = [self.place("rest")]
@@ -213,10 +213,10 @@ class Writer(PhraseWriter):
         if adjective:
             self.pairs_used.append((adjective.english, noun.english))
         article = self.dice.weigh("a 60 my 10 his 8 her 8 our 8 their 8")
-        thing = Phrase(noun, determiner=article, adjective=adjective)
+        named = Phrase(noun, determiner=article, adjective=adjective)
         negated = self.dice.chance(0.15)
         tense = "past" if self.dice.chance(0.2) else "present"
-        return Clause(Phrase("this"), be, tense, negated=negated, predicate=thing)
+        return Clause(Phrase("this"), be, tense, negated=negated, predicate=named)
 
     # ------------------------------------------------------------ relative clauses
 
@@ -311,8 +311,8 @@ class Writer(PhraseWriter):
         if main.modal_past:  # the dependent clause is in the present
             main.modal_past = False
             main.adverb = None
-        first = dice.chance(0.35)  # the dependent clause comes first
-        if first and main.position == "front":
+        leads = dice.chance(0.35)  # the dependent clause comes first
+        if leads and main.position == "front":
             main.adverb = None
         if joint in ("while", "before"):
             main.negated = False
@@ -332,7 +332,7 @@ class Writer(PhraseWriter):
             inner.negated, inner.adverb = False, None
         if pronoun is None:
             self.relate(inner)
-        if first and pronoun:  # the noun comes first, the pronoun after
+        if leads and pronoun:  # the noun comes first, the pronoun after
             inner.subject, main.subject = main.subject, inner.subject
         self.apart |= stands_apart(main)
         comma = (Label(",", inner), ",")  # that both languages have
@@ -340,13 +340,13 @@ class Writer(PhraseWriter):
         def in_english() -> Node:
             label, outer = english(main)
             dependent = english_dependent(joint, english(inner))
-            return label, [dependent, comma, *outer] if first else [*outer, dependent]
+            return label, [dependent, comma, *outer] if leads else [*outer, dependent]
 
         def in_german() -> Node:
             # After a dependent clause the main clause begins with its verb.
-            label, outer = german(main, "first" if first else "second")
+            label, outer = german(main, "first" if leads else "second")
             dependent = german_dependent(german_joint, german(inner, "last"))
-            if first:
+            if leads:
                 return label, [dependent, comma, *outer]
             return label, [*outer, COMMA, dependent, COMMA]
 
@@ -424,13 +424,13 @@ class Writer(PhraseWriter):
             self.start_again()
             clause = self.clause(plain=True)
         clause.position = "end" if clause.position == "front" else clause.position
-        yes_or_no, why, when = ("", ""), ("why", "warum"), ("when", "wann")
-        opener = dice.pick((yes_or_no, yes_or_no, why, when, None))
+        yes_or_no, reason, moment = ("", ""), ("why", "warum"), ("when", "wann")
+        opener = dice.pick((yes_or_no, yes_or_no, reason, moment, None))
         if opener is None:
-            return self.who(clause)
-        if opener == when:
+            return self.ask_for_role(clause)
+        if opener == moment:
             clause.adverb = None  # the time is what is asked for
-        clause.question = why if opener == when and clause.verb.state else opener
+        clause.question = reason if opener == moment and clause.verb.state else opener
         return in_both(clause, "first")
 
     def start_again(self) -> None:
@@ -438,17 +438,17 @@ class Writer(PhraseWriter):
         self.pairs_used.clear()
         self.heads.clear()
 
-    def who(self, clause: Clause) -> Pair:
+    def ask_for_role(self, clause: Clause) -> Pair:
         """Turns a clause into a question for its subject or for an object."""
         person = "person" in clause.verb.subjects
         roles = [role for role in ("accusative", "dative") if getattr(clause, role)]
         if not roles or self.dice.chance(0.5):
             # The question is for the subject. It needs no form of "do".
             self.forget(clause.subject)
-            asked = Phrase("who" if person else "what")
-            pronoun = PRONOUNS[asked.head][1].split()[0]
-            clause.subject, clause.gap = asked, "subject"
-            clause.question = (asked.head, pronoun)
+            interrogative = Phrase("who" if person else "what")
+            pronoun = PRONOUNS[interrogative.head][1].split()[0]
+            clause.subject, clause.gap = interrogative, "subject"
+            clause.question = (interrogative.head, pronoun)
             return in_both(clause, "first")
         role = roles[-1]
         phrase = getattr(clause, role)
@@ -559,13 +559,13 @@ def stands_apart(clause: Clause) -> bool:
     if phrase is None or phrase.relative is None:
         return False
     inner = phrase.relative
-    others = {
+    other_roles = {
         role: getattr(inner, role) for role in ("subject", "accusative", "dative")
     }
-    others["complement"] = inner.complement and inner.complement.phrase
-    del others[inner.gap]  # the noun itself, for which the pronoun stands
+    other_roles["complement"] = inner.complement and inner.complement.phrase
+    del other_roles[inner.gap]  # the noun itself, for which the pronoun stands
     plural = phrase.number == "plural"
-    if any(p and (p.person == "plural") != plural for p in others.values()):
+    if any(p and (p.person == "plural") != plural for p in other_roles.values()):
         return True
     # A fronted adverb sends the subject, with its relative clause, behind the verb.
     fronted = clause.adverb is not None and clause.position == "front"
