@@ -34,7 +34,7 @@ from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile
-from t2t_jax.io.parts import ANEW, check_bytes, chunks, finished_parts, read_records
+from t2t_jax.io.parts import REMAKE, check_bytes, chunks, finished_parts, read_records
 from t2t_jax.text.words import visible
 
 
@@ -226,7 +226,7 @@ def merge_pairs(prefix: Path) -> None:
     files = PairFiles.of(prefix, *languages)
     sides = [PairFiles.of(part, *languages) for part in parts]
     if missing := [str(file) for side in sides for file in side if not file.exists()]:
-        raise UserError(f"missing: {', '.join(missing[:8])}; {ANEW}")
+        raise UserError(f"missing: {', '.join(missing[:8])}; {REMAKE}")
     for side, record in zip(sides, records, strict=True):
         check_bytes(side.translations, record["translations_sha256"])
         both = side.originals, side.translations
@@ -242,7 +242,7 @@ def merge_pairs(prefix: Path) -> None:
     if text.sha256 != whole["sha256"]:
         raise UserError(
             f"{prefix}.*-of-{len(parts)}.{languages[0]} are together not the text that "
-            f"they were made from; {ANEW}"
+            f"they were made from; {REMAKE}"
         )
     with PairsOutput(files, languages, text, note, made_from, True) as output:
         rest = output.rest_of(text.lines())
