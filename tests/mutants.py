@@ -448,7 +448,7 @@ a_removed_partial_output t2t_jax/io/output_files.py a7a659f
   + except IsADirectoryError:
     decoding/test_jobs.py test_what_is_removed_while_it_is_written_is_told
 an_option_that_only_one_job_has t2t_jax/io/output_files.py 2c784af
-  - for name in now | then
+  - for name in current | earlier
   + for name in now
     decoding/test_pairs_output.py test_a_stopped_job_is_continued
 a_carriage_return_of_the_text_is_lost t2t_jax/data/text_files.py 686043a

@@ -44,8 +44,7 @@ from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
 from t2t_jax.text.languages import identify
-
-Pair = tuple[str, str]
+from t2t_jax.text.units import Pair
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -128,6 +128,16 @@ def read_records(parts: Sequence[Path]) -> list[dict]:
     return records
 
 
+def checked_parts(parts: Sequence[Path]) -> Iterator[Path]:
+    """Yields finished parts, each after its bytes are checked, all after the records.
+
+    Raises UserError as `read_records` and `check_bytes` do.
+    """
+    for part, record in zip(parts, read_records(parts), strict=True):
+        check_bytes(part, record["output_sha256"])
+        yield part
+
+
 def check_bytes(file: Path, sha256: str) -> None:
     """Raises UserError if a file of a part is not the one that was recorded."""
     with file.open("rb") as stream:
@@ -139,14 +149,12 @@ def merge(output: Path) -> None:
     """Joins the finished parts of an output, which stay; raises UserError as above."""
     check_output(output)
     parts = finished_parts(output)
-    records = read_records(parts)
     with (
         exclusive(output.parent),
         together([output]) as (draft,),
         draft.open("wb") as joined,
     ):
-        for part, record in zip(parts, records, strict=True):
-            check_bytes(part, record["output_sha256"])
+        for part in checked_parts(parts):
             with part.open("rb") as stream:
                 shutil.copyfileobj(stream, joined)
     say(f"{len(parts)} parts are merged to {output}, and can be removed")

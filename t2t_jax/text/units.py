@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import regex as re  # it knows scripts, and marks such as vowels
 
+Pair = tuple[str, str]  # a source line and its target line
 Span = tuple[int, int]  # begin and end, in characters
 # Stand for placeholders (`extensions/text/placeholders.py`); enclose a term and its
 # translation (`extensions/text/terms.py`). No symbol begins another.

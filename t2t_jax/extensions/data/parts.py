@@ -272,8 +272,8 @@ class TextInParts:
         for manifest in sorted(self.parts.glob("*/*/manifest.json")):
             recorded = sealed.notes(manifest.parent).get("made_from", {})
             encoding = self._options(ENCODING)
-            wanted = {name: x for name, x in encoding.items() if name in recorded}
-            if differences := changes(recorded, self._made_from | wanted):
+            encoding = {name: x for name, x in encoding.items() if name in recorded}
+            if differences := changes(recorded, self._made_from | encoding):
                 return (
                     f"\nOther parts there, such as {manifest.parent}, are of other "
                     f"text or options:{differences}\nAll stages want the same of both"

@@ -573,15 +573,15 @@ def _modals() -> list[Modal]:
 
 nouns, modals = _nouns(), _modals()
 adjectives = [
-    Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(of))
-    for (english,), (german, *stem), of in rows(ADJECTIVES)
+    Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(groups))
+    for (english,), (german, *stem), groups in rows(ADJECTIVES)
 ]
 verbs = [_verb(frame, *row) for frame, table in VERBS.items() for row in rows(table)]
 verbs += [
     _verb("prepositional", english, german, objects, preposition=preposition)
     for english, german, preposition, objects in rows(PREPOSITIONAL)
 ]
-adverbs = {when: entries(table) for when, table in ADVERBS.items()}
+adverbs = {kind: entries(table) for kind, table in ADVERBS.items()}
 cities, numerals = dict(entries(CITIES)), dict(entries(NUMERALS))
 names = " ".join(NAMES.values()).split()
 be = _verb("be", ["be"], ["sein", "ist", "war", "*gewesen"])

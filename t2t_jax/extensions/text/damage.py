@@ -29,10 +29,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from t2t_jax.extensions.text import placeholders, terms
-from t2t_jax.text import units
 from t2t_jax.text.counter_random import Stream
+from t2t_jax.text.units import MARKS, SYMBOLS, Pair, Span, splice
 
-Pair = tuple[str, str]
 MOST_NEIGHBOURS = 2  # lines after a line that `Damage.change` is given
 
 
@@ -73,14 +72,15 @@ def _sampled(places: list, share: float, draws: Stream) -> list:
     return drawn or ([draws.choice(places)] if places else [])
 
 
-def _replaced(line: str, spans: list[tuple[int, int]], of: Callable[[str], str]) -> str:
-    """Replaces spans of a line, from the last to the first so that none moves."""
-    for begin, end in sorted(spans, reverse=True):
-        line = line[:begin] + of(line[begin:end]) + line[end:]
-    return line
+def _replaced(line: str, spans: list[Span], change: Callable[[str], str]) -> str:
+    """Replaces spans of a line."""
+    spans = sorted(spans)
+    # From the last one on: the order in which `change` draws is part of pinned texts.
+    changed = [change(line[begin:end]) for begin, end in reversed(spans)]
+    return splice(line, spans, changed[::-1])[0]
 
 
-def _spans(pattern: str, line: str) -> list[tuple[int, int]]:
+def _spans(pattern: str, line: str) -> list[Span]:
     return [match.span() for match in re.finditer(pattern, line)]
 
 
@@ -238,6 +238,8 @@ def _near(rows: Sequence[str], above: int) -> dict[str, str]:
 
 
 _NEARBY, _BESIDE = _near(_ENGLISH, above=1), _near(_GERMAN, above=0)
+# Words that a typist mistypes, narrower than units (`text/units.py`): letters alone, so
+# that no number, address or code is changed. `typos` keeps to those between spaces.
 _PLAIN_WORD = re.compile(r"(?<!\S)[^\W\d_]{3,}(?=[.,;:!?)]*(?:\s|$))")
 _WORDS = r"(?<!\w)[^\W\d_]{4,}(?!\w)"
 
@@ -482,8 +484,8 @@ AUGMENTATIONS: dict[str, Damage] = {
     "punctuation": source_damage(punctuation),
     "white_space": source_damage(white_space),
     "copy": Damage(copy),
-    "placeholders": Damage(placeholders.replaced, symbols=units.SYMBOLS),
-    "terms": Damage(terms.annotated, True, units.MARKS, learn=terms.learn_lexicon),
+    "placeholders": Damage(placeholders.replaced, symbols=SYMBOLS),
+    "terms": Damage(terms.annotated, True, MARKS, learn=terms.learn_lexicon),
 }
 # What `--damage` measures: all lines of a test set are damaged.
 EVERY = "all"  # stands for all of them

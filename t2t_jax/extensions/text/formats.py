@@ -22,6 +22,7 @@ _SIGN = r"\s|♪|[-–—](?!\d)|\{\\[^}]*\}"  # such as {\an8}
 _SPEAKER = re.compile(rf"(?m)^(?:<[^>]*>|{_SIGN})*?[-–—](?!\d)")
 # What is between tags and signs; if only one tag of a pair is there, only signs.
 _CORES = [rf"(?s)(?:{ends})*+(.*?)(?:{ends})*" for ends in (rf"<[^>]*>|{_SIGN}", _SIGN)]
+# What a line may not be broken in: tags and signs stay with their word.
 _WORD = re.compile(rf"(?:<[^>]*>|[^\s{HAN}])+|[{HAN}][、。，．！？」』）ー]*")
 
 _STRINGS = r'(?:[ \t]*"(?:[^"\\\n]|\\.)*"[ \t\r]*(?:\n|\Z))+'

@@ -143,11 +143,12 @@ class Document:
         parts: list[Mark] = []  # an element takes those within when it is closed
         opened: list[str] = []  # names of elements
         numbers: list[int] = []  # theirs in `parts`
-        white, waiting = False, []  # is white space before? marks that wait for `after`
+        # Is white space before? Marks whose `space_after` is not known yet.
+        white, waiting = False, []
         for kind, begin, end, value in run:
             if kind == "text":
                 for mark in waiting:
-                    mark.after = value[:1].isspace()
+                    mark.space_after = value[:1].isspace()
                 white, waiting = value[-1:].isspace(), []
                 if value.strip():
                     low, stop = _TRIMMED.match(self._text, begin, end).span(1)
@@ -175,10 +176,10 @@ class Document:
                 if mark.kind == "piece":
                     if parts and parts[-1].kind == "piece" and stop <= parts[-1].begin:
                         mark = parts.pop()  # neighbours without text are one piece
-                    mark.end, mark.after = end, False
-                    if text[mark.at :].strip(" "):  # U+00A0, which is not collapsed
-                        text, value = text[: mark.at], "br"
-                    mark.separates |= value == "br" or len(text) > mark.at
+                    mark.end, mark.space_after = end, False
+                    if text[mark.place :].strip(" "):  # U+00A0, which is not collapsed
+                        text, value = text[: mark.place], "br"
+                    mark.separates |= value == "br" or len(text) > mark.place
                     white, waiting = False, [mark]
                 parts.append(mark)
                 value = " " if value == "br" else ""

@@ -20,9 +20,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Span, splice
+from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Pair, Span, splice
 
-Pair = tuple[str, str]
 MOST_WORDS = 3  # that `replaced` replaces in a pair without placeholders
 
 
@@ -66,7 +65,8 @@ PATTERNS = {
 _ANY = re.compile("|".join(f"(?P<{kind}>{p})" for kind, p in PATTERNS.items()))
 _LIKELY = re.compile(r"[<{`%$&/@]|www\.")  # in every placeholder; a fast first test
 _SYMBOL = re.compile(PATTERNS["symbol"])
-_WORD = re.compile(r"\w+(?:[-.,:/'’&@]\w+)*")  # also 1,662 and Jean-Luc
+# What a translation copies as a whole, so longer than a unit: 1,662 and Jean-Luc.
+_WORD = re.compile(r"\w+(?:[-.,:/'’&@]\w+)*")
 
 
 class Placeholder(NamedTuple):

@@ -33,9 +33,9 @@ class Mark:
     kind: str  # "element", "piece"; of a tag without partner: "start", "end"
     begin: int  # in characters of the page; of an element, those of its start tag
     end: int
-    at: int  # the characters of the segment that are before it
-    before: bool  # is white space next to it?
-    after: bool = False
+    place: int  # the characters of the segment that are before it
+    space_before: bool
+    space_after: bool = False
     separates: bool = False  # is it white space, as <br> is?
     close: "Mark | None" = None  # the end tag of an element
     parts: "list[Mark]" = dataclasses.field(default_factory=list)  # those within it
@@ -51,8 +51,10 @@ class Mark:
 
     @property
     def follows_space(self) -> bool:
-        """Whether a space between two words goes before it, if it is between them."""
-        return self.before if self.before != self.after else self.kind != "end"
+        """True if the space of two words is written before this tag, not after it."""
+        if self.space_before != self.space_after:
+            return self.space_before
+        return self.kind != "end"
 
 
 class _Word(NamedTuple):
@@ -128,7 +130,8 @@ def _split_words(
 
 def _places(parts: Sequence[Mark]) -> Iterator[int]:
     for mark in parts:
-        yield from (mark.at, *_places(mark.parts), (mark.close or mark).at)
+        end = (mark.close or mark).place
+        yield from (mark.place, *_places(mark.parts), end)
 
 
 def _fill(
@@ -145,8 +148,9 @@ def _fill(
     """
     covered, linked = [], {}
     for n, mark in enumerate(parts):
-        low = bisect.bisect(words, mark.at, key=lambda word: word.end)
-        high = bisect.bisect_left(words, (mark.close or mark).at, key=lambda w: w.begin)
+        end = (mark.close or mark).place
+        low = bisect.bisect(words, mark.place, key=lambda word: word.end)
+        high = bisect.bisect_left(words, end, key=lambda word: word.begin)
         covered.append((low, high))
         if mark.close:
             linked[n] = _reached(words[low:high], target)
@@ -196,8 +200,8 @@ def _near(
     """Finds the place of what has no linked unit, by the units next to its own."""
     low, high = covered if mark.close else (covered[1], covered[1])
     follows_space = mark.follows_space and low == covered[0]  # else it is within a word
-    others = range(high, source[1]), range(low - 1, source[0] - 1, -1)
-    for pair in itertools.zip_longest(*others):
+    right, left = range(high, source[1]), range(low - 1, source[0] - 1, -1)
+    for pair in itertools.zip_longest(right, left):
         for n in pair if follows_space else pair[::-1]:
             if n is not None and (units := _reached(words[n : n + 1], target)):
                 return min(units) if n >= high else max(units) + 1
@@ -207,7 +211,7 @@ def _near(
 def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
     """Writes the tags between two units, and the white space between these."""
     white = html.escape(target[begin:end], quote=False)
-    if any(m.separates and not m.before and not m.after for m in marks):
+    if any(m.separates and not (m.space_before or m.space_after) for m in marks):
         white = white.strip()
     slot = next((n for n, mark in enumerate(marks) if mark.follows_space), len(marks))
     # A piece with white space on both sides gets a second space, but not next to signs;
@@ -223,13 +227,13 @@ def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
         if n == slot and white:
             output.append(white)
         elif piece and not at_begin | spaced and (white or at_end or after_word):
-            wanted = mark.before or (mark.after and after_word and has_words)
-            output += [" "] * wanted
+            inner = mark.space_after and after_word and has_words
+            output += [" "] * (mark.space_before or inner)
         output.append(mark.text)
         spaced = (spaced or n == slot) and not piece
-        wanted = mark.after or (mark.before and before_word and has_words)
+        outer = mark.space_after or (mark.space_before and before_word and has_words)
         fits = slot <= n if white else at_begin or before_word
-        if piece and wanted and fits and not at_end:
+        if piece and outer and fits and not at_end:
             output.append(" ")
             spaced = True
     return output if slot < len(marks) else [*output, white]

@@ -29,9 +29,8 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import read_flag_file
 from t2t_jax.io.tables import text_table
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Span, splice, units
+from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Pair, Span, splice, units
 
-Pair = tuple[str, str]
 OUTCOMES = "exact", "inflected", "missing"
 
 
@@ -156,13 +155,13 @@ def check(matches: Sequence[Match], translation: str) -> list[Checked]:
                     checked[n] = Checked(match, outcome, span)
                     taken_places.update(places)
     missing = (Checked(match, "missing", None) for match in matches)
-    return [checked.get(n, each) for n, each in enumerate(missing)]
+    return [checked.get(n, absent) for n, absent in enumerate(missing)]
 
 
-def _inflected(word: str, other: str) -> bool:
+def _inflected(word: str, form: str) -> bool:
     letters_a, letters_b = (
         [c for c in unicodedata.normalize("NFD", w) if not unicodedata.combining(c)]
-        for w in (word.lower(), other.lower())
+        for w in (word.lower(), form.lower())
     )
     common = itertools.takewhile(bool, map(operator.eq, letters_a, letters_b))
     shared, longest = sum(common), max(len(letters_a), len(letters_b))
@@ -218,7 +217,7 @@ def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
     learned = learn_both_ways(numbered, len(numbers[1]), ITERATIONS)
     probable = learned.forward_k * learned.backward_k >= PROBABLE
     often = np.bincount(learned.type_c, minlength=len(probable)) >= LEAST
-    source, target = (list(of_side) for of_side in numbers)
+    source, target = map(list, numbers)
     lexicon = defaultdict(list)
     for k in np.flatnonzero(probable & often):
         lexicon[source[learned.source_k[k]]].append(target[learned.target_k[k]])
