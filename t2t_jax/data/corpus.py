@@ -169,7 +169,7 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
 
     Reading it raises UserError if a file is missing, damaged, empty or not UTF-8; if
     the two files differ in their number of lines (at the end); or if there is a file of
-    hashes, and a pair is not the one it is of.
+    hashes, and a pair differs from its hash.
     """
 
     def files() -> tuple[Path, Path]:

@@ -57,7 +57,7 @@ def draw(
 
 
 def typical_draw(source_p, target_p, sizes, weights) -> np.ndarray:
-    """Draws what stands for every epoch: the first one, and the longest pairs.
+    """Draws pairs that represent every epoch: the first epoch, and the longest pairs.
 
     The shapes are computed from it, so every epoch and seed has the same shapes.
     """

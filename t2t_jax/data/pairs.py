@@ -83,8 +83,8 @@ class Examples:
     Attributes:
       sides: The sides of a pair that hold text: 0 is the source, 1 the target. The
         others are "", and their tokens are made by `noise` if the model reads them.
-      cuts: Whether targets longer than `config.data.max_length` are cut into blocks,
-        which are examples of their own, rather than dropped.
+      cuts: True if targets longer than `config.data.max_length` are cut into blocks,
+        which are examples of their own, instead of being dropped.
     """
 
     sides: ClassVar[tuple[int, ...]] = (0, 1)

@@ -20,7 +20,7 @@ STRETCH = 1.25
 ROUNDING = 0.02
 # At most about this many candidate bounds: `_cut` takes their square in memory.
 BOUNDS = 512
-OUTLIERS = 1_000  # of so many varied pairs, one need not fit the shapes
+OUTLIERS = 1_000  # one in this many varied pairs need not fit the shapes
 
 
 @dataclass(frozen=True)

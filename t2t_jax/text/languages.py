@@ -18,13 +18,13 @@ _MODIFIERS = {"latin": "latn", "cyrillic": "cyrl"}  # of POSIX
 
 
 class Language(NamedTuple):
-    """What a code says of a language.
+    """A language, as its code says.
 
     Attributes:
       code: two letters of ISO 639-1, or three of ISO 639-3, of the macrolanguage, such
         as `zh` of `cmn`; the first part of a code that is unknown.
-      script: that it states, or that its region implies (ISO 15924); empty if neither.
-      region: such as `BR`, with variants; empty if it states none.
+      script: of the code, or implied by its region (ISO 15924); empty if neither.
+      region: such as `BR`, with variants; empty if the code states none.
       usual: the language's usual script; empty if the code is unknown.
       tag: its tag in BCP 47, such as `zh-Hant`; an unknown code as it is written.
     """

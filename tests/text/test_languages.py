@@ -56,7 +56,7 @@ def data(source, target):
 
 def served(source, target):
     service = Service(FakeEngine(*SERVED), Settings(), FakeGuesser())
-    return [each.name for each in service.fitting(source, target)]
+    return [model.name for model in service.fitting(source, target)]
 
 
 # All that reads a code of a language: functions of source and target.
@@ -97,12 +97,12 @@ def test_all_spellings_of_a_language_are_read_alike(reader, monkeypatch):
     monkeypatch.setattr(plain, "LONGEST", 0)  # without the bootstrap
     for target, spellings in SPELLINGS.items():
         source = "fr" if target == "en" else "en"
-        wanted = result(reader, source, target)
+        expected = result(reader, source, target)
         for spelled in spellings:
-            assert result(reader, source, spelled) == wanted, spelled
-    wanted = result(reader, "en", "de")
+            assert result(reader, source, spelled) == expected, spelled
+    expected = result(reader, "en", "de")
     for spelled in SPELLINGS["en"]:
-        assert result(reader, spelled, "deu_Latn") == wanted, spelled
+        assert result(reader, spelled, "deu_Latn") == expected, spelled
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -153,6 +153,6 @@ def test_a_direction_is_divided_between_its_languages(name, pair):
 
 def test_distance_is_symmetric_and_zero_for_itself():
     codes = [*itertools.chain(*SPELLINGS.values()), "zho_Hant", "zh-TW", "src", "x_y"]
-    for one, other in itertools.product(codes, codes):
-        assert distance(one, other) == distance(other, one) <= OTHER
-        assert distance(one, one) == 0
+    for code, other_code in itertools.product(codes, codes):
+        assert distance(code, other_code) == distance(other_code, code) <= OTHER
+        assert distance(code, code) == 0

@@ -120,7 +120,7 @@ class SentencePieces:
                 independent = words_independent(names) and lossless(self._content)
                 self._words = independent and WordTable(self._processor)
             elif self._words and not self._words.room:
-                # Forgotten, since the words of the next text may be other ones.
+                # Start over, because the next text may have other words.
                 self._words = WordTable(self._processor)
             return self._words
 

@@ -200,7 +200,7 @@ class Vocabulary:
         return self._tokenizer.spelling(token)
 
     def spellings(self, ids: Iterable[int]) -> list[bytes]:
-        """What each token adds to the text, in UTF-8; an unknown one adds a sign."""
+        """The text that each token adds, in UTF-8; an unknown token adds a sign."""
         # Not with spaces around it, as SentencePiece writes it: it may be in a word.
         unknown = self.spelling(self.unknown) if self.unknown >= 0 else ""
         signs = {self.unknown: unknown.replace(f" {UNKNOWN} ", "") or UNKNOWN}

@@ -315,7 +315,7 @@ def _spans(
     target: Ragged, cut_p: np.ndarray, spans_p: np.ndarray, keys: tuple
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws the spans: where each begins and ends in `target.tokens`."""
-    # Each span stands in another gap between the tokens that are left, the gaps before
+    # Each span is in another gap between the tokens that are left, the gaps before
     # the first and after the last one included.
     gaps_p = target.lengths - cut_p
     pair_s, left_s = _drawn(spans_p, gaps_p, (*keys, _PLACE))

@@ -78,7 +78,7 @@ class TextInParts:
 
     @functools.cached_property
     def _made_from(self) -> dict:
-        """What the hashes, duplicates and the tokenizer depend on, to compare."""
+        """The provenance of the hashes, the duplicates and the tokenizer."""
         # Without its folder: machines may keep the text in different ones.
         names = (f"text {i} ({c.name})" for i, c in enumerate(self.corpora, 1))
         text = dict(zip(names, self._text, strict=True))
@@ -145,7 +145,7 @@ class TextInParts:
             for chunk in self._chunks("hashing", part):
                 key_p = np.zeros(len(chunk.pairs), np.uint64)
                 nonempty = cleaner.by_text(chunk)
-                # As in a `HashSet`, 0 is no hash.
+                # As in a `HashSet`, 0 is not a hash.
                 key_p[nonempty.lines - chunk.lines[0]] = np.maximum(
                     hashes(nonempty.pairs), 1
                 )

@@ -286,7 +286,7 @@ class Merges:
 
     @property
     def no_symbol(self) -> int:
-        """A number that is no symbol, for a place outside of a word."""
+        """A number that is not a symbol, for a place outside of a word."""
         return self.pieces + CODE_POINTS
 
     def _pair_keys(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:

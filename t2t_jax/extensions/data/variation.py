@@ -50,7 +50,7 @@ LINES = 8_192
 # consecutive numbers are consecutive lines of one corpus.
 LINE_BITS = 40
 DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
-# About so many pairs are varied to learn how long pairs become.
+# About this many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
 LEARNED_FROM = 200_000  # pairs at most, sampled evenly, that augmentations learn from
 # What a line's random numbers are for.
@@ -169,7 +169,7 @@ def _has_symbol(text: Pair, symbols: Iterable[str]) -> bool:
 
 
 def _learned(name: str, corpora: Sequence[Corpus]) -> Any:
-    """What an augmentation learns from the text of some corpora, from the cache."""
+    """Returns what an augmentation learns from corpora, from the cache if there."""
     text = [corpus.fingerprint() for corpus in corpora]
     code = ideas.foreign_code(TRAINABLE[name].learn)
     key = cache_key(learned=name, text=text, **({"code": code} if code else {}))
@@ -410,9 +410,9 @@ class Variation:
 def kept_within(
     stored: Ragged, encoded: Ragged, new: np.ndarray, fits: np.ndarray
 ) -> Ragged:
-    """Replaces the stored sentences of a part by those encoded anew, where they fit.
+    """Replaces stored sentences of a part by newly encoded ones, where these fit.
 
-    There may be fewer of these: `new` are their indices in `stored`.
+    `new` holds the indices in `stored` of the encoded sentences, which may be fewer.
     """
     index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)

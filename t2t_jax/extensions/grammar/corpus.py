@@ -125,10 +125,10 @@ def sentences(
     return itertools.islice(_draw(split, seed), _count(split, count))
 
 
-def check_split(split: str, place: str) -> None:
-    """Raises UserError if the split that a place names does not exist."""
+def check_split(split: str, spec: str) -> None:
+    """Raises UserError if the split that a spec names does not exist."""
     if split not in SIZES:
-        raise UserError(f"{place}: no such split" + did_you_mean(split, SPLITS))
+        raise UserError(f"{spec}: no such split" + did_you_mean(split, SPLITS))
 
 
 def _count(split: str, count: int | None) -> int:

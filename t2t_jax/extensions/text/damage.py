@@ -371,26 +371,7 @@ def copy(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_SYLLABLES = [
-    "ba",
-    "ko",
-    "mi",
-    "ru",
-    "ten",
-    "sal",
-    "vor",
-    "dra",
-    "li",
-    "no",
-    "qua",
-    "zel",
-    "tur",
-    "fi",
-    "gan",
-    "hesk",
-    "ol",
-    "py",
-]
+_SYLLABLES = "ba ko mi ru ten sal vor dra li no qua zel tur fi gan hesk ol py"
 _ENDINGS = "com", "org", "net", "eu", "de", "io"
 
 
@@ -413,13 +394,14 @@ def _number(draws: Stream) -> str:
 
 
 def _name(draws: Stream) -> str:
-    return _several(_SYLLABLES, 2, 4, draws).capitalize()
+    return _several(_SYLLABLES.split(), 2, 4, draws).capitalize()
 
 
 def _url(draws: Stream) -> str:
-    address = f"{_several(_SYLLABLES, 2, 3, draws)}.{draws.choice(_ENDINGS)}"
+    syllables = _SYLLABLES.split()
+    address = f"{_several(syllables, 2, 3, draws)}.{draws.choice(_ENDINGS)}"
     if draws.uniform() < 0.25:
-        return f"{_several(_SYLLABLES, 1, 2, draws)}@{address}"
+        return f"{_several(syllables, 1, 2, draws)}@{address}"
     path = f"/{_several(_LETTERS, 2, 6, draws)}" if draws.uniform() < 0.5 else ""
     return draws.choice(("https://", "www.")) + address + path
 

@@ -121,7 +121,7 @@ class SubRip(LineDocument):
             list(srt.parse(text))
         except srt.SRTParseError as error:
             wrong.append(error.expected_start)
-        # The library would write times and line ends anew; its pattern gives places.
+        # The library would rewrite times and line ends; its pattern gives the places.
         for cue in srt.SRT_REGEX.finditer(text):
             begin, end = cue.span(5)
             # A cue whose time cannot be read is taken for text of the cue before.

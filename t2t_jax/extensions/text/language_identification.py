@@ -11,7 +11,7 @@ from t2t_jax.text.characters import class_name
 from t2t_jax.text.languages import identify
 
 LONGEST = 1_000  # characters of a text that are read
-# Of languages that are written in several; simplified and traditional are not told.
+# Scripts of languages that have several; simplified and traditional count as one.
 _SCRIPTS = {"Latn": "Latin", "Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 
 

@@ -332,9 +332,8 @@ _KINDS = {
 def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
     """Reads XML with expat, which opens no file by itself.
 
-    Returns:
-      (events: byte, kind, value, attributes; the numbers of those that begin an element
-      with text among its children, -1 for a fragment with such text).
+    Returns (byte, kind, value, attributes) of each event, and the numbers of events
+    that begin an element with text among its children; -1 for a fragment with text.
     """
     parser = expat.ParserCreate("utf-8")  # whatever its declaration says
     if is_fragment:

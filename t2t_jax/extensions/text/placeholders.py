@@ -100,9 +100,9 @@ class Restored(NamedTuple):
 
     Attributes:
       edits: where each symbol was, and what is there now.
-      missing: the placeholders of the source that it has not, or too seldom.
-      repeated: those that it has too often, or that the source has not. They were
-        taken out if they were symbols, and are in the text if they are spelled out.
+      missing: placeholders of the source that are not in it, or not often enough.
+      repeated: those that are in it too often, or not in the source. Symbols were
+        removed; placeholders that were spelled out are still in the text.
     """
 
     text: str

@@ -101,11 +101,7 @@ def place(
 def _split_words(
     source: str, parts: Sequence[Mark], target: str, aligned: Aligned
 ) -> tuple[list[_Word], list[Span]]:
-    """Splits words at the tags within, if they are translated as themselves.
-
-    Returns:
-      (words of the source, spans of the target).
-    """
+    """Splits words at the tags within, if they are translated as themselves."""
     cuts, links = sorted(set(_places(parts))), set(aligned.links)
     uses = [collections.Counter(side) for side in zip(*links, strict=True)]
     sources, targets = set(aligned.source), set(aligned.target)
@@ -137,14 +133,9 @@ def _places(parts: Sequence[Mark]) -> Iterator[int]:
 def _fill(
     gaps, parts: Sequence[Mark], words, target: Span, source: Span, counts
 ) -> None:
-    """Puts the children of an element into gaps between units of the translation.
+    """Puts `parts`, the children of an element, into gaps of the translation.
 
-    Args:
-      gaps: the tags before each unit, and after all; changed.
-      parts: the children.
-      words: all source units.
-      target, source: the units of the element.
-      counts: for the report; changed.
+    `target` and `source` are the element's units; `gaps` and `counts` are changed.
     """
     covered, linked = [], {}
     for n, mark in enumerate(parts):

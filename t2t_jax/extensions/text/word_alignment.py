@@ -20,7 +20,7 @@ NEIGHBOURS = (-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1
 def align_words(
     pairs: Sequence[tuple[Words, Words]], aligned: int
 ) -> list[set[tuple[int, int]]]:
-    """Links words of the first pairs, so many, by an `Aligner` of all pairs.
+    """Links the words of the first `aligned` pairs, by an `Aligner` of all pairs.
 
     Returns:
       For each of these pairs, (source word, target word), as numbers from 0.
@@ -88,7 +88,7 @@ def content_words(
     """The words of each side that are in `min_lines` lines, as numbers.
 
     The most `frequent` words are left out if they are in over 2% of the lines. Every
-    n-th pair is returned, so that they have at most so many `cells`.
+    n-th pair is returned, with n such that they have at most `cells` cells.
 
     Returns:
       (pairs of arrays of numbers, for each side word -> number, and word -> lines).
