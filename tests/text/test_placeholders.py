@@ -112,7 +112,7 @@ def test_everything_comes_back_and_nothing_is_forged():
 
 def test_whatever_a_model_writes_each_comes_back_at_most_once():
     for seed in range(1_000):
-        protected = protect(made_up(seed, most=12))
+        protected = protect(made_up(seed, limit=12))
         written = random.Random(seed).choices([*SYMBOLS, *MARKS, "x", "y z", ","], k=8)
         back = restore(" ".join(written), protected)
         spans = [span for _, span in back.edits if span[0] < span[1]]
