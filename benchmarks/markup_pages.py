@@ -23,7 +23,7 @@ from t2t_jax.extensions.decoding.preserving import Report
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import write_file
 
-PLACED = "elements", "pieces", "split", "emptied", "unpaired"  # of `Document.report`
+PLACED = "elements", "pieces", "split", "emptied", "unpaired"  # of the report
 FRAME = '<iframe sandbox="" style="width:49%;height:40em" srcdoc="{}"></iframe>'
 
 

@@ -25,7 +25,7 @@ from t2t_jax.extensions.grammar.choices import CONJUNCTIONS
 from t2t_jax.extensions.grammar.clauses import PRONOUNS
 from t2t_jax.extensions.grammar.dice import Dice, digest
 from t2t_jax.extensions.grammar.german import DETERMINERS, ENDINGS
-from t2t_jax.extensions.grammar.sentences import Sentence, Writer
+from t2t_jax.extensions.grammar.sentences import Sentence, SentenceWriter
 from t2t_jax.extensions.grammar.trees import Tree
 from t2t_jax.io.errors import UserError, did_you_mean
 
@@ -73,7 +73,7 @@ def _belongs(split: str, sentence: Sentence) -> bool:
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
     """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
-    writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    writer = SentenceWriter(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
     # The special splits ask one question each; unknown words would be another.
     vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
     drawn = set()

@@ -29,10 +29,10 @@ from t2t_jax.extensions.grammar.trees import Label, Tree
 # Functions that put a meaning into English and German words. They are called only for
 # sentences that a split keeps, because most of what is drawn is rejected.
 WordMaker = Callable[[], Node]
-Pair = tuple[WordMaker, WordMaker]
+Wording = tuple[WordMaker, WordMaker]
 
 
-class Writer(PhraseWriter):
+class SentenceWriter(PhraseWriter):
     """Draws clauses and sentences.
 
     Args:
@@ -293,17 +293,17 @@ class Writer(PhraseWriter):
         self.relate(clause)
         return clause
 
-    def simple(self) -> Pair:
+    def simple(self) -> Wording:
         """Draws one main clause."""
         clause = self.naming() if self.dice.chance(0.2) else self.main()
         return self.statement(clause)
 
-    def statement(self, clause: Clause) -> Pair:
+    def statement(self, clause: Clause) -> Wording:
         """A main clause in both languages."""
         self.apart |= stands_apart(clause)
         return in_both(clause, "second")
 
-    def complex(self) -> Pair:
+    def complex(self) -> Wording:
         """Draws a main clause and one with a conjunction, which may come first."""
         dice = self.dice
         joint, german_joint, tense, inner_tense = dice.pick(choices.CONJUNCTIONS)
@@ -371,7 +371,7 @@ class Writer(PhraseWriter):
         group = phrase.head.groups & {"he", "she"}
         return Phrase(min(group)) if group else None
 
-    def reported(self) -> Pair:
+    def reported(self) -> Wording:
         """Draws "Anna thinks that ...", or "he does not know whether ..."."""
         dice = self.dice
         verb = dice.pick(choices.CLAUSE_VERBS)
@@ -394,7 +394,7 @@ class Writer(PhraseWriter):
         clause.dependent = (*conjunction, inner)
         return self.statement(clause)
 
-    def purpose(self) -> Pair:
+    def purpose(self) -> Wording:
         """Draws a sentence such as "He goes to the market to buy apples"."""
         verb = self.dice.pick([v for v in lexicon.verbs if v.frame == "goal"])
         clause = Clause(None, verb, self.dice.weigh(choices.TENSES))
@@ -410,7 +410,7 @@ class Writer(PhraseWriter):
         clause.dependent = ("", "um", self.clause("infinitive"))
         return self.statement(clause)
 
-    def question(self) -> Pair:
+    def question(self) -> Wording:
         """Draws a question: yes or no, why, when, or for the subject or an object."""
         dice = self.dice
         if dice.chance(0.2):
@@ -438,7 +438,7 @@ class Writer(PhraseWriter):
         self.pairs_used.clear()
         self.heads.clear()
 
-    def ask_for_role(self, clause: Clause) -> Pair:
+    def ask_for_role(self, clause: Clause) -> Wording:
         """Turns a clause into a question for its subject or for an object."""
         person = "person" in clause.verb.subjects
         roles = [role for role in ("accusative", "dative") if getattr(clause, role)]
@@ -467,14 +467,14 @@ class Writer(PhraseWriter):
             name = phrase.head.english
             self.pairs_used = [pair for pair in self.pairs_used if pair[1] != name]
 
-    def coordinated(self) -> Pair:
+    def coordinated(self) -> Wording:
         """Draws two main clauses joined by "and" or "but"."""
         tense = self.dice.weigh("present 5 past 4 perfect 2 future 1")
         left, right = self.main(tense), self.main(tense)
         joint = self.dice.pick(choices.JOINTS)
         return joined(self.statement(left), joint, self.statement(right))
 
-    def chain(self) -> Pair:
+    def chain(self) -> Wording:
         """Joins two sentences of several clauses into one, for the split "long"."""
         kinds = (self.complex, self.reported, self.coordinated)
         left, right = self.dice.pick(kinds)(), self.dice.pick(kinds)()
@@ -493,12 +493,12 @@ class Writer(PhraseWriter):
         return Sentence(words, end, tuple(self.pairs_used), self.apart)
 
 
-def in_both(clause: Clause, order: str) -> Pair:
+def in_both(clause: Clause, order: str) -> Wording:
     """A clause in both languages; the German verb is "first" or "second"."""
     return partial(english, clause), partial(german, clause, order)
 
 
-def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
+def joined(left: Wording, joint: tuple[str, str], right: Wording) -> Wording:
     """Joins two sentences by an (English, German) conjunction."""
     label, comma = Label("S", left), (Label(",", left), ",")
     return (
@@ -516,7 +516,7 @@ class Sentence:
       apart: True if words that must agree stand on both sides of a relative clause.
     """
 
-    def __init__(self, words: Pair, end: str, pairs, apart: bool):
+    def __init__(self, words: Wording, end: str, pairs, apart: bool):
         self._words, self._end = words, end
         self._english_line = ""
         self.pairs: tuple[tuple[str, str], ...] = pairs

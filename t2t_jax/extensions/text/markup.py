@@ -1,9 +1,9 @@
 """Texts with markup: HTML as browsers read it, and XML.
 
-A `Document` is a text and the positions of its segments. A segment is the text between
-two block boundaries as a reader sees it: entities decoded, white space collapsed.
-Translations replace segments; all else of the input is copied. Nothing is serialised,
-so a document without changes is the same string.
+A `MarkupDocument` is a text and the positions of its segments. A segment is the text
+between two block boundaries as a reader sees it: entities decoded, white space
+collapsed. Translations replace segments; all else of the input is copied. Nothing is
+serialised, so a document without changes is the same string.
 
 Block tags end a segment. Inline tags are within one; `tag_placement` finds their places
 in the translation. Hidden content (elements of `HIDDEN` and ignored ones,
@@ -11,7 +11,7 @@ in the translation. Hidden content (elements of `HIDDEN` and ignored ones,
 model does not see it, and within a sentence it moves as one piece.
 
 HTML: elements that are not in `BLOCKS` are inline, as in browsers. End tags that may be
-left out (of p, li, td, ...) are implied where they tell where hidden content ends.
+left out (of p, li, td, ...) are implied where they end hidden content.
 
 XML: an element with text next to it, in the content of its parent, is inline, and so is
 all within it; an element with only white space around it is a block. A text without one
@@ -78,7 +78,7 @@ class Item(NamedTuple):
     value: str = ""  # a tag's name; a text with its entities decoded
 
 
-class Document:
+class MarkupDocument:
     """A text with markup, whose segments can be replaced.
 
     Attributes:
@@ -102,7 +102,7 @@ class Document:
         self.inline = [bool(parts) for _, _, parts in self._segments]
 
     @classmethod
-    def line(cls, text: str) -> "Document":
+    def line(cls, text: str) -> "MarkupDocument":
         """A line without markup: a segment as it is, with all its white space."""
         document = cls(text, ())
         document.segments, document.inline = [text], [False]
@@ -202,7 +202,7 @@ _TRIMMED = re.compile(rf"{_WHITE}((?:{_WHITE}(?:[^\s&]++|&))*)")
 _COLLAPSED = re.compile(r"[ \t\n\f\r]+")  # by HTML: without U+00A0
 
 
-def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
+def parse(text: str, kind: str, ignored: Collection[str] = ()) -> MarkupDocument:
     """Finds the segments of a text with markup.
 
     Args:
@@ -214,8 +214,8 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
       UserError: the XML is not well-formed.
     """
     if not re.search("[<&\r\n]", text):
-        return Document.line(text)
-    return Document(text, KINDS[kind](text, frozenset(ignored)))
+        return MarkupDocument.line(text)
+    return MarkupDocument(text, KINDS[kind](text, frozenset(ignored)))
 
 
 def _is_hidden(name: str, attributes: Mapping[str, str], names: Collection) -> bool:

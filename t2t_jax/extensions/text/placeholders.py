@@ -95,7 +95,7 @@ class Protected(NamedTuple):
     kinds: Counter[str]
 
 
-class Restored(NamedTuple):
+class RestoredText(NamedTuple):
     """A translation with its placeholders.
 
     Attributes:
@@ -137,7 +137,7 @@ def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
     return Protected(*splice(text, spans, used), used, originals, beyond, kinds)
 
 
-def restore(translation: str, protected: Protected) -> Restored:
+def restore(translation: str, protected: Protected) -> RestoredText:
     """Replaces symbols by placeholders, each exactly once; reports what is wrong.
 
     A symbol that comes again, or that the source has not, is taken out; of equal
@@ -170,7 +170,7 @@ def restore(translation: str, protected: Protected) -> Restored:
     beyond = Counter(protected.beyond)
     missing = *remaining.elements(), *(beyond - spelled).elements()
     repeated += (spelled - beyond).elements()
-    return Restored(text, edits, missing, tuple(repeated))
+    return RestoredText(text, edits, missing, tuple(repeated))
 
 
 def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:

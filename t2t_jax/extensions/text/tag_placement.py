@@ -77,7 +77,7 @@ def place(
       aligned: units and links of both.
 
     Returns:
-      (the translation with tags, escaped; counts, see `Document.report`).
+      (the translation with tags, escaped; counts, see `MarkupDocument.report`).
 
     Raises:
       ValueError: links are out of range.
