@@ -1,5 +1,6 @@
 """Laws of the batch plan: every pair once, nothing overlaps, budgets hold."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -132,18 +133,12 @@ def test_weighted_epochs_have_what_is_drawn_in_the_same_shapes(batching):
     # The longest are not drawn in the first epoch.
     longest, other = np.setdiff1d(np.arange(300), draw(**WEIGHTED, seed=0, epoch=0))[:2]
     source[longest], target[other] = 90, 99
+    planned = functools.partial(
+        plan_epoch, source, target, batch_tokens=1200, batching=batching, row_length=64
+    )
     plans = []
     for seed, epoch in itertools.product(range(2), range(4)):
-        plan = plan_epoch(
-            source,
-            target,
-            batch_tokens=1200,
-            batching=batching,
-            row_length=64,
-            seed=seed,
-            epoch=epoch,
-            **WEIGHTED,
-        )
+        plan = planned(seed=seed, epoch=epoch, **WEIGHTED)
         drawn = draw(**WEIGHTED, seed=seed, epoch=epoch)
         pairs = np.concatenate([layout.pair_p for layout in plan])
         np.testing.assert_array_equal(np.sort(pairs), np.sort(drawn))
@@ -179,9 +174,11 @@ def check_shapes(shapes, source, target, options):
 
 @BOTH
 def test_every_seed_and_epoch_has_its_own_order(batching):
-    options = {"batch_tokens": 1200, "batching": batching, "rows_multiple": 1}
+    planned = functools.partial(
+        plan_epoch, *lognormal(500), batch_tokens=1200, batching=batching
+    )
     plans = [
-        plan_epoch(*lognormal(500), **options, seed=seed, epoch=epoch)
+        planned(seed=seed, epoch=epoch, rows_multiple=1)
         for seed, epoch in itertools.product(range(2), range(2))
     ]
     for a, b in itertools.combinations(plans, 2):
