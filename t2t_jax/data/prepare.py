@@ -19,13 +19,7 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import (
-    FIELDS,
-    Chunk,
-    Cleaner,
-    read_chunks,
-    with_progress,
-)
+from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged

@@ -16,13 +16,7 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora, open_lines
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.pairs import (
-    Examples,
-    Pairs,
-    cut,
-    encode_pairs,
-    tokenize_in_memory,
-)
+from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
 from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer

@@ -110,10 +110,7 @@ class Vocabulary:
 
     @classmethod
     def from_files(
-        cls,
-        folder: epath.Path,
-        joint: bool,
-        read: Callable[[str], bytes] | None = None,
+        cls, folder: epath.Path, joint: bool, read: Callable[[str], bytes] | None = None
     ) -> "Vocabulary":
         """Opens the `files` of a folder; `read` returns one by its name."""
         read = read or (lambda name: (folder / name).read_bytes())

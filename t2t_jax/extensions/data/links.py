@@ -165,10 +165,7 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         return source_word.astype(np.uint16), link_pw[place]
 
     linked = 0
-    with (
-        open(folder / SOURCE_WORD, "wb") as source,
-        open(folder / LINK, "wb") as links,
-    ):
+    with open(folder / SOURCE_WORD, "wb") as source, open(folder / LINK, "wb") as links:
         for source_word, link in in_order(part_arrays, range(0, len(pairs), PART)):
             source.write(source_word.tobytes())
             links.write(link.tobytes())

@@ -28,13 +28,7 @@ from etils import epath
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import prepare
-from t2t_jax.data.cleaning import (
-    Chunk,
-    Cleaner,
-    hashes,
-    read_chunks,
-    with_progress,
-)
+from t2t_jax.data.cleaning import Chunk, Cleaner, hashes, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.pairs import Examples, Pairs, prepared_key
