@@ -36,6 +36,7 @@ SIDES = ["狗看见猫。", "Am 3. Mai kam M. X."], ["狗看见狗。", "Am 3. M
 SENTENCES = "Am 3. Mai kam M. Dupont. Er ging. 好。是。"
 PO = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "A"\nmsgstr ""\n'
 (NEWS,) = (each for each in PUBLISHED if {*each.first} == {"en", "fr"})
+PRIVATE = "clean src tgt xx x_y 1 a-b-c de2 und deu_Lat"
 SERVED = "en-de", "de-en", "eng_Latn-zho_Hans", "fr-zh_TW"
 
 
@@ -108,18 +109,7 @@ def test_all_spellings_of_a_language_are_read_alike(reader, monkeypatch):
 @pytest.mark.parametrize("reader", READERS)
 def test_private_codes_are_not_refused_nor_another_language(reader, monkeypatch):
     monkeypatch.setattr(plain, "LONGEST", 0)
-    for code in (
-        "clean",
-        "src",
-        "tgt",
-        "xx",
-        "x_y",
-        "1",
-        "a-b-c",
-        "de2",
-        "und",
-        "deu_Lat",
-    ):
+    for code in PRIVATE.split():
         assert identify(code).code not in SPELLINGS
         result(reader, "en", code)
     assert identify("src") == ("src", "", "", "", "src")
