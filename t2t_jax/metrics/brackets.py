@@ -61,11 +61,11 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
             f"{' '.join(reference_words)!r}"
         )
     tags, reference_tags = answer.tags(), reference.tags()
-    kept = [tag not in rules.left_out for tag in reference_tags]
+    is_scored = [tag not in rules.left_out for tag in reference_tags]
     # Scored words before each word: spans are of scored words.
-    before = [0, *itertools.accumulate(kept)]
+    scored_before = [0, *itertools.accumulate(is_scored)]
     brackets, reference_brackets = (
-        _brackets(tree, before, rules) for tree in (answer, reference)
+        _brackets(tree, scored_before, rules) for tree in (answer, reference)
     )
     matched = (brackets & reference_brackets).total()
     crossing = sum(
@@ -77,12 +77,14 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
     )
     right = sum(
         rules.equal.get(tag, tag) == rules.equal.get(reference_tag, reference_tag)
-        for tag, reference_tag, scored in zip(tags, reference_tags, kept, strict=True)
+        for tag, reference_tag, scored in zip(
+            tags, reference_tags, is_scored, strict=True
+        )
         if scored
     )
     exact = matched == brackets.total() == reference_brackets.total()
     # EVALB skips a sentence without scored words.
-    sentences = int(any(kept))
+    sentences = int(any(is_scored))
     return Counts(
         matched=matched,
         answer=brackets.total(),
@@ -90,26 +92,26 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
         crossing=crossing,
         complete=sentences * int(exact),
         tags=right,
-        words=sum(kept),
+        words=sum(is_scored),
         sentences=sentences,
     )
 
 
 def _brackets(
-    tree: "Tree", before: Sequence[int], rules: Rules
+    tree: "Tree", scored_before: Sequence[int], rules: Rules
 ) -> collections.Counter[tuple[str, int, int]]:
     """Counts the scored brackets (label, start, end) of a tree."""
     return collections.Counter(
-        (rules.equal.get(label, label), before[start], before[end])
+        (rules.equal.get(label, label), scored_before[start], scored_before[end])
         for label, start, end in tree.spans()
         # A constituent of nothing but punctuation is not a bracket.
-        if label not in rules.left_out and before[start] < before[end]
+        if label not in rules.left_out and scored_before[start] < scored_before[end]
     )
 
 
-def _percent(part, whole):
+def _percent(part, total):
     """100 * part / whole; 0 where there is nothing."""
-    return 100 * (part / np.maximum(whole, 1))
+    return 100 * (part / np.maximum(total, 1))
 
 
 def precision(counts: Counts):

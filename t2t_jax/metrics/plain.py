@@ -118,8 +118,8 @@ MOSES = "bleu_paper", "bleu_lc_tok"  # scores that need Moses' rules
 
 
 def _script(language: str) -> str:
-    known = identify(language)
-    return known.script or known.usual
+    identity = identify(language)
+    return identity.script or identity.usual
 
 
 def without_moses(language: str) -> bool:
@@ -192,15 +192,15 @@ def fixed_seed() -> Iterator[None]:
     threads from restoring each other's value.
     """
     with _environment_lock:
-        before = os.environ.get(_SEED_VARIABLE)
+        previous_seed = os.environ.get(_SEED_VARIABLE)
         os.environ[_SEED_VARIABLE] = str(SEED)
         try:
             yield
         finally:
-            if before is None:
+            if previous_seed is None:
                 os.environ.pop(_SEED_VARIABLE, None)
             else:
-                os.environ[_SEED_VARIABLE] = before
+                os.environ[_SEED_VARIABLE] = previous_seed
 
 
 def check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -54,9 +54,10 @@ def scores(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> Array:
     """q k^T / sqrt(head width) + scheme + mask, float32 [b, h, t, s]."""
     q_bthk = scaled(q_bthk)
     scores_bhts = jnp.einsum("bthk,bshk->bhts", q_bthk, kv.k_bshk).astype(jnp.float32)
-    of_positions = position.scores(q_bthk, mask)  # None for the paper's sinusoids
-    if of_positions is not None:
-        scores_bhts += of_positions
+    # None for the paper's sinusoids.
+    position_scores_bhts = position.scores(q_bthk, mask)
+    if position_scores_bhts is not None:
+        scores_bhts += position_scores_bhts
     return scores_bhts + mask.bias()
 
 
@@ -70,8 +71,8 @@ def weighted_values(
 ) -> Array:
     """The sums of the values, with the scheme's part, [b, t, h, k]."""
     y_bthk = jnp.einsum("bhts,bshk->bhtk", weights_bhts, kv.v_bshk).swapaxes(1, 2)
-    of_positions = position.values(weights_bhts, mask)
-    return y_bthk if of_positions is None else y_bthk + of_positions
+    position_values_bthk = position.values(weights_bhts, mask)
+    return y_bthk if position_values_bthk is None else y_bthk + position_values_bthk
 
 
 def dense(
@@ -309,9 +310,9 @@ def restricted(
     def nearby(x: Array, padding: int = 0) -> Array:
         """[b, length, ...] -> [b count, keys, ...]: the blocks around each block."""
         x = blocks(x, size, padding)
-        more = [(0, 0)] * x.ndim
-        more[1] = (1, 1)
-        padded = jnp.pad(x, more, constant_values=padding)
+        pad_widths = [(0, 0)] * x.ndim
+        pad_widths[1] = (1, 1)
+        padded = jnp.pad(x, pad_widths, constant_values=padding)
         shifted = [padded[:, 1 + side : 1 + side + count] for side in sides]
         return as_rows(jnp.concatenate(shifted, axis=2))
 
@@ -337,9 +338,9 @@ def restricted_weights(
 
 def blocks(x: Array, size: int, padding: int = 0) -> Array:
     """Splits [b, length, ...] into [b, blocks, size, ...], padding the last block."""
-    more = [(0, 0)] * x.ndim
-    more[1] = (0, -x.shape[1] % size)
-    x = jnp.pad(x, more, constant_values=padding)
+    pad_widths = [(0, 0)] * x.ndim
+    pad_widths[1] = (0, -x.shape[1] % size)
+    x = jnp.pad(x, pad_widths, constant_values=padding)
     return x.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 

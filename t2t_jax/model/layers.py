@@ -103,14 +103,14 @@ def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
     if rng is None or rate == 0:
         return x
     threshold = min(round(rate * 2**32), 2**32 - 1)
-    kept = random_bits(rng, x.shape[1:]) >= jnp.uint32(threshold)
-    return jnp.where(kept, times(x, 2**32 / (2**32 - threshold)), 0)
+    keep = random_bits(rng, x.shape[1:]) >= jnp.uint32(threshold)
+    return jnp.where(keep, times(x, 2**32 / (2**32 - threshold)), 0)
 
 
 def times(x: Array, factor: float) -> Array:
     """Multiplies by a Python number that bfloat16 would round by up to 0.2%."""
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    return (wide * factor).astype(x.dtype)
+    x_float32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return (x_float32 * factor).astype(x.dtype)
 
 
 def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
@@ -121,13 +121,13 @@ def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
     element-wise, so XLA fuses it into the operation that reads it, and each device
     computes only the bits of its own rows.
     """
-    first, second = jax.random.key_data(rng.key)[:2]
+    key0, key1 = jax.random.key_data(rng.key)[:2]
     size = math.prod(shape)
     rows = rng.row_b.astype(jnp.uint32).reshape(-1, *[1] * len(shape))
     # The index of each element in the global batch, modulo 2^32.
     x = jax.lax.iota(jnp.uint32, size).reshape(shape) + rows * jnp.uint32(size)
-    x = (x + first) * jnp.uint32(0x9E3779B9)  # 2^32 / the golden ratio
-    x = (x ^ (x >> 16) ^ second) * jnp.uint32(0x85EBCA6B)
+    x = (x + key0) * jnp.uint32(0x9E3779B9)  # 2^32 / the golden ratio
+    x = (x ^ (x >> 16) ^ key1) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
@@ -183,7 +183,7 @@ def _narrow_forward(x_btd, scale_d, bias_d, centred, epsilon):
 
 def _narrow_backward(centred, epsilon, stored, tangent_btd):
     x_btd, scale_d, bias_d = stored
-    each = 1 / x_btd.shape[-1]  # a product is cheaper than a quotient
+    inverse_width = 1 / x_btd.shape[-1]  # a product is cheaper than a quotient
     # Barriers, or XLA would store what the forward pass computed, and the product below
     # whose sum is the gradient of the scale.
     x = jax.lax.optimization_barrier(x_btd).astype(jnp.float32)
@@ -191,22 +191,22 @@ def _narrow_backward(centred, epsilon, stored, tangent_btd):
     # 2^8 times their deviation: of the 24 bits of float32, at most 16 cancel.
     sums = x.sum(-1, keepdims=True), jnp.square(x).sum(-1, keepdims=True)
     total_bt1, squares_bt1 = jax.lax.optimization_barrier(sums)
-    mean_bt1 = total_bt1 * each if centred else jnp.zeros_like(total_bt1)
-    variance_bt1 = squares_bt1 * each - jnp.square(mean_bt1)
+    mean_bt1 = total_bt1 * inverse_width if centred else jnp.zeros_like(total_bt1)
+    variance_bt1 = squares_bt1 * inverse_width - jnp.square(mean_bt1)
     inverse_bt1 = jax.lax.rsqrt(variance_bt1 + epsilon)
     unit_btd = (x - mean_bt1) * inverse_bt1
     tangent_btd = tangent_btd.astype(jnp.float32)
     scaled_btd = tangent_btd * scale_d
-    along_bt1 = (scaled_btd * unit_btd).sum(-1, keepdims=True) * each
+    along_bt1 = (scaled_btd * unit_btd).sum(-1, keepdims=True) * inverse_width
     gradient_btd = scaled_btd - unit_btd * along_bt1
     if centred:
-        gradient_btd -= scaled_btd.sum(-1, keepdims=True) * each
+        gradient_btd -= scaled_btd.sum(-1, keepdims=True) * inverse_width
     gradient_btd = (gradient_btd * inverse_bt1).astype(x_btd.dtype)
     # One reduction, which a GPU also ends in one kernel.
     gradient_d, total_d = jax.lax.reduce(
         (tangent_btd * unit_btd, tangent_btd),
         (jnp.float32(0), jnp.float32(0)),
-        lambda some, more: (some[0] + more[0], some[1] + more[1]),
+        lambda totals, terms: (totals[0] + terms[0], totals[1] + terms[1]),
         (0, 1),
     )
     return gradient_btd, gradient_d, None if bias_d is None else total_d
@@ -332,12 +332,12 @@ def gathered(module: nnx.Module) -> nnx.Module:
     if batch_shards() == 1:
         return module
     definition, state = nnx.split(module)
-    whole = jax.tree.map(
+    gathered_state = jax.tree.map(
         lambda weight: weight.replace(gather(weight[...], weight.get_metadata("axes"))),
         state,
         is_leaf=lambda x: isinstance(x, nnx.Variable),
     )
-    return nnx.merge(definition, whole)
+    return nnx.merge(definition, gathered_state)
 
 
 def project(x_btd: Array, table_vd: Weight, bias_v: Array | None) -> Array:
@@ -372,13 +372,15 @@ def windows(x_btd: Array, segment_bt: Array, offsets: tuple[int, ...]) -> Array:
     were padded with zeros.
     """
     t = x_btd.shape[1]
-    before, after = max(0, -min(offsets)), max(0, max(offsets))
-    x_btd = jnp.pad(x_btd, ((0, 0), (before, after), (0, 0)))
+    pad_before, pad_after = max(0, -min(offsets)), max(0, max(offsets))
+    x_btd = jnp.pad(x_btd, ((0, 0), (pad_before, pad_after), (0, 0)))
     # -1 differs from every segment, also from that of padding.
-    around_bt = jnp.pad(segment_bt, ((0, 0), (before, after)), constant_values=-1)
+    around_bt = jnp.pad(
+        segment_bt, ((0, 0), (pad_before, pad_after)), constant_values=-1
+    )
     taps = []
     for offset in offsets:
-        near = slice(before + offset, before + offset + t)
+        near = slice(pad_before + offset, pad_before + offset + t)
         same_bt = around_bt[:, near] == segment_bt
         taps.append(jnp.where(same_bt[..., None], x_btd[:, near], 0.0))
     return jnp.stack(taps, axis=2)

@@ -110,7 +110,7 @@ def _receive(prefix: str, other: int, name: str, end: float) -> str:
 
 @contextlib.contextmanager
 def fail_together(
-    what: str, timeout: float = TIMEOUT, catch: type[Exception] = UserError
+    name: str, timeout: float = TIMEOUT, catch: type[Exception] = UserError
 ) -> Iterator[None]:
     """Makes the code inside succeed in all processes, or fail in all.
 
@@ -132,12 +132,12 @@ def fail_together(
             raise error
         return
     status = {"error": failed, "host": socket.gethostname()}
-    for other, result in enumerate(exchange(what, status, timeout)):
+    for process, result in enumerate(exchange(name, status, timeout)):
         if result["error"]:
             text = result["error"][0]
             # Process 0 prints the error; name the process if it is another one's.
-            if other and other != index():
-                text = f"process {other} on {result['host']}: {text}"
+            if process and process != index():
+                text = f"process {process} on {result['host']}: {text}"
             raise _everywhere(error or UserError(text))
 
 
@@ -147,30 +147,30 @@ def _everywhere(error: UserError) -> UserError:
     return error
 
 
-def from_first(what: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
+def from_first(name: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
     """Calls `make` in process 0 only, and returns its result in all processes."""
     result = None
-    with fail_together(what, timeout):
+    with fail_together(name, timeout):
         if is_first():
             result = make()
     if not distributed():
         return result
-    return exchange(f"{what}, result", result if is_first() else None, timeout)[0]
+    return exchange(f"{name}, result", result if is_first() else None, timeout)[0]
 
 
-def bytes_from_first(what: str, make: Callable[[], bytes | None]) -> bytes | None:
+def bytes_from_first(name: str, make: Callable[[], bytes | None]) -> bytes | None:
     """`from_first` for bytes."""
 
     def text() -> str | None:
         content = make()
         return None if content is None else base64.b64encode(content).decode()
 
-    received = from_first(what, text)
+    received = from_first(name, text)
     return None if received is None else base64.b64decode(received)
 
 
 def arrays_from_first(
-    what: str, make: Callable[[], tuple[Json, Any] | None], shapes: Any
+    name: str, make: Callable[[], tuple[Json, Any] | None], shapes: Any
 ) -> tuple[Json, Any] | None:
     """`from_first` for a pair of a JSON value and a pytree of arrays, or None.
 
@@ -184,13 +184,13 @@ def arrays_from_first(
         # In a list, to distinguish a pair whose JSON value is None from no pair.
         return None if pairs[0] is None else [pairs[0][0]]
 
-    received = from_first(what, json_part, LONG_TIMEOUT)
+    received = from_first(name, json_part, LONG_TIMEOUT)
     if received is None:
         return None
     return received[0], distribute(pairs[0][1] if pairs else None, shapes)
 
 
-def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
+def stream_from_first(name: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
     """Iterates over `items()` in process 0, and yields each item in all processes.
 
     Items are JSON values other than None; tuples become lists.
@@ -201,22 +201,22 @@ def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T
         # A list of one item, or an empty list at the end.
         return [item for item in [next(source, None)] if item is not None]
 
-    while received := from_first(what, next_item, LONG_TIMEOUT):
+    while received := from_first(name, next_item, LONG_TIMEOUT):
         yield received[0]
 
 
-def check_same(what: str, value: Json, hint: str) -> None:
+def check_same(name: str, value: Json, hint: str) -> None:
     """Raises a UserError everywhere if any value differs from that of process 0."""
-    values = exchange(what, [socket.gethostname(), value])
-    others = [
+    values = exchange(name, [socket.gethostname(), value])
+    differing = [
         f"{i} on {host}"
-        for i, (host, theirs) in enumerate(values)
-        if theirs != values[0][1]
+        for i, (host, other_value) in enumerate(values)
+        if other_value != values[0][1]
     ]
-    if others:
+    if differing:
         raise _everywhere(
             UserError(
-                f"{what} of process {', '.join(others)} is not that of process 0 on "
+                f"{name} of process {', '.join(differing)} is not that of process 0 on "
                 f"{values[0][0]}; {hint}"
             )
         )

@@ -147,11 +147,11 @@ class Sampling(Algorithm):
         # If the rules allow no token, every token has probability 0 and one is drawn
         # anyway, with log-probability -inf. This becomes a place without a hypothesis.
         drawn = state.drawn
-        nothing_bn = drawn.log_prob_bn == -jnp.inf
+        empty_bn = drawn.log_prob_bn == -jnp.inf
         return drawn._replace(
-            tokens_bnt=jnp.where(nothing_bn[:, :, None], self.pad, drawn.tokens_bnt),
-            length_bn=jnp.where(nothing_bn, 0, drawn.length_bn),
-            ended_bn=drawn.ended_bn & ~nothing_bn,
+            tokens_bnt=jnp.where(empty_bn[:, :, None], self.pad, drawn.tokens_bnt),
+            length_bn=jnp.where(empty_bn, 0, drawn.length_bn),
+            ended_bn=drawn.ended_bn & ~empty_bn,
         )
 
 
@@ -171,9 +171,9 @@ def _likely(
         log_prob_bnv = jnp.where(p_bnv < least_bn1, -jnp.inf, log_prob_bnv)
     if 0 < top_k < log_prob_bnv.shape[2]:
         best_bnk, token_bnk = jax.lax.top_k(log_prob_bnv, top_k)
-        nothing_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
+        unlikely_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
         log_prob_bnv = jnp.put_along_axis(
-            nothing_bnv, token_bnk, best_bnk, axis=2, inplace=False
+            unlikely_bnv, token_bnk, best_bnk, axis=2, inplace=False
         )
     if top_p < 1:
         p_bnv = jax.nn.softmax(log_prob_bnv)

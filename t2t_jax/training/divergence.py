@@ -71,11 +71,11 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
     """
     step, norm = int(alarm["step"]), alarm["gradient_norm"]
     if math.isfinite(norm) and math.isfinite(alarm["loss"]):
-        what = f"gradient norm {norm:.3g}, usually {alarm['usual_norm']:.3g}"
+        symptom = f"gradient norm {norm:.3g}, usually {alarm['usual_norm']:.3g}"
     else:
-        what = f"loss {alarm['loss']:.3g}, gradient norm {norm:.3g}: update skipped"
+        symptom = f"loss {alarm['loss']:.3g}, gradient norm {norm:.3g}: update skipped"
     file = workdir / "alarms" / f"{step}.jsonl"
-    message = f"warning: step {step:,}: {what}"
+    message = f"warning: step {step:,}: {symptom}"
     if describe and not file.exists():
         if file.parent.exists() and len(list(file.parent.iterdir())) >= MAX_ALARM_FILES:
             say(f"{message}; python -m t2t_jax whatwas shows its sentences")
@@ -159,7 +159,7 @@ class Rollbacks:
     def add(self, rollback: Rollback) -> None:
         """Adds a rollback; it is on disk before it takes effect."""
         self.all.append(rollback)
-        content = {"rollbacks": [each._asdict() for each in self.all]}
+        content = {"rollbacks": [rollback._asdict() for rollback in self.all]}
         if processes.is_first():
             atomic.write_atomically(self._file, atomic.checked_json(content))
 
@@ -184,5 +184,5 @@ class Rollbacks:
         Step 0 and the first position if there is none.
         """
         jumps = {0: Position()} | self.in_effect()
-        last = max(s for s in jumps if s < step)
-        return last, jumps[last]
+        latest = max(s for s in jumps if s < step)
+        return latest, jumps[latest]

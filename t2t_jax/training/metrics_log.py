@@ -46,11 +46,11 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self, step: int, at: Position, metrics: dict[str, Any], flops: float = 0.0
+        self, step: int, position: Position, metrics: dict[str, Any], flops: float = 0.0
     ) -> None:
         """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
-        self._rows.append({"step": step, **at._asdict(), "flops": float(flops)})
+        self._rows.append({"step": step, **position._asdict(), "flops": float(flops)})
         self._on_device.append(metrics)
         self._timed += 1
 
@@ -232,18 +232,18 @@ class MetricsLog:
     def _open(self, path: epath.Path) -> list[dict]:
         """Opens the file for appending, and returns the objects that it holds."""
         content = path.read_bytes() if path.exists() else b""
-        kept = content[: content.rfind(b"\n") + 1]  # the complete lines
+        complete = content[: content.rfind(b"\n") + 1]  # the complete lines
         # A tail without a line end is either half of a line that this class wrote,
         # which begins with "step", or foreign. Cut off the first; keep and report the
         # second. The tail may be shorter than the beginning it is compared with.
-        if not content[len(kept) :].startswith(
-            b'{"step": '[: len(content) - len(kept)]
+        if not content[len(complete) :].startswith(
+            b'{"step": '[: len(content) - len(complete)]
         ):
-            kept = content + b"\n"
-        log = parse_log(kept)
+            complete = content + b"\n"
+        log = parse_log(complete)
         for number in log.damaged:
             say(f"warning: {path}, line {number} is damaged; ignored, not removed")
-        self._file = open_growing(path, kept)
+        self._file = open_growing(path, complete)
         return log.entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
@@ -267,7 +267,7 @@ class MetricsLog:
         if kind == "rollback":
             self.rollbacks += 1
             # Forget everything after the step, so that it is written again.
-            self._last = {k: min(last, step) for k, last in self._last.items()}
+            self._last = {k: min(newest, step) for k, newest in self._last.items()}
             self.entries = [e for e in self.entries if e["step"] <= step]
         else:
             self._last[kind] = max(self._last.get(kind, -1), step)

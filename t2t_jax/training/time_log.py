@@ -70,19 +70,19 @@ class TimeLog:
 
     def enter(self, phase: str) -> str:
         """Begins a phase; returns the one before."""
-        now, before = time.monotonic(), self._phase
-        self._seconds[before] += now - self._since
-        self._since, self._phase = now, phase
-        return before
+        time_now, previous_phase = time.monotonic(), self._phase
+        self._seconds[previous_phase] += time_now - self._since
+        self._since, self._phase = time_now, phase
+        return previous_phase
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
         """Measures a phase within another one."""
-        before = self.enter(phase)
+        outer_phase = self.enter(phase)
         try:
             yield
         finally:
-            self.enter(before)
+            self.enter(outer_phase)
 
     def write(self, step: int, urgent: bool = True) -> None:
         """Writes a line: what came since the last one led to this step.
@@ -136,12 +136,12 @@ class Times(NamedTuple):
 
 def read_times(workdir: Workdir) -> list[Times]:
     """Reads the lines, as long as they are whole; none if an older version ran."""
-    file, found = workdir / TIMES, []
+    file, times = workdir / TIMES, []
     for line in file.read_bytes().splitlines() if file.exists() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError):
             read = json.loads(line)
-            found.append(Times(read["began"], read["step"], dict(read["seconds"])))
-    return found
+            times.append(Times(read["began"], read["step"], dict(read["seconds"])))
+    return times
 
 
 def _is_unscored(workdir: Workdir) -> bool:
@@ -184,15 +184,15 @@ def summarize(lines: Sequence[Times]) -> TimeSummary:
     Work is discarded where a later line has an earlier step: a start continued from a
     checkpoint, or a rollback went back to one.
     """
-    kept: list[Times] = []
-    lost, repeated, last = 0.0, 0, 0
+    lasting: list[Times] = []
+    lost, repeated, last_step = 0.0, 0, 0
     for line in lines:
-        repeated += max(0, last - line.step)
-        last = line.step
-        while kept and kept[-1].step > line.step:
-            lost += sum(kept.pop().seconds.values())
-        kept.append(line)
-    total = sum((Counter(line.seconds) for line in kept), Counter())
+        repeated += max(0, last_step - line.step)
+        last_step = line.step
+        while lasting and lasting[-1].step > line.step:
+            lost += sum(lasting.pop().seconds.values())
+        lasting.append(line)
+    total = sum((Counter(line.seconds) for line in lasting), Counter())
     total["lost"] += lost
     seconds = {phase: total[phase] for phase in PHASES if total[phase]}
     return TimeSummary(seconds, len({line.began for line in lines}), repeated)

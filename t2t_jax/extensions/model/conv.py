@@ -99,7 +99,7 @@ class Convolution(Linear):
         value_btd, gate_btd = jnp.split(super().__call__(window_btkd), 2, axis=-1)
         return value_btd * jax.nn.sigmoid(gate_btd)
 
-    def over(
+    def convolve_rows(
         self, x_btd: Array, segment_bt: Array, rng: DropoutRng | None, *, back: int
     ) -> Array:
         """Convolves whole rows, [b, t, d]; the first tap is `back` tokens before."""
@@ -144,7 +144,7 @@ class DecoderLayer(nnx.Module):
         """
         if window_btkd is None:
             back = self.conv.taps - 1  # the last tap is the token itself
-            h_btd = self.conv.over(x_btd, at.segment, rng, back=back)
+            h_btd = self.conv.convolve_rows(x_btd, at.segment, rng, back=back)
         else:
             h_btd = self.conv(window_btkd)
         mask = Mask(at, source.at)
@@ -214,7 +214,7 @@ class ConvS2S(Architecture):
         x_bsd = self.encoder_in(e_bsd)
         for conv, layer_rng in zip(self.encoder, rngs, strict=True):
             # Centred; an even kernel has one tap more after the token.
-            layer = partial(conv.over, back=(conv.taps - 1) // 2)
+            layer = partial(conv.convolve_rows, back=(conv.taps - 1) // 2)
             layer = rematerialized(layer, self.config, layer_rng)
             x_bsd = _scaled_sum(x_bsd, layer(x_bsd, at.segment, layer_rng))
         z_bsd = self.encoder_out(x_bsd)

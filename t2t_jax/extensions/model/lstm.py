@@ -61,7 +61,7 @@ class Source(NamedTuple):
     at: Tokens  # the source tokens
     # The state [b, d] of each encoder layer after the sentence (one a row); empty if
     # the decoder begins with zeros.
-    last: list[State]
+    last_states: list[State]
 
 
 class LSTM(Architecture):
@@ -125,8 +125,10 @@ class LSTM(Architecture):
         source, states = self._encoded(source_bs, at, rng)
         if self.luong:
             one_b1 = jnp.ones((source_bs.shape[0], 1), at.segment.dtype)
-            last = _last_states(states, at.segment, one_b1)
-            source = source._replace(last=jax.tree.map(lambda x: x[:, 0], last))
+            last_states = _last_states(states, at.segment, one_b1)
+            source = source._replace(
+                last_states=jax.tree.map(lambda x: x[:, 0], last_states)
+            )
         return source
 
     def _encoded(self, source_bs, at: Tokens, rng) -> tuple[Source, list[State]]:
@@ -141,14 +143,14 @@ class LSTM(Architecture):
             if "backward" in layer:
                 backward = partial(layer["backward"], reverse=True)
                 backward = rematerialized(backward, self.config, rng)
-                other = backward(x_bsd, at.segment)
-                h_bsd = jnp.concatenate([h_bsd, other.hidden], axis=-1)
-            x_bsd = self._after(i, x_bsd, h_bsd, layer_rng)
+                backward_state = backward(x_bsd, at.segment)
+                h_bsd = jnp.concatenate([h_bsd, backward_state.hidden], axis=-1)
+            x_bsd = self._with_residual(i, x_bsd, h_bsd, layer_rng)
             states.append(state)
         keys_bsd = product("bse,ed->bsd", x_bsd, self.attention.key)
         return Source(x_bsd, keys_bsd, at, []), states
 
-    def _after(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
+    def _with_residual(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
         """Drops out a layer's output and adds its input, from the third layer on."""
         h_btd = dropout(h_btd, self.config.dropout, rng)
         return h_btd if i < 2 or self.luong else x_btd + h_btd
@@ -170,8 +172,8 @@ class LSTM(Architecture):
             initial = _last_states(states, source_at.segment, at.segment)
         for i, (layer, layer_rng) in enumerate(zip(self.decoder, rngs, strict=True)):
             if i == 0 and not self.luong:
-                first = rematerialized(self._first, self.config, rng)
-                h_btd, context_bte, weights_bts = first(
+                first_layer = rematerialized(self._first_layer, self.config, rng)
+                h_btd, context_bte, weights_bts = first_layer(
                     x_btd, at.segment, source, bias_bts
                 )
                 context = [context_bte]
@@ -179,7 +181,7 @@ class LSTM(Architecture):
                 inputs = jnp.concatenate([x_btd, *context], axis=-1)
                 run = rematerialized(layer, self.config, rng)
                 h_btd = run(inputs, at.segment, initial[i]).hidden
-            x_btd = self._after(i, x_btd, h_btd, layer_rng)
+            x_btd = self._with_residual(i, x_btd, h_btd, layer_rng)
             # Luong's outputs are those of the attention after the last layer.
             if trace is not None and not self.luong:
                 trace.add_output(x_btd)
@@ -190,7 +192,7 @@ class LSTM(Architecture):
             trace.cross.append(weights_bts[:, None])
         return constrain(x_btd, "batch", "length", "features")
 
-    def _first(self, x_btd, segment_bt, source: Source, bias_bts):
+    def _first_layer(self, x_btd, segment_bt, source: Source, bias_bts):
         """Runs the first decoder layer; the query is its output of the previous step.
 
         Unlike in `recur`, the gradients of its weights are summed up inside the scan.
@@ -200,8 +202,8 @@ class LSTM(Architecture):
         """
         attention, layer = gathered(self.attention), gathered(self.decoder[0])
 
-        def step(state, now):
-            gates_bgd, begins_b, bias_bs = now
+        def step(state, step_inputs):
+            gates_bgd, begins_b, bias_bs = step_inputs
             state = restarted(state, begins_b)
             context_bne, weights_bns = attend(
                 attention, state.hidden, source, bias_bs[:, None]
@@ -209,11 +211,11 @@ class LSTM(Architecture):
             state = self._first_step(layer, state, gates_bgd[:, None], context_bne)
             return state, (state.hidden, context_bne, weights_bns)
 
-        x_tbd, *others = by_time((x_btd, beginnings(segment_bt), bias_bts))
-        last = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
+        x_tbd, *begins_and_bias = by_time((x_btd, beginnings(segment_bt), bias_bts))
+        initial = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
         # The tokens' part in the gates, for all steps at once.
-        inputs = layer.project(x_tbd, slice(self.config.width)), *others
-        _, outputs = jax.lax.scan(step, last, inputs)
+        inputs = layer.project(x_tbd, slice(self.config.width)), *begins_and_bias
+        _, outputs = jax.lax.scan(step, initial, inputs)
         return jax.tree.map(lambda x: x[:, :, 0], by_time(outputs))
 
     def _first_step(self, layer, state: State, projected_bngd, context_bne) -> State:
@@ -226,7 +228,8 @@ class LSTM(Architecture):
         b, d = memory.z_bse.shape[0], self.config.width
         if self.luong:
             states = jax.tree.map(
-                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, d)), memory.last
+                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, d)),
+                memory.last_states,
             )
         else:
             state = zero_state((b, beams, d), memory.z_bse.dtype)
@@ -250,7 +253,7 @@ class LSTM(Architecture):
             else:
                 inputs = jnp.concatenate([x_bnd, *context], axis=-1)
                 state = layer.step(state, layer.project(inputs))
-            x_bnd = self._after(i, x_bnd, state.hidden, None)
+            x_bnd = self._with_residual(i, x_bnd, state.hidden, None)
             states.append(state)
         if self.luong:
             context_bne, _ = attend(self.attention, x_bnd, memory, bias_bns)
@@ -294,8 +297,8 @@ class AdditiveAttention(nnx.Module):
         # memory for all pairs of tokens times d, and on a CPU four times as long.
         @jax.checkpoint
         def compare(query_btd, keys_bsd, score_d):
-            both_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
-            return jnp.matmul(both_btsd, score_d, preferred_element_type=jnp.float32)
+            hidden_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
+            return jnp.matmul(hidden_btsd, score_d, preferred_element_type=jnp.float32)
 
         return compare(query_btd, keys_bsd, self.score[...].astype(dtype))
 
@@ -305,8 +308,8 @@ class GeneralAttention(nnx.Module):
 
     def __init__(self, inputs: int, width: int, rng: Array):
         self.key = weight(named(rng, "key"), {"width": inputs}, {"hidden": width})
-        both = {"width": inputs + width}
-        self.combine = weight(named(rng, "combine"), both, {"hidden": width})
+        joined = {"width": inputs + width}
+        self.combine = weight(named(rng, "combine"), joined, {"hidden": width})
 
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
@@ -316,8 +319,8 @@ class GeneralAttention(nnx.Module):
 
     def outputs(self, context_bte: Array, h_btd: Array) -> Array:
         """The attentional hidden state (equation 5)."""
-        both = jnp.concatenate([context_bte, h_btd], axis=-1)
-        return jnp.tanh(product("bte,ed->btd", both, self.combine))
+        joined = jnp.concatenate([context_bte, h_btd], axis=-1)
+        return jnp.tanh(product("bte,ed->btd", joined, self.combine))
 
 
 class LSTMLayer(nnx.Module):
@@ -399,27 +402,31 @@ def recur(
 def _recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial):
     """Returns the states, and what their gradients need."""
 
-    def step(state, now):
-        projected_bgh, begins_b, initial = now
-        before = restarted(state, begins_b, initial)
-        gates_bgh = projected_bgh + jnp.einsum("bd,dgh->bgh", before.hidden, matrix_dgh)
-        after = _next(before.cell, gates_bgh)
-        return after, (after, before, gates_bgh)
+    def step(state, step_inputs):
+        projected_bgh, begins_b, initial = step_inputs
+        previous = restarted(state, begins_b, initial)
+        gates_bgh = projected_bgh + jnp.einsum(
+            "bd,dgh->bgh", previous.hidden, matrix_dgh
+        )
+        states = _next(previous.cell, gates_bgh)
+        return states, (states, previous, gates_bgh)
 
     b, _, d = projected_tbgh.shape[1:]
     inputs = projected_tbgh, begins_tb, initial
     state = zero_state((b, d), projected_tbgh.dtype)
-    _, (after, before, gates_tbgh) = jax.lax.scan(step, state, inputs, reverse=reverse)
+    _, (states, previous, gates_tbgh) = jax.lax.scan(
+        step, state, inputs, reverse=reverse
+    )
     # The structure of `initial`, without its arrays: a flag would be traced.
     has_initial = None if initial is None else ()
-    return after, (matrix_dgh, before, gates_tbgh, begins_tb, has_initial)
+    return states, (matrix_dgh, previous, gates_tbgh, begins_tb, has_initial)
 
 
 def _recur_backward(reverse, stored, gradient: State):
-    matrix_dgh, before, gates_tbgh, begins_tb, has_initial = stored
+    matrix_dgh, previous, gates_tbgh, begins_tb, has_initial = stored
 
-    def step(grad_state, now):
-        grad_after, cell_bd, gates_bgh, begins_b = now
+    def step(grad_state, step_inputs):
+        grad_after, cell_bd, gates_bgh, begins_b = step_inputs
         _, pull = jax.vjp(_next, cell_bd, gates_bgh)
         grad_cell, grad_gates = pull(jax.tree.map(jnp.add, grad_state, grad_after))
         grad_hidden = jnp.einsum("bgh,dgh->bd", grad_gates, matrix_dgh)
@@ -432,12 +439,12 @@ def _recur_backward(reverse, stored, gradient: State):
             grad_initial = restarted(zeros, begins_b, grad_before)
         return restarted(grad_before, begins_b, zeros), (grad_gates, grad_initial)
 
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), gradient)
-    inputs = gradient, before.cell, gates_tbgh, begins_tb
+    zeros_state = jax.tree.map(lambda x: jnp.zeros_like(x[0]), gradient)
+    inputs = gradient, previous.cell, gates_tbgh, begins_tb
     _, (grad_gates, grad_initial) = jax.lax.scan(
-        step, nothing, inputs, reverse=not reverse
+        step, zeros_state, inputs, reverse=not reverse
     )
-    grad_matrix = jnp.einsum("tbd,tbgh->dgh", before.hidden, grad_gates)
+    grad_matrix = jnp.einsum("tbd,tbgh->dgh", previous.hidden, grad_gates)
     return grad_matrix, grad_gates, None, grad_initial
 
 

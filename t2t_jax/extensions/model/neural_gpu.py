@@ -64,8 +64,8 @@ def column_kernel(kernel: Array, rows: int) -> Array:
     """
     tap = np.arange(rows)[:, None] - np.arange(rows) + 1
     near = ((tap >= 0) & (tap <= 2)).reshape(rows, rows, *[1] * (kernel.ndim - 1))
-    of_rows = jnp.where(near, kernel[np.clip(tap, 0, 2)], 0.0)
-    return jnp.moveaxis(of_rows, (2, 0, 3, 1), (0, 1, 2, 3))
+    row_kernels = jnp.where(near, kernel[np.clip(tap, 0, 2)], 0.0)
+    return jnp.moveaxis(row_kernels, (2, 0, 3, 1), (0, 1, 2, 3))
 
 
 # For the gradient, windows are made again: they are 3 times what they are made from.
@@ -159,10 +159,12 @@ class MemoryStates(States):
 
     def grown(self, room: int) -> "MemoryStates":
         """Returns the state with columns for up to `room` steps."""
-        more = max(0, room - self.arrays.x_bcrd.shape[2])
+        new_columns = max(0, room - self.arrays.x_bcrd.shape[2])
 
         def grow(x: Array) -> Array:
-            return jnp.pad(x, [(0, more * (axis == 2)) for axis in range(x.ndim)])
+            return jnp.pad(
+                x, [(0, new_columns * (axis == 2)) for axis in range(x.ndim)]
+            )
 
         arrays = jax.tree.map(grow, self.arrays)
         return dataclasses.replace(self, arrays=arrays)
@@ -211,10 +213,10 @@ class NeuralGPU(Architecture):
             return jnp.where(going_b, new_bcrd, x_bcrd), None
 
         x_bsd = jnp.where(inside_bs[..., None], x_bsd, 0.0)
-        others = (0, 0), (0, 0), (0, self.rows - 1), (0, 0)
+        pad_widths = (0, 0), (0, 0), (0, self.rows - 1), (0, 0)
         x_bcrd, _ = jax.lax.scan(
             rematerialized(step, self.config, rng),
-            jnp.pad(x_bsd[:, :, None], others),
+            jnp.pad(x_bsd[:, :, None], pad_widths),
             jnp.arange(source_bs.shape[1]),
         )
         return Source(dropout(x_bcrd, self.config.dropout, memory_rng), tokens_b)
