@@ -308,7 +308,7 @@ a_weight_has_no_sharding_rule t2t_jax/parallel/mesh.py
   - "positions": None,
   + "position": None,
     parallel/test_mesh.py test_every_weight_has_a_sharding_rule
-a_loop_over_divided_weights t2t_jax/model/layers.py
+a_loop_over_divided_weights t2t_jax/extensions/model/parts.py
   - if batch_shards() == 1:
   + if True:
     model/test_laws_of_variants.py

@@ -83,20 +83,6 @@ def dense(
     return weighted_values(weights_bhts.astype(q_bthk.dtype), kv, mask, position)
 
 
-def single_head(scores_bts: Array, values_bsd: Array) -> tuple[Array, Array]:
-    """Attends with one head, as models before the Transformer do.
-
-    Args:
-      scores_bts: float32, with the mask's bias.
-
-    Returns:
-      The weighted sums [b, t, d], and the weights, float32 [b, t, s].
-    """
-    weights_bts = jax.nn.softmax(scores_bts)
-    weights = weights_bts.astype(values_bsd.dtype)
-    return jnp.einsum("bts,bsd->btd", weights, values_bsd), weights_bts
-
-
 # ----------------------------------------------------- multi-head attention (3.2.2)
 
 

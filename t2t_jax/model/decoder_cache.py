@@ -3,8 +3,7 @@
 Shape suffixes: b batch, n beams, s source, t target, h heads, k head width.
 """
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,27 +83,6 @@ class LayerCache(NamedTuple):
             return x_bhntk.reshape(b, h, n * t, k).swapaxes(1, 2)
 
         return jax.tree.map(in_one_row, stored), stored
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class States:
-    """State of hypotheses that does not grow with their length; moving copies it."""
-
-    arrays: Any  # a pytree, leaves [b, n, ...]
-
-    def moved(self, parent_bn: Array) -> "States":
-        """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
-
-        def move(x: Array) -> Array:
-            index = parent_bn.reshape(*parent_bn.shape, *[1] * (x.ndim - 2))
-            return jnp.take_along_axis(x, index, axis=1)
-
-        return dataclasses.replace(self, arrays=jax.tree.map(move, self.arrays))
-
-    def grown(self, room: int) -> "States":
-        """Returns the state itself: its size does not depend on the steps."""
-        return self
 
 
 class Memory(NamedTuple):

@@ -17,9 +17,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.products import Weight, product
 from t2t_jax.parallel.mesh import (
-    batch_shards,
     constrain,
-    gather,
     has_bfloat16,
     target_device,
 )
@@ -28,12 +26,7 @@ Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
 
 def named(rng: Array, *names: str | int) -> Array:
-    """Derives the random key of a part of a model from the part's name.
-
-    Args:
-      rng: the key of the whole.
-      names: unique in the whole, such as "encoder", 3.
-    """
+    """Derives the random key of a part from that of the whole, by its `names` in it."""
     # By number, keys meet: `split(rng)[1]` is `fold_in(rng, 1)`.
     path = "/".join(map(str, names))
     return jax.random.fold_in(rng, zlib.crc32(path.encode()))
@@ -322,24 +315,6 @@ def rematerialized(
     return jax.checkpoint(layer, policy=REMAT[config.remat])
 
 
-def gathered(module: nnx.Module) -> nnx.Module:
-    """Returns a module whose weights each device has whole along `fsdp`, for a loop.
-
-    A device then gathers them once, and not in every step. And XLA's partitioner
-    computes wrong gradients of loops over weights that are divided along `fsdp`, if
-    `data` and `tensor` have several devices, too (seen in JAX 0.10).
-    """
-    if batch_shards() == 1:
-        return module
-    definition, state = nnx.split(module)
-    gathered_state = jax.tree.map(
-        lambda weight: weight.replace(gather(weight[...], weight.get_metadata("axes"))),
-        state,
-        is_leaf=lambda x: isinstance(x, nnx.Variable),
-    )
-    return nnx.merge(definition, gathered_state)
-
-
 def project(x_btd: Array, table_vd: Weight, bias_v: Array | None) -> Array:
     """Returns logits, float32 [b, t, v]: the output layer of every model (section 3.4).
 
@@ -363,24 +338,3 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
         return jnp.dtype(config.dtype)
     native = has_bfloat16(jax.devices()[0])
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
-
-
-def windows(x_btd: Array, segment_bt: Array, offsets: tuple[int, ...]) -> Array:
-    """Returns the neighbours of each token, [b, t, k, d]: tap i is `offsets[i]` away.
-
-    A neighbour outside the row or in another sentence is zeros, as if each sentence
-    were padded with zeros.
-    """
-    t = x_btd.shape[1]
-    pad_before, pad_after = max(0, -min(offsets)), max(0, max(offsets))
-    x_btd = jnp.pad(x_btd, ((0, 0), (pad_before, pad_after), (0, 0)))
-    # -1 differs from every segment, also from that of padding.
-    around_bt = jnp.pad(
-        segment_bt, ((0, 0), (pad_before, pad_after)), constant_values=-1
-    )
-    taps = []
-    for offset in offsets:
-        near = slice(pad_before + offset, pad_before + offset + t)
-        same_bt = around_bt[:, near] == segment_bt
-        taps.append(jnp.where(same_bt[..., None], x_btd[:, near], 0.0))
-    return jnp.stack(taps, axis=2)

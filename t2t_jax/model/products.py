@@ -196,9 +196,7 @@ def converted(parameters: Any, summed: Any, dtype: jnp.dtype) -> Any:
 def quantized(parameters: Any, summed: Any) -> Any:
     """Rounds the weights of products to `Int8`, symmetrically; others stay as they are.
 
-    Args:
-      parameters: a tree of arrays.
-      summed: of the `Model`.
+    Arguments as for `transposed`.
     """
 
     def quantize(x: np.ndarray, axes: tuple[int, ...]):

@@ -20,9 +20,9 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.parts import States, tokens_at_step, windows
 from t2t_jax.model.architecture import POSITION_FIELDS, TRANSFORMER_FIELDS, Architecture
 from t2t_jax.model.attention import NO_POSITION
-from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -33,7 +33,6 @@ from t2t_jax.model.layers import (
     named,
     rematerialized,
     weight,
-    windows,
 )
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.products import product
@@ -181,7 +180,7 @@ class ByteNet(Architecture):
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         column_b1d = jax.lax.dynamic_slice_in_dim(memory, position, 1, axis=1)
         x_bnd += jnp.where(position < memory.shape[1], column_b1d, 0.0)

@@ -18,9 +18,9 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.parts import States, single_head, tokens_at_step, windows
 from t2t_jax.model.architecture import NORM_FIELDS, TRANSFORMER_FIELDS, Architecture
-from t2t_jax.model.attention import LayerTrace, single_head
-from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -30,7 +30,6 @@ from t2t_jax.model.layers import (
     named,
     rematerialized,
     times,
-    windows,
 )
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Learned
@@ -247,7 +246,7 @@ class ConvS2S(Architecture):
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; hypotheses take the place of target positions."""
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         g_bnd = self.embedding.target(
             token_bn, at, self.decoder_positions, None, limit=self.longest
         )

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from t2t_jax.extensions.model.parts import States, gathered, single_head, tokens_at_step
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import (
     NORM_FIELDS,
@@ -28,14 +29,12 @@ from t2t_jax.model.architecture import (
     TRANSFORMER_FIELDS,
     Architecture,
 )
-from t2t_jax.model.attention import NO_POSITION, single_head
-from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     constant,
     dropout,
     dropout_rngs,
-    gathered,
     named,
     rematerialized,
     weight,
@@ -238,7 +237,7 @@ class LSTM(Architecture):
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         bias_bns = Mask(at, memory.at).bias()[:, 0]
         states, context = [], []

@@ -20,6 +20,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.parts import States, gathered, tokens_at_step
 from t2t_jax.model.architecture import (
     NORM_FIELDS,
     POSITION_FIELDS,
@@ -27,13 +28,11 @@ from t2t_jax.model.architecture import (
     Architecture,
 )
 from t2t_jax.model.attention import NO_POSITION
-from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     constant,
     dropout,
     dropout_rngs,
-    gathered,
     named,
     rematerialized,
 )
@@ -250,7 +249,7 @@ class NeuralGPU(Architecture):
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
         b, n = token_bn.shape
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         y_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         units = [unit.weights(self.rows, y_bnd.dtype) for unit in self.decoder]
         # Each hypothesis is a row of its own.
