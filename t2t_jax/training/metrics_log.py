@@ -16,7 +16,7 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.io.growing import open_growing
+from t2t_jax.io.json_lines import open_log, read_lines
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
@@ -184,25 +184,17 @@ class Log(NamedTuple):
 
 def read_log(file: epath.PathLike) -> Log:
     """Reads a log, also while a run writes it; it is empty if there is no file."""
-    file = epath.Path(file)
-    return parse_log(file.read_bytes() if file.exists() else b"")
+    return _log_of(read_lines(file, _parsed).entries)
 
 
-def parse_log(content: bytes) -> Log:
-    """Reads the complete lines of a log; see the module for what is valid."""
-    entries, damaged = [], []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            entry = json.loads(line)
-            valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
-        # RecursionError: JSON that is nested to harm.
-        except (ValueError, LookupError, TypeError, RecursionError):
-            valid = False
-        if valid:
-            entries.append(entry)
-        else:
-            damaged.append(number)
-    return Log(entries, damaged)
+def _parsed(entry: dict) -> dict | None:
+    valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
+    return entry if valid else None
+
+
+def _log_of(lines: list[dict | None]) -> Log:
+    damaged = [number for number, entry in enumerate(lines, 1) if entry is None]
+    return Log([entry for entry in lines if entry is not None], damaged)
 
 
 class MetricsLog:
@@ -231,19 +223,10 @@ class MetricsLog:
 
     def _open(self, path: epath.Path) -> list[dict]:
         """Opens the file for appending, and returns the objects that it holds."""
-        content = path.read_bytes() if path.exists() else b""
-        complete = content[: content.rfind(b"\n") + 1]  # the complete lines
-        # A tail without a line end is either half of a line that this class wrote,
-        # which begins with "step", or foreign. Cut off the first; keep and report the
-        # second. The tail may be shorter than the beginning it is compared with.
-        if not content[len(complete) :].startswith(
-            b'{"step": '[: len(content) - len(complete)]
-        ):
-            complete = content + b"\n"
-        log = parse_log(complete)
+        lines, self._file = open_log(path, _parsed, begin=b'{"step": ')
+        log = _log_of(lines)
         for number in log.damaged:
             say(f"warning: {path}, line {number} is damaged; ignored, not removed")
-        self._file = open_growing(path, complete)
         return log.entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:

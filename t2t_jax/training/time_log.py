@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from t2t_jax.io.growing import open_growing
+from t2t_jax.io.json_lines import open_log, read_lines
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import text_table
@@ -62,9 +62,7 @@ class TimeLog:
     def open(self, workdir: Workdir, step: int) -> None:
         """Begins to write, with the line of a start that continues after a step."""
         file = workdir / TIMES
-        content = file.read_bytes() if file.exists() else b""
-        # Without half a line that a crash has left.
-        self._file = open_growing(file, content[: content.rfind(b"\n") + 1])
+        _, self._file = open_log(file, _parsed, begin=b'{"began": ')
         self._is_local = is_local(file)
         self.write(step)
 
@@ -135,13 +133,13 @@ class Times(NamedTuple):
 
 
 def read_times(workdir: Workdir) -> list[Times]:
-    """Reads the lines, as long as they are whole; none if an older version ran."""
-    file, times = workdir / TIMES, []
-    for line in file.read_bytes().splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            read = json.loads(line)
-            times.append(Times(read["began"], read["step"], dict(read["seconds"])))
-    return times
+    """Reads the lines that are not damaged; none if an older version ran."""
+    lines = read_lines(workdir / TIMES, _parsed).entries
+    return [times for times in lines if times]
+
+
+def _parsed(line: dict) -> Times:
+    return Times(line["began"], line["step"], dict(line["seconds"]))
 
 
 def _is_unscored(workdir: Workdir) -> bool:
