@@ -14,24 +14,24 @@ SHORT = {"steps": 2, "eval_every": 9, "save_every": 1}
 
 def timed_as(monkeypatch, **seconds):
     """Stubs the timing; returns what it is asked for."""
-    asked = []
+    calls = []
 
     def stub(sizes, rows):
-        asked.append((sizes, rows))
+        calls.append((sizes, rows))
         return seconds
 
     monkeypatch.setattr(products, "product_seconds", stub)
-    return asked
+    return calls
 
 
 def test_the_choice_is_recorded_and_kept(text, tmp_path, monkeypatch, capsys):
     config = config_for(
         text, model={"products": "auto"}, train=SHORT, data={"dev": "", "test": ""}
     )
-    asked = timed_as(monkeypatch, float32=1.2, bfloat16=1.0)
+    calls = timed_as(monkeypatch, float32=1.2, bfloat16=1.0)
     train(config, tmp_path)
     assert "products    bfloat16: forward and by inputs" in capsys.readouterr().err
-    ((sizes, rows),) = asked
+    ((sizes, rows),) = calls
     # Self- and cross-attention, and both feed-forward layers; the logits.
     assert sizes == {(32, 32): 12 + 4, (32, 400): 1}
     assert rows == products.MOST_ROWS
@@ -49,15 +49,15 @@ def test_the_choice_is_recorded_and_kept(text, tmp_path, monkeypatch, capsys):
 def test_a_small_gain_is_not_worth_the_rounding(monkeypatch, tmp_path):
     config = from_config_dict({"model": {"products": "auto"}})
     timed_as(monkeypatch, float32=1.19, bfloat16=1.0)
-    chosen = products.with_products(config, Workdir(tmp_path)).model.products
-    assert chosen == "float32"
+    products_chosen = products.with_products(config, Workdir(tmp_path)).model.products
+    assert products_chosen == "float32"
 
 
 def test_bfloat16_activations_are_not_timed(monkeypatch, tmp_path):
     config = from_config_dict({"model": {"products": "auto", "dtype": "bfloat16"}})
-    asked = timed_as(monkeypatch)
-    chosen = products.with_products(config, Workdir(tmp_path)).model.products
-    assert (chosen, asked) == ("float32", [])
+    calls = timed_as(monkeypatch)
+    products_chosen = products.with_products(config, Workdir(tmp_path)).model.products
+    assert (products_chosen, calls) == ("float32", [])
 
 
 def test_both_types_are_timed():

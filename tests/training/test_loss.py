@@ -37,9 +37,11 @@ def by_formula(logits, target, smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_it_is_the_formula(smoothing):
-    got, wanted = (of(LOGITS, TARGET, smoothing) for of in (cross_entropy, by_formula))
-    for one, other in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+    actual, expected = (
+        function(LOGITS, TARGET, smoothing) for function in (cross_entropy, by_formula)
+    )
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
     large, target = jnp.array([[[1e4, -1e4, 0.0]]]), jnp.array([[1]])
     for function in (cross_entropy, cross_entropy_gradient):
         assert all(np.isfinite(x).all() for x in function(large, target, smoothing))
@@ -56,10 +58,10 @@ def plain(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
 def in_chunks(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
     """`projected` by means of `summed`."""
 
-    def of_tokens(logits_btv, target_bt):
+    def token_losses(logits_btv, target_bt):
         return cross_entropy(logits_btv, target_bt, smoothing)
 
-    return summed(of_tokens, [x_btd], table_vd, bias_v, real_bt, target_bt)
+    return summed(token_losses, [x_btd], table_vd, bias_v, real_bt, target_bt)
 
 
 def sparsely(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):

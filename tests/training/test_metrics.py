@@ -115,16 +115,16 @@ def test_a_skipped_step_does_not_hide_the_others():
 
 
 def test_what_is_not_read_goes_on_in_another_meter_to_the_bit():
-    whole, first = Meter(), Meter()
+    undisturbed, stopped = Meter(), Meter()
     steps = [metrics(1 / 3, 30), metrics(np.nan, 7, norm=np.inf), metrics(0.7, 10)]
     for number, values in enumerate(steps, 1):
-        add(whole, values, number)
+        add(undisturbed, values, number)
         if number < 3:
-            add(first, values, number)
-    second = Meter(json.loads(json.dumps(first.unread())))
+            add(stopped, values, number)
+    second = Meter(json.loads(json.dumps(stopped.unread())))
     add(second, steps[2], 3)
-    assert str(whole.unread()) == str(second.unread())
-    values = [meter.read() for meter in (whole, second)]
+    assert str(undisturbed.unread()) == str(second.unread())
+    values = [meter.read() for meter in (undisturbed, second)]
     for name in ("loss", "perplexity", "gradient_norm"):
         assert values[0][name] == values[1][name]
 
