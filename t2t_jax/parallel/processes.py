@@ -71,8 +71,10 @@ def exchange(name: str, value: Json, timeout: float = TIMEOUT) -> list[Json]:
     _send(f"{prefix}/{index()}", json.dumps(value))
     end = time.monotonic() + timeout
     values = [
-        value if other == index() else json.loads(_receive(prefix, other, name, end))
-        for other in range(jax.process_count())
+        value
+        if process == index()
+        else json.loads(_receive(prefix, process, name, end))
+        for process in range(jax.process_count())
     ]
     # Every process has reached this round, so all have read the values of the previous
     # one: delete ours, or the store would grow without bound.
@@ -92,17 +94,19 @@ def _send(key: str, text: str) -> None:
     coordination_client().key_value_set(f"{key}/parts", str(len(parts)))
 
 
-def _receive(prefix: str, other: int, name: str, end: float) -> str:
-    left = max(1, int(1000 * (end - time.monotonic())))  # ms
-    key = f"{prefix}/{other}"
+def _receive(prefix: str, process: int, name: str, end: float) -> str:
+    milliseconds = max(1, int(1000 * (end - time.monotonic())))  # ms
+    key = f"{prefix}/{process}"
     try:
-        parts = int(coordination_client().blocking_key_value_get(f"{key}/parts", left))
+        parts = int(
+            coordination_client().blocking_key_value_get(f"{key}/parts", milliseconds)
+        )
     except Exception as e:
         if "DEADLINE_EXCEEDED" not in str(e):
             raise
         raise UserError(
-            f"process {index()} timed out waiting for process {other} at {name!r}; the "
-            f"log of process {other} may say why"
+            f"process {index()} timed out waiting for process {process} at {name!r}; "
+            f"the log of process {process} may say why"
         ) from None
     fetch = coordination_client().blocking_key_value_get_bytes
     return b"".join(fetch(f"{key}/{i}", 60_000) for i in range(parts)).decode()

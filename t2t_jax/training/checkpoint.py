@@ -271,12 +271,10 @@ class Checkpoints:
         self.wait()
         return any(s < step for s in folders.sealed_steps(self._folder / "state"))
 
-    def go_back(
-        self, before: int, shapes: TrainState
-    ) -> tuple[TrainState, RunProgress]:
+    def go_back(self, step: int, shapes: TrainState) -> tuple[TrainState, RunProgress]:
         """Restores the newest intact state before a step; sets later ones aside."""
         self.wait()
-        self._discard_after("state", before - 1)
+        self._discard_after("state", step - 1)
         state, progress = self.restore(shapes)
         # `restore` may have gone back further, past damaged states.
         for kind in KINDS:

@@ -180,7 +180,7 @@ def summed(
     table_vd: Weight,
     bias_v: Array | None,
     real_bt: Array,
-    *others: Array,
+    *token_arrays: Array,
     frozen: Sequence[tuple[Array, Weight, Array | None]] = (),
     sparse: bool = False,
 ) -> tuple[Array, ...]:
@@ -190,13 +190,13 @@ def summed(
     turned into gradients at once, here by JAX, and its logits are computed once.
 
     Args:
-      f: (logits of each output, logits of each of `frozen`, others) -> a tuple of
+      f: (logits of each output and of each of `frozen`, *token_arrays) -> a tuple of
         arrays [b, c], one number a token: the loss, then what is only reported. Gets
-        some positions at a time: float32 [b, c, v], and [b, c, ...] of `others`.
+        some positions at a time: float32 [b, c, v], and [b, c, ...] of `token_arrays`.
       outputs: of one or several passes of the model, [b, t, d].
       table_vd, bias_v: the output layer; logits are outputs table_vd^T + bias_v.
       real_bt: bool [b, t], False at tokens that do not count.
-      *others: arrays [b, t, ...] that `f` needs, such as targets.
+      *token_arrays: [b, t, ...], which `f` needs, such as targets.
       frozen: outputs, table and bias of models that are not trained. Their gradient
         is 0.
       sparse: as for `projected`.
@@ -208,19 +208,21 @@ def summed(
     n = len(outputs)
 
     # The logits of all outputs are one array, side by side along the length.
-    def token_values(logits_bnv, *others):
-        return tuple(f(*jnp.split(logits_bnv, n, axis=1), *others))
+    def token_values(logits_bnv, *token_arrays):
+        return tuple(f(*jnp.split(logits_bnv, n, axis=1), *token_arrays))
 
-    def with_gradient(logits_bnv, *others):
+    def with_gradient(logits_bnv, *token_arrays):
         def loss_and_reported(logits_bnv):
-            by_token = token_values(logits_bnv, *others)
+            by_token = token_values(logits_bnv, *token_arrays)
             return by_token[0], by_token
 
         loss_bt, pull, by_token = jax.vjp(loss_and_reported, logits_bnv, has_aux=True)
         return by_token, pull(jnp.ones_like(loss_bt))[0]
 
     function = TokenFunction(token_values, with_gradient)
-    inputs = Inputs(tuple(outputs), table_vd, bias_v, real_bt, others, tuple(frozen))
+    inputs = Inputs(
+        tuple(outputs), table_vd, bias_v, real_bt, token_arrays, tuple(frozen)
+    )
     return sums(function, sparse, inputs)
 
 
@@ -241,7 +243,7 @@ SPARSE_CHUNKS = 8
 class TokenFunction(NamedTuple):
     """A function of each token's logits."""
 
-    # (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
+    # (logits of the outputs, of frozen models, *token_arrays) -> a tuple of [b, c].
     value: Callable[..., tuple[Array, ...]]
     # The same -> that tuple, and the gradient of the sum of its first array by the
     # logits of the outputs.
@@ -255,7 +257,7 @@ class Inputs(NamedTuple):
     table_vd: Weight
     bias_v: Array | None
     real_bt: Array
-    others: tuple[Array, ...]
+    token_arrays: tuple[Array, ...]
     frozen: tuple[tuple[Array, Weight, Array | None], ...]
 
 
@@ -275,7 +277,7 @@ def _backward(function, sparse, gradients, cotangents):
 
 def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool):
     """Returns the sums; the gradients by outputs, table and bias, or None."""
-    outputs, table_vd, bias_v, real_bt, others, frozen = inputs
+    outputs, table_vd, bias_v, real_bt, token_arrays, frozen = inputs
     shards = meshes.batch_shards()
     collected = isinstance(table_vd, Collected)
     if collected:
@@ -301,7 +303,7 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
 
     def chunk_sums(chunk):
         """Returns what is added up over chunks, and the gradients by the outputs."""
-        outputs, real_bt, others, frozen_outputs = chunk
+        outputs, real_bt, token_arrays, frozen_outputs = chunk
         n = len(outputs)
         # Several passes lie side by side along the length: one product for all,
         # and every row stays on its device.
@@ -310,8 +312,8 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
         for x_frozen, layer in zip(frozen_outputs, frozen_layers, strict=True):
             logits.append(project(x_frozen, *layer))
         if not gradients:
-            return _real_sums(function.value(*logits, *others), real_bt), None
-        by_token, grad_btv = function.with_gradient(*logits, *others)
+            return _real_sums(function.value(*logits, *token_arrays), real_bt), None
+        by_token, grad_btv = function.with_gradient(*logits, *token_arrays)
         real_bnt = real_bt if n == 1 else jnp.tile(real_bt, (1, n))
         grad_btv = jnp.where(real_bnt[..., None], grad_btv, 0)
         grad_bias_gv = None
@@ -348,7 +350,7 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
 
         return jax.lax.cond(chunk[1].any(), add, skip, total, chunk)
 
-    arrays = outputs, real_bt, others, frozen_outputs
+    arrays = outputs, real_bt, token_arrays, frozen_outputs
     if count == 1:
         total, grad_outputs = chunk_sums(arrays)
     else:

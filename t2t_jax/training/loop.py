@@ -40,9 +40,9 @@ Evaluate = Callable[[Parameters, int], dict[str, float]]
 class Outcome(NamedTuple):
     """Result of `run`: the step it continued from, its last step, and why it ended."""
 
-    first: int
-    last: int
-    why: str
+    first_step: int
+    last_step: int
+    reason: str
 
 
 class Choice(NamedTuple):
@@ -338,17 +338,19 @@ class TrainingRun:
         rows, values = self.meter.unread(), self.meter.read(keep)
 
         # From the log, not from memory: a restarted run takes the same decisions.
-        def before(name: str) -> list[float]:
-            first = int(rows[0]["step"])
-            return list(self.reporter.column("train", name, first).values())
+        def earlier_values(name: str) -> list[float]:
+            first_step = int(rows[0]["step"])
+            return list(self.reporter.column("train", name, first_step).values())
 
         # A restarted run repeats steps: each alarm is reported once.
-        for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
+        for alarm in divergence.alarms(
+            self.config, rows, earlier_values("gradient_norm")
+        ):
             if not self.reporter.has(int(alarm["step"]), "alarm"):
                 if processes.is_first():
                     divergence.report_alarm(self.workdir, alarm, self.hooks.describe)
                 self.reporter.record(int(alarm["step"]), "alarm", alarm)
-        lowest = min(before("loss"), default=float("inf"))
+        lowest = min(earlier_values("loss"), default=float("inf"))
         self.reporter.record(self.step, "train", values)
         self.reporter.progress(self.step, values, self._seconds_left())
         self.time.write(self.step, urgent=False)

@@ -139,10 +139,10 @@ def test_shellcheck_finds_nothing_in_any_script():
     files = [file for folder in folders for file in folder.rglob("*.s*")]
     scripts = [file for file in files if file.suffix in (".sh", ".sbatch")]
     assert len(scripts) > 6
-    done = subprocess.run(
+    result = subprocess.run(
         [SHELLCHECK, "--external-sources", *scripts],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr

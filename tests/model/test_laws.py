@@ -38,10 +38,10 @@ def test_dropout_bits_are_as_good_as_random():
         )
         for seed in (0, 1)
     }
-    ones = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}
-    expected = 3.9 / ones[0].size ** 0.5  # of a mean of +-1: once in 10,000 beyond
-    assert abs(2 * ones[0].mean() - 1) < expected
-    assert abs(2 * (ones[0] ^ ones[1]).mean() - 1) < expected
+    bits_of = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}
+    expected = 3.9 / bits_of[0].size ** 0.5  # of a mean of +-1: once in 10,000 beyond
+    assert abs(2 * bits_of[0].mean() - 1) < expected
+    assert abs(2 * (bits_of[0] ^ bits_of[1]).mean() - 1) < expected
     for axis in range(3):  # rows, positions, features
         bits1, bits2 = (
             np.take(bits[0], range(start, bits[0].shape[axis] + start - 1), axis)

@@ -65,8 +65,8 @@ def test_products_of_turned_vectors_depend_on_the_distance():
     """Equation 11 of Su et al.: Re(q conj(k) e^(i (m - n) theta)) of each pair."""
     rng = np.random.default_rng(0)
     q_k, k_k = rng.normal(size=(2, 6))
-    near, far = scheme("rotary", (3, 1)), scheme("rotary", (93, 91))
-    turned = [place.turn(np.stack([[q_k, k_k]]))[0] for place in (near, far)]
+    near, moved = scheme("rotary", (3, 1)), scheme("rotary", (93, 91))
+    turned = [place.turn(np.stack([[q_k, k_k]]))[0] for place in (near, moved)]
     products = [q_k @ k_k for q_k, k_k in turned]
     q, k = (x[::2] + 1j * x[1::2] for x in (q_k, k_k))
     theta = [1, 10_000 ** (-1 / 3), 10_000 ** (-2 / 3)]

@@ -106,7 +106,10 @@ def test_freed_memory_is_kept_for_the_next_allocation():
 def cache(tmp_path, monkeypatch):
     """A cache folder; JAX is configured as it is without a user's wishes."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    switches = ("jax_enable_compilation_cache", "jax_persistent_cache_enable_xla_caches")
+    switches = (
+        "jax_enable_compilation_cache",
+        "jax_persistent_cache_enable_xla_caches",
+    )
     previous = {name: getattr(jax.config, name) for name in (*names, *switches)}
     monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path))
     monkeypatch.delenv(names[1].upper(), raising=False)

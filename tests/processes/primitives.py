@@ -135,9 +135,12 @@ def state(step: int) -> TrainState:
     """A state of NumPy arrays, as all processes and the test itself make it."""
     rng = np.random.default_rng(step)
     divided = {"divided": rng.standard_normal((8, 1 << 15), np.float32)}
-    whole = {"whole": rng.standard_normal(8, np.float32), "odd": arrays()["float32"]}
+    replicated = {
+        "whole": rng.standard_normal(8, np.float32),
+        "odd": arrays()["float32"],
+    }
     counters = [np.asarray(n, np.int32) for n in (step, 0, 0)]
-    return TrainState(divided | whole, {}, {"moments": divided}, *counters)
+    return TrainState(divided | replicated, {}, {"moments": divided}, *counters)
 
 
 def shared_checkpoints(folder: Path) -> dict:
@@ -178,20 +181,20 @@ def shared_checkpoints(folder: Path) -> dict:
     save(2)
     save(3)
     checkpoints.save_best(processes.distribute(state(3), shapes).parameters, 3, 0.5)
-    newer = workdir.checkpoints / "state" / "3"
+    damaged = workdir.checkpoints / "state" / "3"
     if processes.is_first():
-        [*_, part] = sorted((newer / "state/ocdbt.process_1/d").iterdir())
+        [*_, part] = sorted((damaged / "state/ocdbt.process_1/d").iterdir())
         part.write_bytes(part.read_bytes()[::-1])
     results["one shard is damaged"] = restored(), expected(2)
-    results["set aside"] = newer.exists(), False
+    results["set aside"] = damaged.exists(), False
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if not processes.is_first():  # as a full disk: it can write no more than that
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     message = error(lambda: save(4))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    who = f"{workdir.checkpoints}: process 1 on {socket.gethostname()}: "
+    source = f"{workdir.checkpoints}: process 1 on {socket.gethostname()}: "
     texts = ["the checkpoint of step 4 could not be", "the last of step 2", "[True]"]
-    texts += [who] * processes.is_first()
+    texts += [source] * processes.is_first()
     results["one disk is full"] = [t for t in texts if t not in message], []
     results["after it"] = restored(), expected(2)
     save(4)

@@ -117,8 +117,8 @@ def test_r_drop_is_the_formula():
     log_p, log_q = (
         x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in passes @ table.T
     )
-    wanted = (1 - smoothing) * np.eye(V)[batch["target"]] + smoothing / V
-    entropies = -(wanted * (log_p + log_q)).sum(-1)
+    target_probs = (1 - smoothing) * np.eye(V)[batch["target"]] + smoothing / V
+    entropies = -(target_probs * (log_p + log_q)).sum(-1)
     nll = -(np.eye(V)[batch["target"]] * (log_p + log_q)).sum(-1) / 2
     p, q = np.exp(log_p), np.exp(log_q)
     kl = (p * (log_p - log_q)).sum(-1), (q * (log_q - log_p)).sum(-1)
@@ -130,8 +130,12 @@ def test_r_drop_is_the_formula():
     total, sums = LOSSES["r_drop"].sums(module, batch, None, config, 1)
     assert int(sums["kl"][1]) == real.sum()
     kl = (kl[0] + kl[1]) / 2
-    for actual, wanted in ((total, costs), (sums["kl"][0], kl), (sums["nll"][0], nll)):
-        np.testing.assert_allclose(actual, wanted[real].sum(), rtol=1e-5)
+    for actual, expected in (
+        (total, costs),
+        (sums["kl"][0], kl),
+        (sums["nll"][0], nll),
+    ):
+        np.testing.assert_allclose(actual, expected[real].sum(), rtol=1e-5)
     _, metrics = trained(sgd("r_drop"), rate=0.3)
     assert metrics["kl"] > 0.01  # the two passes differ in dropout
 

@@ -183,13 +183,13 @@ class ConvS2S(Architecture):
         )
         self.encoder_positions = Learned(config, False, named(rng, "encoder_positions"))
         self.decoder_positions = Learned(config, True, named(rng, "decoder_positions"))
-        kept = 1 - config.dropout  # of the embeddings
-        self.encoder_in = _square(config, named(rng, "encoder_in"), kept)
+        keep_rate = 1 - config.dropout  # of the embeddings
+        self.encoder_in = _square(config, named(rng, "encoder_in"), keep_rate)
         self.encoder = nnx.List(
             [Convolution(config, named(rng, "encoder", i)) for i in range(encoder)]
         )
         self.encoder_out = _square(config, named(rng, "encoder_out"))
-        self.decoder_in = _square(config, named(rng, "decoder_in"), kept)
+        self.decoder_in = _square(config, named(rng, "decoder_in"), keep_rate)
         self.decoder = nnx.List(
             [DecoderLayer(config, named(rng, "decoder", i)) for i in range(decoder)]
         )
