@@ -151,6 +151,8 @@ def pairs() -> dict[str, dict]:
         "tied": ["all", "target", "none"],
     }
     tables["kind"] = [kind for kind in tables["kind"] if kind not in HALVES]
+    # On a CPU, `fused` is `dense`.
+    tables["attention"] = [name for name in tables["attention"] if name != "dense"]
     tables = {name: values for name, values in tables.items() if len(values) > 1}
     names = [*tables]
     missing = {

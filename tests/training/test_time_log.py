@@ -111,13 +111,10 @@ def test_discarded_work_is_lost_and_its_steps_are_repeated():
 
 
 def test_a_damaged_line_is_left_out(workdir):
-    (workdir / time_log.TIMES).write_text(
-        '{"began": 1.0, "step": 3, "seconds": {"steps": 2.0}}\n{"began": 1.0, "st'
-    )
-    assert read_times(workdir) == [Times(1.0, 3, {"steps": 2.0})]
+    line = '{"began": 1.0, "step": 3, "seconds": {"steps": 2.0}}\n'
+    (workdir / time_log.TIMES).write_text(f'{line}{{"began": 1.0}}\n{line[:20]}')
     log = TimeLog()
     log.open(workdir, 3)
     log.close(workdir, 5)
-    assert [line.step for line in read_times(workdir)] == [3, 3, 5]
-    assert read_times(Workdir(workdir / "none")) == []
-    assert summarize([]).lines() == []
+    assert [times.step for times in read_times(workdir)] == [3, 3, 5]
+    assert summarize(read_times(Workdir(workdir / "none"))).lines() == []
