@@ -136,14 +136,15 @@ def _brier(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
 
 
 # The first chooses checkpoints.
-OF_LABELS = {
+LABEL_MEASURES = {
     "accuracy": Measure("% of correct labels", _correct, percent),
     "macro_f1": Measure("mean F1 of the classes of the set, %", _by_class, _macro_f1),
 }
-OF_PROBABILITIES = {
+PROBABILITY_MEASURES = {
     "ece": Measure(
         f"expected calibration error, 0 to 1, {BINS} bins",
-        *(_bins, _calibration_error),
+        _bins,
+        _calibration_error,
         higher_is_better=False,
         digits=4,
     ),

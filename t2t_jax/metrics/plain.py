@@ -106,10 +106,9 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
 
 
 # Of `bleu` by script, unless 13a.
-_TOKENIZERS = {
-    **{"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "char", "Kore": "char"},
-    **{"Hira": "char", "Kana": "char", "Hrkt": "char"},
-}
+_TOKENIZERS = dict.fromkeys(["Hans", "Hant", "Hani"], "zh") | dict.fromkeys(
+    ["Jpan", "Kore", "Hira", "Kana", "Hrkt"], "char"
+)
 # sacreBLEU's defaults for these languages; `sacrebleu[ja]` is what pip installs.
 BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
@@ -248,7 +247,9 @@ def paper_scores(
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-    steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
+    steps = f"punctuation+moses-{language}-escaped"
+    if split:
+        steps += "+compounds-split"
     return _scored_tokens("bleu_paper", bleu, sides, steps, interval=True)
 
 

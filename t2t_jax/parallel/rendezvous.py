@@ -21,8 +21,12 @@ EXIT_TIMEOUT = 3600  # seconds that a finished process waits at exit for the oth
 
 # Beginnings of the variables by which JAX recognizes a cluster (jax/_src/clusters).
 CLUSTERS = (
-    *("SLURM_", "OMPI_", "KUBERNETES_", "JAX_COORDINATOR_"),
-    *("JAX_FORCE_TPU_INIT", "TPU_LIBRARY_PATH"),
+    "SLURM_",
+    "OMPI_",
+    "KUBERNETES_",
+    "JAX_COORDINATOR_",
+    "JAX_FORCE_TPU_INIT",
+    "TPU_LIBRARY_PATH",
 )
 
 

@@ -168,11 +168,11 @@ class Rollbacks:
 
         A rollback to an earlier step undoes those to that step or later ones.
         """
-        valid: dict[int, Position] = {}
+        positions: dict[int, Position] = {}
         for rollback in self.all:
-            valid = {s: to for s, to in valid.items() if s < rollback.step}
-            valid[rollback.step] = rollback.to
-        return valid
+            positions = {s: p for s, p in positions.items() if s < rollback.step}
+            positions[rollback.step] = rollback.to
+        return positions
 
     def position(self, step: int, position: Position) -> Position:
         """The data position after a step; `position` unless a rollback moved it."""

@@ -171,9 +171,12 @@ class TimeSummary(NamedTuple):
             for phase, n in self.seconds.items()
         ]
         table = text_table([*rows, ("all", f"{total:,.1f} s", "", "")], left=(0, 3))
-        ends = f"{self.starts} start{'s' * (self.starts > 1)}"
-        repeated = f", at least {self.repeated:,} steps repeated" * (self.repeated > 0)
-        return [f"time of the run: {ends}{repeated}", *table]
+        title = f"time of the run: {self.starts} start"
+        if self.starts > 1:
+            title += "s"
+        if self.repeated:
+            title += f", at least {self.repeated:,} steps repeated"
+        return [title, *table]
 
 
 def summarize(lines: Sequence[Times]) -> TimeSummary:

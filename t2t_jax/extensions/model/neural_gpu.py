@@ -254,7 +254,8 @@ class NeuralGPU(Architecture):
         units = [unit.weights(self.rows, y_bnd.dtype) for unit in self.decoder]
         # Each hypothesis is a row of its own.
         state, x_bd = decoder_step(
-            *(units, jnp.repeat(memory.tokens_b, n)),
+            units,
+            jnp.repeat(memory.tokens_b, n),
             jax.tree.map(lambda x: x.reshape(b * n, *x.shape[2:]), cache.arrays),
             (position, tape_writes(units, y_bnd.reshape(b * n, -1))),
         )
