@@ -12,7 +12,7 @@ from t2t_jax.io.growing import BucketFile, DiskFile, open_growing
 Parse = Callable[[Any], Any]
 
 
-class Lines(NamedTuple):
+class LogLines(NamedTuple):
     """The lines of a log.
 
     Attributes:
@@ -25,13 +25,13 @@ class Lines(NamedTuple):
     tail: bytes
 
 
-def read_lines(file: epath.PathLike, parse: Parse) -> Lines:
+def read_lines(file: epath.PathLike, parse: Parse) -> LogLines:
     """Reads a log, also while a run writes it; one that does not exist is empty."""
     file = epath.Path(file)
     return parse_lines(file.read_bytes() if file.exists() else b"", parse)
 
 
-def parse_lines(content: bytes, parse: Parse) -> Lines:
+def parse_lines(content: bytes, parse: Parse) -> LogLines:
     """Reads the content of a log."""
 
     def entry(line: bytes) -> Any:
@@ -42,7 +42,7 @@ def parse_lines(content: bytes, parse: Parse) -> Lines:
             return None
 
     end = content.rfind(b"\n") + 1
-    return Lines([entry(line) for line in content[:end].splitlines()], content[end:])
+    return LogLines([entry(line) for line in content[:end].splitlines()], content[end:])
 
 
 def open_log(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from t2t_jax.extensions.grammar.trees import Tree
 
 
-class Rules(NamedTuple):
+class Scoring(NamedTuple):
     """Which nodes of a tree are scored."""
 
     # Labels that do not count: a word with such a tag is removed; of a constituent with
@@ -34,7 +34,7 @@ class Rules(NamedTuple):
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 # COLLINS.prm; it calls the root TOP, other treebanks give it other names.
 ROOTS = frozenset({"TOP", "ROOT", "S1", ""})
-COLLINS = Rules(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
+COLLINS = Scoring(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
 
 
 class Counts(NamedTuple):
@@ -52,7 +52,7 @@ class Counts(NamedTuple):
     sentences: float | np.ndarray  # 1 if there are such words
 
 
-def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
+def count(answer: "Tree", reference: "Tree", scoring: Scoring = COLLINS) -> Counts:
     """Compares two trees; raises ValueError unless they have the same words."""
     words, reference_words = answer.words(), reference.words()
     if words != reference_words:
@@ -61,11 +61,11 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
             f"{' '.join(reference_words)!r}"
         )
     tags, reference_tags = answer.tags(), reference.tags()
-    is_scored = [tag not in rules.left_out for tag in reference_tags]
+    is_scored = [tag not in scoring.left_out for tag in reference_tags]
     # Scored words before each word: spans are of scored words.
     scored_before = [0, *itertools.accumulate(is_scored)]
     brackets, reference_brackets = (
-        _brackets(tree, scored_before, rules) for tree in (answer, reference)
+        _brackets(tree, scored_before, scoring) for tree in (answer, reference)
     )
     matched = (brackets & reference_brackets).total()
     crossing = sum(
@@ -76,7 +76,7 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
         )
     )
     right = sum(
-        rules.equal.get(tag, tag) == rules.equal.get(reference_tag, reference_tag)
+        scoring.equal.get(tag, tag) == scoring.equal.get(reference_tag, reference_tag)
         for tag, reference_tag, scored in zip(
             tags, reference_tags, is_scored, strict=True
         )
@@ -98,14 +98,14 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
 
 
 def _brackets(
-    tree: "Tree", scored_before: Sequence[int], rules: Rules
+    tree: "Tree", scored_before: Sequence[int], scoring: Scoring
 ) -> collections.Counter[tuple[str, int, int]]:
     """Counts the scored brackets (label, start, end) of a tree."""
     return collections.Counter(
-        (rules.equal.get(label, label), scored_before[start], scored_before[end])
+        (scoring.equal.get(label, label), scored_before[start], scored_before[end])
         for label, start, end in tree.spans()
         # A constituent of nothing but punctuation is not a bracket.
-        if label not in rules.left_out and scored_before[start] < scored_before[end]
+        if label not in scoring.left_out and scored_before[start] < scored_before[end]
     )
 
 

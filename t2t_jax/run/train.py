@@ -187,7 +187,7 @@ def _train(
             )
     hooks = loop.Hooks(
         evaluate=DevAnswers(task, config, vocabulary, model, dev),
-        chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
+        chosen_by=loop.DevScore(task.chosen_by, task.higher_is_better),
         initial=initialization.hook(config, model, vocabulary),
         # A new one each time: it holds an epoch, which may be much memory.
         describe=lambda at: BatchLookup(config, pairs, vocabulary).lines(at),

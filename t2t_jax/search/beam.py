@@ -97,7 +97,7 @@ class Sentences(NamedTuple):
     stopped_b: Array
 
 
-class State(NamedTuple):
+class BeamState(NamedTuple):
     """A search in progress.
 
     All leaves have leading axis [batch]; rows may be mixed with those of another state
@@ -113,7 +113,7 @@ class State(NamedTuple):
         """Sentences whose result is final: all groups have stopped."""
         return jnp.all(self.sentences.stopped_b, axis=1)
 
-    def stop(self, rows_b: Array) -> "State":
+    def stop(self, rows_b: Array) -> "BeamState":
         """Stops the search of some sentences."""
         stopped_b = self.sentences.stopped_b | rows_b[:, None]
         return self._replace(sentences=self.sentences._replace(stopped_b=stopped_b))
@@ -144,7 +144,7 @@ class BeamSearch(Algorithm):
         """The number of hypotheses of a group."""
         return self.beam // self.groups
 
-    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
+    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> BeamState:
         """Returns a state with one empty hypothesis in the first row of every group."""
         batch, width = limit_b.shape[0] * self.groups, self.width
         places = self.nbest if self.groups == 1 else width  # finished ones, by rule 8
@@ -161,9 +161,9 @@ class BeamSearch(Algorithm):
             stopped_b=jnp.zeros(batch, bool),
         )
         limit_b = jnp.clip(limit_b, 1, max_length)
-        return State(cache, limit_b, self._by_sentence(sentences))
+        return BeamState(cache, limit_b, self._by_sentence(sentences))
 
-    def extend(self, step, state, position, rules) -> State:
+    def extend(self, step, state, position, rules) -> BeamState:
         """Extends every alive hypothesis by one token."""
         sentences = self._by_group(state.sentences)
         limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
@@ -172,7 +172,7 @@ class BeamSearch(Algorithm):
             step, state.cache, sentences, position, limit_b, rules
         )
         extended = where_rows(sentences.stopped_b, sentences, extended)
-        return State(cache, state.limit_b, self._by_sentence(extended))
+        return BeamState(cache, state.limit_b, self._by_sentence(extended))
 
     def _step(
         self,
@@ -298,7 +298,7 @@ class BeamSearch(Algorithm):
         return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), every)
 
     def _results_of_groups(
-        self, state: State, rules: Rules | None
+        self, state: BeamState, rules: Rules | None
     ) -> tuple[Hypotheses, Array]:
         """The hypotheses of each group, a row each, and the ranks of `fill_places`."""
         sentences = self._by_group(state.sentences)

@@ -23,7 +23,7 @@ from t2t_jax.search.algorithm import (
 from t2t_jax.search.rules import advance_states, start_states
 
 
-class State(NamedTuple):
+class SamplingState(NamedTuple):
     """Sampling in progress. All leaves have leading axis [batch]."""
 
     cache: Any
@@ -34,7 +34,7 @@ class State(NamedTuple):
     drawn: Hypotheses
     stopped_b: Array  # sentences whose hypotheses are all complete
 
-    def stop(self, rows_b: Array) -> "State":
+    def stop(self, rows_b: Array) -> "SamplingState":
         """Stops the drawing for some sentences."""
         return self._replace(stopped_b=self.stopped_b | rows_b)
 
@@ -69,7 +69,9 @@ class Sampling(Algorithm):
         """The number of hypotheses of each sentence that a step extends."""
         return self.samples
 
-    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
+    def start(
+        self, cache, limit_b, rules=None, rng_b=None, *, max_length
+    ) -> SamplingState:
         """Returns a state with nothing drawn; each hypothesis gets its own rng."""
         number_n = jnp.arange(self.samples)
         rng_bn = jax.vmap(
@@ -77,10 +79,10 @@ class Sampling(Algorithm):
         )(rng_b)
         return self._start(cache, limit_b, rules, rng_bn, max_length)
 
-    def _start(self, cache, limit_b, rules, rng_bn, max_length: int) -> State:
+    def _start(self, cache, limit_b, rules, rng_bn, max_length: int) -> SamplingState:
         batch, rows = rng_bn.shape
         zeros_bn = jnp.zeros((batch, rows), jnp.float32)  # the probability is 1
-        return State(
+        return SamplingState(
             cache=cache,
             limit_b=jnp.clip(limit_b, 1, max_length),
             rng_bn=rng_bn,
@@ -90,7 +92,7 @@ class Sampling(Algorithm):
             stopped_b=jnp.zeros(batch, bool),
         )
 
-    def extend(self, step, state, position, rules) -> State:
+    def extend(self, step, state, position, rules) -> SamplingState:
         """Draws one more token for every hypothesis that is not complete."""
         drawn = state.drawn
         max_length = drawn.tokens_bnt.shape[2]

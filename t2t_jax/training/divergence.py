@@ -16,7 +16,7 @@ from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
-from t2t_jax.training.metrics_log import Row
+from t2t_jax.training.metrics_log import StepMetrics
 from t2t_jax.workdir import Workdir
 
 USUAL_INTERVALS = 20  # logging intervals, the median of their maxima is the usual norm
@@ -42,7 +42,9 @@ class Divergence(NamedTuple):
     why: str
 
 
-def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[Row]:
+def alarms(
+    config: Config, rows: Sequence[StepMetrics], norms: Sequence[float]
+) -> list[StepMetrics]:
     """The steps to report: their gradients are not finite or unusually large.
 
     Args:
@@ -64,7 +66,9 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
     ]
 
 
-def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> None:
+def report_alarm(
+    workdir: Workdir, alarm: StepMetrics, describe: Describe | None
+) -> None:
     """Prints a warning about a step, and saves the sentences of its batch.
 
     The pairs of the first `MAX_ALARM_FILES` alarms of a run go to `alarms/STEP.jsonl`.
@@ -88,7 +92,7 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
 
 
 def find_divergence(
-    config: Config, rows: Sequence[Row], loss: float, lowest: float
+    config: Config, rows: Sequence[StepMetrics], loss: float, lowest: float
 ) -> Divergence | None:
     """Checks whether the steps of a logging interval show that a run has diverged.
 

@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     reason: str
 
 
-class Choice(NamedTuple):
+class DevScore(NamedTuple):
     """The dev score that chooses checkpoints and ends training (patience)."""
 
     name: str
@@ -60,7 +60,7 @@ class Hooks(NamedTuple):
     """Functions that the caller passes to the loop; all optional."""
 
     evaluate: Evaluate | None = None  # scores the model's answers at an evaluation
-    chosen_by: Choice = Choice("bleu")  # which of these scores chooses checkpoints
+    chosen_by: DevScore = DevScore("bleu")  # which of these scores chooses checkpoints
     # Returns the parameters of another model to start from, instead of random ones.
     initial: Callable[[], Parameters] | None = None
     describe: divergence.Describe | None = None  # looks up the sentences of a batch

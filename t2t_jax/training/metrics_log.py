@@ -22,7 +22,7 @@ from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
 
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
-Row = dict[str, float]
+StepMetrics = dict[str, float]
 
 COUNT = "_count"  # NAME_count is the number that the metric NAME is a mean over
 
@@ -35,7 +35,7 @@ class Meter:
       peak: FLOP/s of all devices together; None if unknown.
     """
 
-    def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
+    def __init__(self, unread: Sequence[StepMetrics] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
         self._on_device: list[dict[str, Any]] = []  # arrays of the last rows
         self._peak = peak
@@ -54,7 +54,7 @@ class Meter:
         self._on_device.append(metrics)
         self._timed += 1
 
-    def unread(self) -> list[Row]:
+    def unread(self) -> list[StepMetrics]:
         """Fetches and returns the rows of all steps since the last `read`."""
         import jax
 
@@ -66,7 +66,7 @@ class Meter:
             row |= {name: value.item() for name, value in metrics.items()}
         return list(self._rows)
 
-    def read(self, keep: bool = False) -> Row:
+    def read(self, keep: bool = False) -> StepMetrics:
         """Aggregates the metrics since the last `read`, and starts a new interval.
 
         The loss, and each metric NAME that comes with a NAME_count, are means over all

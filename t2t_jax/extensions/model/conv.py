@@ -106,7 +106,7 @@ class Convolution(Linear):
         return self(windows(x_btd, segment_bt, tuple(range(-back, self.taps - back))))
 
 
-class Source(NamedTuple):
+class AttendedSource(NamedTuple):
     """The source as the decoder attends to it, in all layers alike (section 3.3)."""
 
     key_bsd: Array  # the encoder's output z
@@ -126,7 +126,7 @@ class DecoderLayer(nnx.Module):
         self,
         x_btd: Array,
         g_btd: Array,
-        source: Source,
+        source: AttendedSource,
         at: Tokens,
         rng: DropoutRng | None = None,
         trace: LayerTrace | None = None,
@@ -205,7 +205,7 @@ class ConvS2S(Architecture):
         """The number of layers with attention to the source."""
         return len(self.decoder)
 
-    def encode(self, source_bs, at, rng=None) -> Source:
+    def encode(self, source_bs, at, rng=None) -> AttendedSource:
         """Returns what the decoder attends to."""
         embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
         position = self.encoder_positions
@@ -217,7 +217,7 @@ class ConvS2S(Architecture):
             layer = rematerialized(layer, self.config, layer_rng)
             x_bsd = _scaled_sum(x_bsd, layer(x_bsd, at.segment, layer_rng))
         z_bsd = self.encoder_out(x_bsd)
-        return Source(z_bsd, z_bsd + e_bsd, at)
+        return AttendedSource(z_bsd, z_bsd + e_bsd, at)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""

@@ -45,14 +45,14 @@ from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
 
-class State(NamedTuple):
+class LSTMState(NamedTuple):
     """The cell and the output of a layer after some tokens, [..., d]."""
 
     cell: Array  # float32
     hidden: Array
 
 
-class Source(NamedTuple):
+class EncodedSource(NamedTuple):
     """The encoded source."""
 
     z_bse: Array  # the encoder's outputs
@@ -60,7 +60,7 @@ class Source(NamedTuple):
     at: Tokens  # the source tokens
     # The state [b, d] of each encoder layer after the sentence (one a row); empty if
     # the decoder begins with zeros.
-    last_states: list[State]
+    last_states: list[LSTMState]
 
 
 class LSTM(Architecture):
@@ -119,7 +119,7 @@ class LSTM(Architecture):
 
     # ------------------------------------------------------------------------- encoder
 
-    def encode(self, source_bs, at, rng=None) -> Source:
+    def encode(self, source_bs, at, rng=None) -> EncodedSource:
         """Encodes sources, one in each row."""
         source, states = self._encoded(source_bs, at, rng)
         if self.luong:
@@ -130,7 +130,9 @@ class LSTM(Architecture):
             )
         return source
 
-    def _encoded(self, source_bs, at: Tokens, rng) -> tuple[Source, list[State]]:
+    def _encoded(
+        self, source_bs, at: Tokens, rng
+    ) -> tuple[EncodedSource, list[LSTMState]]:
         """The encoded source, and the states of each layer's forward direction."""
         embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
         x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
@@ -147,7 +149,7 @@ class LSTM(Architecture):
             x_bsd = self._with_residual(i, x_bsd, h_bsd, layer_rng)
             states.append(state)
         keys_bsd = product("bse,ed->bsd", x_bsd, self.attention.key)
-        return Source(x_bsd, keys_bsd, at, []), states
+        return EncodedSource(x_bsd, keys_bsd, at, []), states
 
     def _with_residual(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
         """Drops out a layer's output and adds its input, from the third layer on."""
@@ -191,7 +193,7 @@ class LSTM(Architecture):
             trace.cross.append(weights_bts[:, None])
         return constrain(x_btd, "batch", "length", "features")
 
-    def _first_layer(self, x_btd, segment_bt, source: Source, bias_bts):
+    def _first_layer(self, x_btd, segment_bt, source: EncodedSource, bias_bts):
         """Runs the first decoder layer; the query is its output of the previous step.
 
         Unlike in `recur`, the gradients of its weights are summed up inside the scan.
@@ -217,7 +219,9 @@ class LSTM(Architecture):
         _, outputs = jax.lax.scan(step, initial, inputs)
         return jax.tree.map(lambda x: x[:, :, 0], by_time(outputs))
 
-    def _first_step(self, layer, state: State, projected_bngd, context_bne) -> State:
+    def _first_step(
+        self, layer, state: LSTMState, projected_bngd, context_bne
+    ) -> LSTMState:
         """One step of the first layer, of n hypotheses."""
         context_bngd = layer.project(context_bne, slice(self.config.width, None))
         return layer.step(state, projected_bngd + context_bngd)
@@ -261,8 +265,8 @@ class LSTM(Architecture):
 
 
 def _last_states(
-    states: list[State], source_segment_bs: Array, segment_bt: Array
-) -> list[State]:
+    states: list[LSTMState], source_segment_bs: Array, segment_bt: Array
+) -> list[LSTMState]:
     """The states [b, t, d] after the source sentence that each token belongs to."""
     index_s = jnp.arange(source_segment_bs.shape[1])
     same_bts = segment_bt[:, :, None] == source_segment_bs[:, None]
@@ -272,7 +276,7 @@ def _last_states(
     )
 
 
-def attend(attention, h_btd: Array, source: Source, bias_bts: Array):
+def attend(attention, h_btd: Array, source: EncodedSource, bias_bts: Array):
     """Returns the context of each query, [b, t, e], and the weights [b, t, s]."""
     scores_bts = attention.scores(h_btd, source.keys_bsd)
     return single_head(scores_bts + bias_bts, source.z_bse)
@@ -341,7 +345,7 @@ class LSTMLayer(nnx.Module):
         matrix_dgh = self.input[...][rows].astype(x_btd.dtype)
         return jnp.einsum("btd,dgh->btgh", x_btd, matrix_dgh)
 
-    def step(self, state: State, projected: Array) -> State:
+    def step(self, state: LSTMState, projected: Array) -> LSTMState:
         """Computes one step from the projected input, [..., g, h]."""
         matrix_dgh, bias_gh = self._recurrent_and_bias(projected.dtype)
         from_state = jnp.einsum("...d,dgh->...gh", state.hidden, matrix_dgh)
@@ -354,9 +358,9 @@ class LSTMLayer(nnx.Module):
         self,
         x_btd: Array,
         segment_bt: Array,
-        initial: State | None = None,
+        initial: LSTMState | None = None,
         reverse: bool = False,
-    ) -> State:
+    ) -> LSTMState:
         """Returns the states after each token, [b, t, d].
 
         Args:
@@ -375,11 +379,11 @@ class LSTMLayer(nnx.Module):
         )
 
 
-def _next(cell: Array, gates: Array) -> State:
+def _next(cell: Array, gates: Array) -> LSTMState:
     """The state after a token, from the cell before it and the sums of the gates."""
     i, f, g, o = (gates[..., k, :].astype(jnp.float32) for k in range(4))
     cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return State(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(gates.dtype))
+    return LSTMState(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(gates.dtype))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -388,8 +392,8 @@ def recur(
     matrix_dgh: Array,
     projected_tbgh: Array,
     begins_tb: Array,
-    initial: State | None,
-) -> State:
+    initial: LSTMState | None,
+) -> LSTMState:
     """Returns the states after each token, [t, b, d]; all arrays begin with time.
 
     The gradient of the matrix is one product after the scan. JAX would sum it up inside
@@ -421,7 +425,7 @@ def _recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial):
     return states, (matrix_dgh, previous, gates_tbgh, begins_tb, has_initial)
 
 
-def _recur_backward(reverse, stored, gradient: State):
+def _recur_backward(reverse, stored, gradient: LSTMState):
     matrix_dgh, previous, gates_tbgh, begins_tb, has_initial = stored
 
     def step(grad_state, step_inputs):
@@ -429,7 +433,7 @@ def _recur_backward(reverse, stored, gradient: State):
         _, pull = jax.vjp(_next, cell_bd, gates_bgh)
         grad_cell, grad_gates = pull(jax.tree.map(jnp.add, grad_state, grad_after))
         grad_hidden = jnp.einsum("bgh,dgh->bd", grad_gates, matrix_dgh)
-        grad_before = State(grad_cell, grad_hidden)
+        grad_before = LSTMState(grad_cell, grad_hidden)
         zeros = jax.tree.map(jnp.zeros_like, grad_before)
         # Where a sentence begins, the state was `initial`: the gradient goes there, and
         # none goes to the token before.
@@ -457,9 +461,9 @@ def uniform(rng: Array, width: int, axes: dict[str, int]) -> nnx.Param:
     return nnx.Param(drawn, axes=(*axes,))
 
 
-def zero_state(shape: tuple[int, ...], dtype) -> State:
+def zero_state(shape: tuple[int, ...], dtype) -> LSTMState:
     """The state before a sentence."""
-    return State(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
+    return LSTMState(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
 
 
 def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
@@ -469,7 +473,9 @@ def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
     return jnp.diff(segment_bt, axis=1, prepend=-1) != 0
 
 
-def restarted(state: State, begins_b: Array, initial: State | None = None) -> State:
+def restarted(
+    state: LSTMState, begins_b: Array, initial: LSTMState | None = None
+) -> LSTMState:
     """The state [b, ...], or in rows where a sentence begins, `initial` or zeros."""
     initial = initial or jax.tree.map(jnp.zeros_like, state)
 

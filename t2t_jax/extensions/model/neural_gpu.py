@@ -126,14 +126,14 @@ class Unit(nnx.Module):
         )
 
 
-class Source(NamedTuple):
+class EncodedMemory(NamedTuple):
     """The memory after the encoder, and the number of tokens of each source."""
 
     x_bcrd: Array
     tokens_b: Array
 
 
-class Memory(NamedTuple):
+class DecoderMemory(NamedTuple):
     """The state of the decoder."""
 
     x_bcrd: Array  # the active memory
@@ -143,7 +143,7 @@ class Memory(NamedTuple):
     tapes: list[Array]
 
     @classmethod
-    def initial(cls, x_bcrd: Array, columns: int, units: int) -> "Memory":
+    def initial(cls, x_bcrd: Array, columns: int, units: int) -> "DecoderMemory":
         """The state before the first output: the encoder's memory, an empty tape."""
         missing = columns - x_bcrd.shape[1]
         x_bcrd = jnp.pad(x_bcrd, ((0, 0), (0, missing), (0, 0), (0, 0)))
@@ -154,7 +154,7 @@ class Memory(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MemoryStates(States):
-    """`Memory` of hypotheses, with a column for each source token and step."""
+    """`DecoderMemory` of hypotheses, with a column for each source token and step."""
 
     def grown(self, room: int) -> "MemoryStates":
         """Returns the state with columns for up to `room` steps."""
@@ -196,7 +196,7 @@ class NeuralGPU(Architecture):
         self.encoder = units("encoder", tape=False)
         self.decoder = units("decoder", tape=True)
 
-    def encode(self, source_bs, at, rng=None) -> Source:
+    def encode(self, source_bs, at, rng=None) -> EncodedMemory:
         """Applies the encoder's units as often as each source has tokens."""
         embedding_rng, memory_rng = dropout_rngs(rng, 2)
         x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
@@ -218,7 +218,7 @@ class NeuralGPU(Architecture):
             jnp.pad(x_bsd[:, :, None], pad_widths),
             jnp.arange(source_bs.shape[1]),
         )
-        return Source(dropout(x_bcrd, self.config.dropout, memory_rng), tokens_b)
+        return EncodedMemory(dropout(x_bcrd, self.config.dropout, memory_rng), tokens_b)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns row 0 of the memory, [b, t, d]; arguments as for `Architecture`."""
@@ -233,7 +233,7 @@ class NeuralGPU(Architecture):
         s, t = batch["source"].shape[1], y_btd.shape[1]
         _, x_tbd = jax.lax.scan(
             rematerialized(step, self.config, rng),
-            Memory.initial(source.x_bcrd, max(s, t), len(units)),
+            DecoderMemory.initial(source.x_bcrd, max(s, t), len(units)),
             (jnp.arange(t), tape_writes(units, y_btd.swapaxes(0, 1))),
         )
         return constrain(x_tbd.swapaxes(0, 1), "batch", "length", "features")
@@ -241,7 +241,7 @@ class NeuralGPU(Architecture):
     def initial_cache(self, memory, beams, room) -> MemoryStates:
         """Returns the encoder's memory for each hypothesis, and an empty tape."""
         columns = max(room, memory.x_bcrd.shape[1])
-        state = Memory.initial(memory.x_bcrd, columns, len(self.decoder))
+        state = DecoderMemory.initial(memory.x_bcrd, columns, len(self.decoder))
         return MemoryStates(
             jax.tree.map(lambda x: jnp.repeat(x[:, None], beams, axis=1), state)
         )
@@ -273,7 +273,7 @@ def tape_writes(units: list[Weights], y_btd: Array) -> list[Array]:
     return [jnp.einsum("...d,kdrge->...krge", y_btd, u.tape[::-1]) for u in units]
 
 
-def decoder_step(units: list[Weights], tokens_b: Array, memory: Memory, token):
+def decoder_step(units: list[Weights], tokens_b: Array, memory: DecoderMemory, token):
     """Writes one token onto the tape, and applies all units.
 
     Args:
@@ -294,4 +294,4 @@ def decoder_step(units: list[Weights], tokens_b: Array, memory: Memory, token):
         tapes.append(tape)
     row_bcd = x_bcrd[:, :, 0]
     output_bd = jax.lax.dynamic_index_in_dim(row_bcd, position, 1, keepdims=False)
-    return Memory(x_bcrd, tapes), output_bd
+    return DecoderMemory(x_bcrd, tapes), output_bd
