@@ -28,7 +28,8 @@ from t2t_jax.sections import (
     known_options,
 )
 
-# Types of the weights of a model that only decodes; no field, since any workdir can.
+# Types of the weights of a model that only decodes. They are chosen when it is loaded,
+# not in its config: any workdir can be loaded either way.
 WEIGHTS = ("float32", "int8")
 
 

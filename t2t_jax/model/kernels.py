@@ -1,7 +1,7 @@
 """Fused attention kernels of libraries: the weights are never stored in memory.
 
 Each kernel computes `attention.dense` (equation 1, softmax in float32) for the arrays
-that its `_supports` function accepts.
+that `kernel_for` gives it.
 Shape suffixes: b batch, t queries, s keys, h heads, k head width.
 """
 

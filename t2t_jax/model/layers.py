@@ -33,7 +33,7 @@ def named(rng: Array, *names: str | int) -> Array:
 
 
 def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
-    """A Glorot-uniform weight whose dicts give both its shape and its axis names.
+    """A Glorot-uniform weight; the dicts give its axes, by name, and their sizes.
 
     Products sum over its `inputs`: multiply by `product` (`model/products.py`).
     """

@@ -45,7 +45,7 @@ class Position(nnx.Module):
         Args:
           config: `config.model`, with the sizes of the stack. A scheme's options are
             `config.own_options(Scheme)`.
-          causal: True for a decoder, whose keys never stand after the query.
+          causal: True for a decoder, whose keys never come after the query.
           rng: for initial weights.
         """
 

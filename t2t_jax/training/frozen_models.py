@@ -91,7 +91,7 @@ def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> FrozenM
         sha256.append(processes.from_first(description, read, processes.LONG_TIMEOUT))
 
     def take() -> list[Parameters]:
-        # Emptied, so that this process's memory does not keep them beside the devices'.
+        # Emptied, so that this process's memory does not keep a copy of the devices'.
         arrays = parameters[:]
         parameters.clear()
         return arrays

@@ -133,7 +133,7 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     alpha = config.train.own_options(LOSSES["r_drop"]).r_drop_alpha
     smoothing = config.train.label_smoothing
     forced = teacher_forcing(batch, bos)
-    # One pass of a doubled batch is not faster on a CPU (work S of benchmarks).
+    # One pass of a doubled batch is not faster on a CPU.
     outputs = [module.outputs(forced, pass_rng) for pass_rng in dropout_rngs(rng, 2)]
 
     def token_losses(first_btv, second_btv, target_bt):

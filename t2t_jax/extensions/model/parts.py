@@ -56,7 +56,7 @@ def single_head(scores_bts: Array, values_bsd: Array) -> tuple[Array, Array]:
 
 
 def gathered(module: nnx.Module) -> nnx.Module:
-    """Returns a module whose weights each device has whole along `fsdp`, for a loop.
+    """Returns a module with its weights gathered along `fsdp`, for a loop.
 
     A device then gathers them once, and not in every step. And XLA's partitioner
     computes wrong gradients of loops over weights that are divided along `fsdp`, if
