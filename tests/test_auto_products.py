@@ -46,18 +46,14 @@ def test_the_choice_is_recorded_and_kept(text, tmp_path, monkeypatch, capsys):
         train(changed(longer, "model", products="float32"), tmp_path)
 
 
-def test_a_small_gain_is_not_worth_the_rounding(monkeypatch, tmp_path):
-    config = from_config_dict({"model": {"products": "auto"}})
-    timed_as(monkeypatch, float32=1.19, bfloat16=1.0)
-    products_chosen = products.with_products(config, Workdir(tmp_path)).model.products
-    assert products_chosen == "float32"
-
-
-def test_bfloat16_activations_are_not_timed(monkeypatch, tmp_path):
-    config = from_config_dict({"model": {"products": "auto", "dtype": "bfloat16"}})
-    calls = timed_as(monkeypatch)
-    products_chosen = products.with_products(config, Workdir(tmp_path)).model.products
-    assert (products_chosen, calls) == ("float32", [])
+@pytest.mark.parametrize(("dtype", "timed"), [("float32", 1), ("bfloat16", 0)])
+def test_no_rounding_for_a_small_gain_or_bfloat16_activations(
+    dtype, timed, monkeypatch, tmp_path
+):
+    config = from_config_dict({"model": {"products": "auto", "dtype": dtype}})
+    calls = timed_as(monkeypatch, float32=1.19, bfloat16=1.0)
+    config = products.with_products(config, Workdir(tmp_path))
+    assert (config.model.products, len(calls)) == ("float32", timed)
 
 
 def test_both_types_are_timed():

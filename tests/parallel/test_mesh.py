@@ -165,13 +165,6 @@ def test_every_weight_has_a_sharding_rule():
     assert not undivided
 
 
-def test_an_axis_without_a_rule_is_an_error():
-    mesh = meshes.make_mesh()
-    assert meshes.sharding(mesh, ("batch",)).spec == PartitionSpec(("data", "fsdp"))
-    with pytest.raises(UserError, match="no sharding rule for the axis 'heds'; did"):
-        meshes.sharding(mesh, ("heds",))
-
-
 @pytest.mark.parametrize(
     ("mesh", "message"),
     [
@@ -187,8 +180,11 @@ def test_a_mesh_takes_all_devices_or_is_refused(mesh, message):
         meshes.make_mesh(changed(mesh=mesh).mesh)
 
 
-def test_sizes_that_do_not_divide_are_told_with_the_numbers():
+def test_an_axis_without_a_rule_or_that_does_not_divide_is_an_error():
     mesh = meshes.make_mesh(MeshConfig(data=1, tensor=8))
+    assert meshes.sharding(mesh, ("batch",)).spec == PartitionSpec(("data", "fsdp"))
+    with pytest.raises(UserError, match="no sharding rule for the axis 'heds'; did"):
+        meshes.sharding(mesh, ("heds",))
     message = "'heads' of size 4 is not divisible by 8 devices .config.mesh: tensor 8"
     with pytest.raises(UserError, match=message):
         state_shardings(build(CONFIG.model, VOCAB), CONFIG, mesh)
