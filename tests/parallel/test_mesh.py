@@ -45,7 +45,7 @@ def text():
 
 
 @functools.cache
-def losses(config, devices, vocab=VOCAB, steps=8):
+def losses(config, devices, vocab=VOCAB, steps=4):
     """The losses of some steps on some devices, and the parameters after them."""
     sides, plan = text()
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
@@ -102,18 +102,16 @@ def gradient(config, devices):
     return jax.tree.map(lambda x: x / 0.1, jax.device_get(state.optimizer[0].mu))
 
 
+@pytest.mark.slow  # the law sharded_is_one_device, and test_losses.py, have their parts
 @pytest.mark.parametrize(
     ("model", "train"),
     [
         ({"kind": "lstm"}, {"accumulate": 2, "freeze": "embedding"}),
-        pytest.param(
+        (
             {"kind": "neural_gpu", "options": {"neural_gpu_rows": 4}},
             {"accumulate": 2},
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
-            {}, {"loss": "guided", "freeze": "encoder"}, marks=pytest.mark.slow
-        ),
+        ({}, {"loss": "guided", "freeze": "encoder"}),
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
