@@ -13,36 +13,28 @@ Parse = Callable[[Any], Any]
 
 
 class LogLines(NamedTuple):
-    """The lines of a log.
+    """The lines of a log."""
 
-    Attributes:
-      entries: in order; None for a damaged line.
-      tail: what follows the last line end: a line that a run is writing, or was writing
-        when it was killed.
-    """
-
-    entries: list[Any]
+    entries: list[Any]  # in order; None for a damaged line
+    # What follows the last line end: a line that a run is writing, or was writing when
+    # it was killed.
     tail: bytes
 
 
 def read_lines(file: epath.PathLike, parse: Parse) -> LogLines:
     """Reads a log, also while a run writes it; one that does not exist is empty."""
     file = epath.Path(file)
-    return parse_lines(file.read_bytes() if file.exists() else b"", parse)
+    content = file.read_bytes() if file.exists() else b""
+    *lines, tail = content.split(b"\n")
+    return LogLines([_entry(line, parse) for line in lines], tail)
 
 
-def parse_lines(content: bytes, parse: Parse) -> LogLines:
-    """Reads the content of a log."""
-
-    def entry(line: bytes) -> Any:
-        try:
-            return parse(json.loads(line))
-        # RecursionError: JSON that is nested to harm.
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return None
-
-    end = content.rfind(b"\n") + 1
-    return LogLines([entry(line) for line in content[:end].splitlines()], content[end:])
+def _entry(line: bytes, parse: Parse) -> Any:
+    try:
+        return parse(json.loads(line))
+    # RecursionError: JSON that is nested to harm.
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def open_log(
@@ -53,12 +45,9 @@ def open_log(
     Half of such a line, which a crash has left, is cut off. Another tail was not
     written here: it becomes a damaged line.
     """
+    entries, tail = read_lines(file, parse)
     content = file.read_bytes() if file.exists() else b""
-    entries, tail = parse_lines(content, parse)
     # The tail may be shorter than the beginning it is compared with.
     if tail.startswith(begin[: len(tail)]):
-        content = content[: len(content) - len(tail)]
-    else:
-        content += b"\n"
-        entries.append(None)
-    return entries, open_growing(file, content)
+        return entries, open_growing(file, content[: len(content) - len(tail)])
+    return [*entries, None], open_growing(file, content + b"\n")

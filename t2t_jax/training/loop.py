@@ -338,19 +338,17 @@ class TrainingRun:
         rows, values = self.meter.unread(), self.meter.read(keep)
 
         # From the log, not from memory: a restarted run takes the same decisions.
-        def earlier_values(name: str) -> list[float]:
+        def logged(name: str) -> list[float]:
             first_step = int(rows[0]["step"])
             return list(self.reporter.column("train", name, first_step).values())
 
         # A restarted run repeats steps: each alarm is reported once.
-        for alarm in divergence.alarms(
-            self.config, rows, earlier_values("gradient_norm")
-        ):
+        for alarm in divergence.alarms(self.config, rows, logged("gradient_norm")):
             if not self.reporter.has(int(alarm["step"]), "alarm"):
                 if processes.is_first():
                     divergence.report_alarm(self.workdir, alarm, self.hooks.describe)
                 self.reporter.record(int(alarm["step"]), "alarm", alarm)
-        lowest = min(earlier_values("loss"), default=float("inf"))
+        lowest = min(logged("loss"), default=float("inf"))
         self.reporter.record(self.step, "train", values)
         self.reporter.progress(self.step, values, self._seconds_left())
         self.time.write(self.step, urgent=False)

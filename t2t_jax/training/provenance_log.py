@@ -77,11 +77,7 @@ def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> 
 
 
 def check_kernel_choices(choices: str) -> None:
-    """Warns if XLA's autotuner may choose kernels other than those of the last start.
-
-    Args:
-      choices: of `kernel_choices`, as saved with the state.
-    """
+    """Warns if XLA may choose other kernels than `choices`, those of the last start."""
     if not keeps_kernel_choices(choices):
         say(
             "warning: the kernels that XLA chose for the last start are no longer all "
