@@ -124,8 +124,8 @@ restored_is_saved t2t_jax/model/layers.py
     model/test_laws_of_variants.py test_a_variant_obeys[defaults-restored_is_saved]
 [promise]
 neighbours_change_a_translation t2t_jax/search/beam.py
-  - where_rows(before.stopped_b, before, after)
-  + after
+  - where_rows(sentences.stopped_b, sentences, extended)
+  + extended
     decoding/test_search.py test_a_sentence_does_not_depend_on_its_neighbours
 a_run_resumes_elsewhere_in_its_data t2t_jax/data/feeding.py
   - start.batch, _start_planning(
@@ -308,7 +308,7 @@ a_weight_has_no_sharding_rule t2t_jax/parallel/mesh.py
   - "positions": None,
   + "position": None,
     parallel/test_mesh.py test_every_weight_has_a_sharding_rule
-a_loop_over_divided_weights t2t_jax/model/layers.py
+a_loop_over_divided_weights t2t_jax/extensions/model/parts.py
   - if batch_shards() == 1:
   + if True:
     model/test_laws_of_variants.py
@@ -328,8 +328,8 @@ blocks_of_neighbours_drop_out_alike t2t_jax/model/attention.py
     model/test_laws_of_variants.py
       test_a_variant_obeys[attention=restricted-weights_drop_out_apart]
 dropout_rounds_its_scale t2t_jax/model/layers.py
-  - wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-  + wide = x
+  - x_float32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  + x_float32 = x
     model/test_laws.py test_dropout_keeps_the_mean_in_bfloat16
 padding_counts_in_the_loss t2t_jax/training/cross_entropy.py
   - jnp.sum(x_bt, where=real_bt)
@@ -344,11 +344,11 @@ a_gpus_normalizer_forgets_a_scale t2t_jax/training/cross_entropy.py
   + sum_exp + sum_exp2
     training/test_loss.py test_a_gpu_reads_the_logits_once
 a_gpus_norm_has_no_mean_in_its_gradient t2t_jax/model/layers.py
-  - gradient_btd -= scaled_btd.sum(-1, keepdims=True) * each
+  - gradient_btd -= scaled_btd.sum(-1, keepdims=True) * inverse_width
   + gradient_btd -= 0
     model/test_gradients.py test_a_gpus_norm_has_its_gradient[0.0-True]
 a_gpus_gradient_norm_forgets_arrays_alike t2t_jax/training/step.py
-  - of_shape.get(squares.shape, 0.0) + squares
+  - sums_by_shape.get(squares.shape, 0.0) + squares
   + squares
     training/test_step.py test_a_gpu_sums_squares_of_arrays_alike_together
 a_gpus_table_gets_a_row_of_each_token t2t_jax/model/layers.py
@@ -431,7 +431,7 @@ set_aside_in_a_bucket_without_manifest t2t_jax/io/sealed.py 083c74b
   + [*_below(folder)]
     test_files.py test_a_folder_set_aside_is_still_sealed
 checkpoints_change_places t2t_jax/training/checkpoint_folders.py eaa9fd6
-  - if was == here else
+  - if stored_name == name else
   + if True else
     faults/test_damaged_use.py test_parameters_that_took_each_others_place_are_told
 json_is_not_checked t2t_jax/io/atomic.py eaa9fd6
@@ -439,7 +439,7 @@ json_is_not_checked t2t_jax/io/atomic.py eaa9fd6
   + if False:
     test_files.py test_every_bit_of_what_was_noted_counts
 another_version_of_the_model t2t_jax/training/checkpoint_folders.py 8098dca
-  - if got != want:
+  - if stored_names != model_names:
   + if False:
     training/test_checkpoint.py
       test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told
@@ -484,8 +484,8 @@ a_short_run_ends_where_it_was_stopped t2t_jax/training/checkpoint.py 862b478
   + if not folders.sealed_steps(self._folder / "parameters"):
     faults/test_ends.py test_a_stop_changes_nothing_of_the_end[all_steps-1500]
 a_stop_takes_the_place_of_a_save t2t_jax/training/checkpoint.py 862b478
-  - kept = {*scheduled[-most:], *steps[-1:]}
-  + kept = {*steps[-most:]}
+  - steps_kept = {*scheduled[-count:], *steps[-1:]}
+  + steps_kept = {*steps[-count:]}
     training/test_checkpoint.py
       test_off_schedule_only_the_newest_is_kept_and_none_is_averaged
 a_signal_raises_where_it_comes t2t_jax/io/interruption.py c119c3c

@@ -62,7 +62,7 @@ def _attention_function(_, config: ModelConfig, x_btd: Array, at: Tokens) -> Arr
 
 
 def _convolution(module: Convolution, _, x_btd: Array, at: Tokens) -> Array:
-    return module.over(x_btd, at.segment, None, back=(module.taps - 1) // 2)
+    return module.convolve_rows(x_btd, at.segment, None, back=(module.taps - 1) // 2)
 
 
 _DENSE = Kind(

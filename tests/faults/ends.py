@@ -153,8 +153,8 @@ def ended(workdir: Path, end: End, save_every: int, stops=()) -> int:
             outcome := live(workdir, config, left.pop(0) if left else None, end.last)
         ):
             came += 1
-        assert choose_checkpoints(workdir, config, "last").steps == [outcome.last]
-    assert outcome.last == end.step, outcome
+        assert choose_checkpoints(workdir, config, "last").steps == [outcome.last_step]
+    assert outcome.last_step == end.step, outcome
     return came
 
 

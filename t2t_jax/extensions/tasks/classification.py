@@ -52,7 +52,7 @@ class Classification(Task):
     varies = ("augment", "subword_dropout")
     unused = OF_SEARCH
     measures: ClassVar[dict[str, Measure]] = (
-        classification.OF_LABELS | classification.OF_PROBABILITIES
+        classification.LABEL_MEASURES | classification.PROBABILITY_MEASURES
     )
 
     def open(self, spec: str, folder: str = "") -> Corpus:
@@ -179,7 +179,7 @@ class Classification(Task):
         )
         check_labels(theirs, labels, "--baseline", remedy)
         whole = all("\t" in line for line in baseline)  # not the labels alone
-        measures = self.measures if whole else classification.OF_LABELS
+        measures = self.measures if whole else classification.LABEL_MEASURES
         return compared(measures, answers, baseline, pairs)
 
 
