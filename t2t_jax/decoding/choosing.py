@@ -94,8 +94,8 @@ class Choice:
         # single hypothesis without tokens.
         rows = [row for row, t in enumerate(translations) if t.best.tokens]
         scores = self.scores(searcher, [translations[row] for row in rows], request)
-        for row, of_line in zip(rows, scores, strict=True):
-            translations[row] = ranked(translations[row], of_line, request.nbest)
+        for row, line_scores in zip(rows, scores, strict=True):
+            translations[row] = ranked(translations[row], line_scores, request.nbest)
         return translations
 
     def candidates(
@@ -139,10 +139,13 @@ class Probability(Choice):
         Several texts are taken from all of the beam, which does not change the first
         ones. With stop="first" their number says when a search ends: it stays.
         """
-        options, found = searcher.config.decode.override(**request.search), request
-        if request.nbest > 1 and options.stop == "best":
-            found = dataclasses.replace(request, nbest=max(request.nbest, options.beam))
-        return [t.distinct(request.nbest) for t in searcher.search(lines, found)]
+        options, nbest = (
+            searcher.config.decode.override(**request.search),
+            request.nbest,
+        )
+        if nbest > 1 and options.stop == "best":
+            request = dataclasses.replace(request, nbest=max(nbest, options.beam))
+        return [t.distinct(nbest) for t in searcher.search(lines, request)]
 
     def recorded(self) -> dict:
         """{}: scores that were stored before there were choices are of this one."""
@@ -175,10 +178,9 @@ def beam_candidates(
             f"beam of at least {nbest}, or a smaller nbest in the options of the choice"
         )
     beam = max(searcher.config.decode.beam, nbest) if beam is None else beam
-    wide = dataclasses.replace(
-        request, nbest=nbest, search={**request.search, "beam": beam}
-    )
-    return searcher.search(lines, wide)
+    search = {**request.search, "beam": beam}
+    request = dataclasses.replace(request, nbest=nbest, search=search)
+    return searcher.search(lines, request)
 
 
 def sampled_candidates(
@@ -348,12 +350,10 @@ class Reranking(Choice):
         self, searcher: Searcher, translations: Sequence[Translation], request: Request
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
-        own = self.options
-        weights_k = np.array([1.0, own.reverse_weight, own.lm_weight, own.length])
-        return [
-            of_line @ weights_k
-            for of_line in self.terms(searcher, translations, request)
-        ]
+        o = self.options
+        weights_k = np.array([1.0, o.reverse_weight, o.lm_weight, o.length])
+        terms = self.terms(searcher, translations, request)
+        return [terms_nk @ weights_k for terms_nk in terms]
 
     def terms(
         self, searcher: Searcher, translations: Sequence[Translation], request: Request
@@ -369,16 +369,16 @@ class Reranking(Choice):
         penalty, alpha = PENALTIES[options.penalty], options.alpha
         rows = [(t.source, h) for t in translations for h in t.hypotheses]
         reverse = self._reverse([(h.text, source) for source, h in rows])
-        of_text = self._language([h.text for _, h in rows])
+        language = self._language([h.text for _, h in rows])
         encoded = searcher.vocabulary.source.encode([t.source for t in translations])
         lengths = [len(h.tokens) for _, h in rows]
-        others = zip(reverse, of_text, lengths, strict=True)
+        model_terms = zip(reverse, language, lengths, strict=True)
         terms = []
         for t, ids in zip(translations, encoded, strict=True):
-            others_nk = np.array([next(others) for _ in t.hypotheses])
-            others_nk = others_nk / penalty(len(ids) + 1, alpha)
+            model_terms_nk = np.array([next(model_terms) for _ in t.hypotheses])
+            model_terms_nk = model_terms_nk / penalty(len(ids) + 1, alpha)
             score_n1 = np.array([[h.score] for h in t.hypotheses])
-            terms.append(np.concatenate([score_n1, others_nk], axis=1))
+            terms.append(np.concatenate([score_n1, model_terms_nk], axis=1))
         return terms
 
     def _reverse(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -395,10 +395,10 @@ class Reranking(Choice):
         model = self.models["lm"]
         task = model.config.task.variant("kind")(model.config)  # knows its window
         ids = model.vocabulary.encode([*texts], end=True)
-        of_pieces = scoring.log_probs(
+        token_log_probs = scoring.log_probs(
             model.vocabulary, model.members, ids, task.window, task.stride
         )
-        return [math.fsum(log_probs) for log_probs in of_pieces]
+        return [math.fsum(log_probs) for log_probs in token_log_probs]
 
     def provenance(self) -> dict:
         """Returns the options, with hashes of parameters in place of folders."""
@@ -423,23 +423,23 @@ def _places(options: RerankingOptions) -> dict[str, str]:
     }
 
 
-def _check_reverse(place: str, config: Config, ours: Config) -> None:
+def _check_reverse(place: str, config: Config, forward: Config) -> None:
     kind, data, translation = config.task.kind, config.data, TaskConfig().kind
     if kind != translation:
         raise UserError(
             f"reverse={place} has config.task.kind={kind!r}; want a model of the task "
             f"{translation!r}, which translates back"
         )
-    opposite = ours.data.target, ours.data.source
-    between = data.source, data.target
-    if ours.task.kind == translation and not all(map(same, between, opposite)):
+    opposite = forward.data.target, forward.data.source
+    direction = data.source, data.target
+    if forward.task.kind == translation and not all(map(same, direction, opposite)):
         raise UserError(
             f"reverse={place} translates {data.source} -> {data.target}; want the "
             f"opposite direction of this model, {opposite[0]} -> {opposite[1]}"
         )
 
 
-def _check_lm(place: str, config: Config, ours: Config) -> None:
+def _check_lm(place: str, config: Config, forward: Config) -> None:
     if config.task.kind != "language_model":
         raise UserError(
             f"lm={place} has config.task.kind={config.task.kind!r}; want a model of "

@@ -155,8 +155,8 @@ def unchecked_beam_search(
     from t2t_jax.search.beam import BeamSearch
 
     names = {*option_names(SearchOptions)} & {*option_names(BeamSearch)}
-    chosen = {name: getattr(options, name) for name in names}
-    return BeamSearch(nbest=nbest, **chosen, **special_tokens)
+    fields = {name: getattr(options, name) for name in names}
+    return BeamSearch(nbest=nbest, **fields, **special_tokens)
 
 
 def sampling_algorithm(

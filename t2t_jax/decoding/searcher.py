@@ -179,29 +179,29 @@ class Searcher:
         """
         if not translators:
             raise UserError("the ensemble is empty; want at least one translator")
-        first, *others = translators
-        for other in others:
-            if other.config.task.kind != first.config.task.kind:
+        leader, *followers = translators
+        target = leader.vocabulary
+        for follower in followers:
+            if follower.config.task.kind != leader.config.task.kind:
                 raise UserError(
-                    f"config.task.kind={first.config.task.kind!r} and "
-                    f"{other.config.task.kind!r}; the members of an ensemble must be "
-                    "trained for one task"
+                    f"config.task.kind={leader.config.task.kind!r} and "
+                    f"{follower.config.task.kind!r}; the members of an ensemble must "
+                    "be trained for one task"
                 )
-        ours = first.vocabulary
-        for theirs in (other.vocabulary for other in others):
-            for one, two, field in (
-                (theirs, ours, "tokenizer"),
-                (theirs.source, ours.source, "source_tokenizer"),
+        for follower in followers:
+            for vocabulary, expected, field in (
+                (follower.vocabulary, target, "tokenizer"),
+                (follower.vocabulary.source, target.source, "source_tokenizer"),
             ):
-                if one.model != two.model:
+                if vocabulary.model != expected.model:
                     raise UserError(
-                        f"the vocabularies {one.name} and {two.name} differ; the "
-                        "members of an ensemble must share one vocabulary: train them "
-                        f"with the same --config.data.{field}"
+                        f"the vocabularies {vocabulary.name} and {expected.name} "
+                        "differ; the members of an ensemble must share one vocabulary: "
+                        f"train them with the same --config.data.{field}"
                     )
         joint = cls.__new__(cls)  # `__init__` would build a translator of one member
-        joint.vocabulary = first.vocabulary
-        devices = [*first.members[0].mesh.devices.flat]
+        joint.vocabulary = target
+        devices = [*leader.members[0].mesh.devices.flat]
         joint.members = tuple(
             m._replace(parameters=replicate(m.parameters, devices))
             for translator in translators
@@ -249,12 +249,12 @@ class Searcher:
         Raises:
           UserError: a field does not exist, or a value is out of its range.
         """
-        other = copy.copy(self)
-        other.members = tuple(
+        searcher = copy.copy(self)
+        searcher.members = tuple(
             member._replace(config=fields.changed(member.config, "decode", **decode))
             for member in self.members
         )
-        return other
+        return searcher
 
     def with_extra_length(self, extra_length: int | None) -> Self:
         """Returns the same models with another limit of outputs; None keeps it.
@@ -266,9 +266,9 @@ class Searcher:
             return self
         options = self.config.decode.override(extra_length=extra_length)
         _ = self.search_parameters, self.phrases  # made once: copies share them
-        other = self.with_options(extra_length=options.extra_length)
-        other.reader(1, warn=False)  # checks the positions
-        return other
+        searcher = self.with_options(extra_length=options.extra_length)
+        searcher.reader(1, warn=False)  # checks the positions
+        return searcher
 
     def tagged(self, tag: str) -> Self:
         """Returns the same models, which read a tag such as `<2de>` before each line.
@@ -276,9 +276,9 @@ class Searcher:
         It chooses the subtask of a text-to-text model. Lines without a visible
         character get none; their translation is empty.
         """
-        other = copy.copy(self)
-        other.tag = tag
-        return other
+        searcher = copy.copy(self)
+        searcher.tag = tag
+        return searcher
 
     def provenance(self) -> dict:
         """Provenance: everything translations depend on, except lines and arguments.
@@ -510,18 +510,19 @@ def _warn_if_unended(
 ) -> None:
     """Warns of lines without a translation, and of translations at their limit."""
     best = [hypotheses[0] for hypotheses in results]
-    for why in dict.fromkeys(filter(None, (each.failure for each in best))):
-        rows = [row for row, each in enumerate(best) if each.failure == why]
-        reader.warn(rows, len(best), f": {why}", f"lines have no translation: {why}")
-    unended = [row for row, each in enumerate(best) if not (each.ended or each.failure)]
+    for cause in dict.fromkeys(filter(None, (h.failure for h in best))):
+        rows = [row for row, h in enumerate(best) if h.failure == cause]
+        several = f"lines have no translation: {cause}"
+        reader.warn(rows, len(best), f": {cause}", several)
+    unended = [row for row, h in enumerate(best) if not (h.ended or h.failure)]
     room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
     extra = f"extra_length={decode.extra_length}"
-    more = f"({extra}, in a command --{extra}; more allows longer ones)"
+    hint = f"({extra}, in a command --{extra}; more allows longer ones)"
     reader.warn(
         unended,
         len(best),
-        f": its output did not end within {room} tokens {more}",
-        f"outputs reached their longest length {more}",
+        f": its output did not end within {room} tokens {hint}",
+        f"outputs reached their longest length {hint}",
     )
 
 
