@@ -149,8 +149,8 @@ an_empty_line_is_dropped t2t_jax/decoding/batch_decoding.py
   + for line in sorted(nbest_lists)
     decoding/test_translator.py test_one_line_in_one_line_out_in_order
 a_text_comes_twice_in_an_nbest_list t2t_jax/decoding/results.py
-  - first.setdefault(each.text, each)
-  + first[str(len(first))] = each
+  - by_text.setdefault(hypothesis.text, hypothesis)
+  + by_text[str(len(by_text))] = hypothesis
     decoding/test_preserving.py test_ranks_of_a_text_of_several_lines_keep_their_order
 the_limit_of_outputs_stays_that_of_the_config t2t_jax/decoding/searcher.py
   - self.with_options(extra_length=options.extra_length)

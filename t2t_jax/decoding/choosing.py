@@ -30,7 +30,8 @@ import numpy as np
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.searcher import Request, Searcher
+from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
+from t2t_jax.decoding.searcher import Searcher
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
@@ -70,7 +71,7 @@ class Choice:
         """
 
     def translate(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Translates lines; returns the `request.nbest` best hypotheses of each.
 
@@ -99,7 +100,7 @@ class Choice:
         return translations
 
     def candidates(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Returns the hypotheses of each line to choose from.
 
@@ -109,7 +110,10 @@ class Choice:
         raise NotImplementedError
 
     def scores(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self,
+        searcher: Searcher,
+        translations: Sequence[Translation],
+        request: SearchRequest,
     ) -> list[np.ndarray]:
         """Returns a number for each hypothesis of each line, the best one's highest.
 
@@ -132,7 +136,7 @@ class Probability(Choice):
     """Takes what the search returns: the best hypothesis of each text."""
 
     def translate(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Searches; a model without a source can do so, too.
 
@@ -168,7 +172,7 @@ def ranked(
 
 
 def beam_candidates(
-    searcher: Searcher, lines: Sequence[str], nbest: int, request: Request
+    searcher: Searcher, lines: Sequence[str], nbest: int, request: SearchRequest
 ) -> list[Translation]:
     """Finds the `nbest` best hypotheses of each line, with a beam at least as wide."""
     beam = request.search.get("beam")
@@ -184,11 +188,13 @@ def beam_candidates(
 
 
 def sampled_candidates(
-    searcher: Searcher, lines: Sequence[str], request: Request, **sampling
+    searcher: Searcher,
+    lines: Sequence[str],
+    request: SearchRequest,
+    options: SamplingOptions,
 ) -> list[Translation]:
-    """Draws hypotheses of each line, with options of `Searcher.sample`."""
-    penalty = {name: request.search.get(name) for name in ("alpha", "penalty")}
-    refused = [name for name in request.search if name not in penalty]
+    """Draws `request.samples` hypotheses of each line."""
+    refused = [name for name in request.search if name not in ("alpha", "penalty")]
     if request.must:
         refused.append("must")
     if refused:
@@ -196,16 +202,7 @@ def sampled_candidates(
             f"{', '.join(refused)}: an option of beam search, but this choice draws "
             "its candidates; leave it out, or choose among a beam: mbr:candidates=beam"
         )
-    return searcher.sample(
-        lines,
-        prefix=request.prefix,
-        must_not=request.must_not,
-        batch_size=request.batch_size,
-        first_line=request.first_line,
-        warn=request.warn,
-        **penalty,
-        **sampling,
-    )
+    return searcher.draw(lines, request, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,19 +235,23 @@ class MinimumBayesRisk(Choice):
     Options = MinimumBayesRiskOptions
 
     def candidates(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Draws candidates or searches for them."""
         options = self.options
         if options.candidates == "beam":
             return beam_candidates(searcher, lines, options.nbest, request)
-        drawn = {
-            name: getattr(options, name) for name in ("samples", "epsilon", "seed")
-        }
-        return sampled_candidates(searcher, lines, request, **drawn)
+        request = dataclasses.replace(
+            request, samples=options.samples, seed=options.seed
+        )
+        sampling = SamplingOptions(epsilon=options.epsilon)
+        return sampled_candidates(searcher, lines, request, sampling)
 
     def scores(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self,
+        searcher: Searcher,
+        translations: Sequence[Translation],
+        request: SearchRequest,
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
         utility = at_address("metrics.text_measures.UTILITIES")[self.options.utility]
@@ -341,13 +342,16 @@ class Reranking(Choice):
                 CHECKS[name](place, Workdir.open(place).config(), config)
 
     def candidates(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Searches for the n-best list."""
         return beam_candidates(searcher, lines, self.options.nbest, request)
 
     def scores(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self,
+        searcher: Searcher,
+        translations: Sequence[Translation],
+        request: SearchRequest,
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
         o = self.options
@@ -356,7 +360,10 @@ class Reranking(Choice):
         return [terms_nk @ weights_k for terms_nk in terms]
 
     def terms(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self,
+        searcher: Searcher,
+        translations: Sequence[Translation],
+        request: SearchRequest,
     ) -> list[np.ndarray]:
         """Computes the terms of the sum, without their weights.
 

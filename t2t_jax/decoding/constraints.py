@@ -37,6 +37,7 @@ from jax.sharding import Mesh
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import place_blocks
 from t2t_jax.decoding.inputs import check_text
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import Rules
 
@@ -575,34 +576,24 @@ class Constraints(NamedTuple):
 
 
 def constraints_for(
-    count: int,
-    vocabulary: Vocabulary,
-    phrases: Phrases,
-    prefix: str | Sequence[str | None] | None,
-    must: str | Sequence,
-    must_not: str | Sequence,
-    first_line: int = 1,
+    count: int, vocabulary: Vocabulary, phrases: Phrases, request: SearchRequest
 ) -> list[Constraints]:
     """Returns the constraints of each of `count` lines.
 
-    Args:
-      prefix: a text for all lines, or a list with one for each (None or "" for none).
-        Trailing white space is removed; the last word may continue.
-      must, must_not: a phrase, a list of phrases for all lines, or a list with the
-        phrases of each line.
+    Trailing white space of a prefix is removed; its last word may continue.
     """
-    prefixes = _for_each(prefix, count, "prefix")
-    phrases_of = [
-        phrases_for_each(value, count, name)
-        for name, value in (("must", must), ("must_not", must_not))
-    ]
+    prefixes = _for_each(request.prefix, count, "prefix")
+    must_phrases = phrases_for_each(request.must, count, "must")
+    must_not_phrases = phrases_for_each(request.must_not, count, "must_not")
     for text in dict.fromkeys(prefixes):
         check_text(text or "")
     # A space belongs to the token after it (SentencePiece), so a trailing one would
     # become a token of its own and force a second space before the next word.
     prefix_ids = vocabulary.encode([(text or "").rstrip() for text in prefixes])
     constraints = []
-    for ids, must, must_not in zip(prefix_ids, *phrases_of, strict=True):
+    for ids, must, must_not in zip(
+        prefix_ids, must_phrases, must_not_phrases, strict=True
+    ):
         ending = vocabulary.spelling(ids[-1]) if ids else ""
         # A last token with the space after it (byte-pair codes) ends the word, so any
         # token may stand for it that begins with the same letters.
@@ -612,9 +603,9 @@ def constraints_for(
         constraints.append(Constraints(prefix_tokens, must, must_not, begun))
     # Usually all lines have the same constraints; each distinct one is checked once.
     checked: set[Constraints] = set()
-    for number, line in enumerate(constraints, first_line):
+    for number, line in enumerate(constraints, request.first_line):
         if line.must_not and line not in checked:
-            text = prefixes[number - first_line]
+            text = prefixes[number - request.first_line]
             _check(line, text, number, vocabulary, phrases)
             checked.add(line)
     return constraints

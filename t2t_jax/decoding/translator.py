@@ -22,8 +22,13 @@ from t2t_jax.decoding.results import (
     Prediction,
     Translation,
 )
-from t2t_jax.decoding.search_options import PreservingOptions, option_names, takes
-from t2t_jax.decoding.searcher import Request, Searcher
+from t2t_jax.decoding.search_options import (
+    PreservingOptions,
+    SearchRequest,
+    option_names,
+    takes,
+)
+from t2t_jax.decoding.searcher import Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import at_address, checked_options
 from t2t_jax.text.units import Aligned
@@ -128,7 +133,7 @@ class Translator(Searcher):
         preserved = {name: options.pop(name) for name in names}
         choice = self.choice  # cached: copies share it
         translator = self.with_extra_length(options.pop("extra_length", None))
-        request = Request(
+        request = SearchRequest(
             nbest=nbest,
             search={name: x for name, x in options.items() if x is not None},
             prefix=prefix,

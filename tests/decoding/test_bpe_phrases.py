@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_jax.decoding.constraints import Phrases, constraints_for, without_free_spaces
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import advance_states, allowed, start_states
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
@@ -83,7 +84,9 @@ def test_a_phrase_is_found_however_its_words_are_split(kind):
 def walk(kind, draw, prefix, must_not=(), room=8):
     """Draws tokens that the rules allow; yields the text before each of them."""
     made, some = vocabulary(kind), phrases(kind)
-    one = constraints_for(1, made, some, prefix, (), must_not)
+    one = constraints_for(
+        1, made, some, SearchRequest(prefix=prefix, must_not=must_not)
+    )
     rules = some.rules(one, rows=1, max_length=room)
     state_bnc = start_states(rules, 1, 1)
     ids, limit_b = [], np.array([room + 1])

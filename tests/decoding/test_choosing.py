@@ -12,7 +12,8 @@ from t2t_jax.decoding import choosing
 from t2t_jax.decoding.batch_decoding import EMPTY
 from t2t_jax.decoding.choosing import parse_choice, ranked
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.searcher import Request, Searcher
+from t2t_jax.decoding.search_options import SearchRequest
+from t2t_jax.decoding.searcher import Searcher
 from tests.decoding.small_translator import TEXT, translator, vocabulary
 
 WORDS = ["der", "Hund", "sieht", "die", "Katze", "ein", "Mann", "schläft", "nicht"]
@@ -48,8 +49,8 @@ class MadeUp:
     def search(self, lines, request):
         return translations(lines, request.nbest)
 
-    def sample(self, lines, samples, seed, **search):
-        return translations(lines, samples, seed)
+    def draw(self, lines, request, options):
+        return translations(lines, request.samples, request.seed)
 
 
 def made(text):
@@ -59,7 +60,7 @@ def made(text):
 
 
 def chosen(text, lines, nbest=1, must=(), **search):
-    request = Request(nbest=nbest, search=search, must=must)
+    request = SearchRequest(nbest=nbest, search=search, must=must)
     return made(text).translate(MadeUp(), lines, request)
 
 
@@ -130,7 +131,7 @@ def with_models(text, monkeypatch):
 def test_the_sum_is_that_of_the_page(reverse, lm, length, monkeypatch):
     text = f"rerank:reverse_weight={reverse},lm_weight={lm},length={length}"
     choice, lines = with_models(text, monkeypatch), ["one", "and two words", "three"]
-    found = choice.translate(MadeUp(), lines, Request(99, {"alpha": 0.8}))
+    found = choice.translate(MadeUp(), lines, SearchRequest(99, {"alpha": 0.8}))
     for of_line, before in zip(found, translations(lines, 12), strict=True):
         ids = vocabulary().encode([before.source], end=True)[0]
         penalty, total = ((5 + len(ids)) / 6) ** 0.8, {}

@@ -79,9 +79,9 @@ class FakeEngine:
         pass
 
     async def translate(
-        self, direction, lines, options, *, client, deadline, checked=False
+        self, direction, lines, requests, *, client, deadline, checked=False
     ):
-        self.calls.append((direction, [*lines], [*options], client))
+        self.calls.append((direction, [*lines], [*requests], client))
         self._queued += len(lines)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -95,22 +95,24 @@ class FakeEngine:
             self._queued -= len(lines)
         if self.raises:
             raise self.raises
-        of = zip(lines, options, strict=True)
-        return [self._translation(direction, *each) for each in of]
+        return [
+            self._translation(direction, line, request)
+            for line, request in zip(lines, requests, strict=True)
+        ]
 
-    def _translation(self, direction, line, options):
+    def _translation(self, direction, line, request):
         if "bad" in line:
             return UserError(f"{line!r} is bad")
         tag = direction.partition("-")[2]
         texts = [f"<{tag}{f' {i}' * (i > 1)}> {line}" for i in range(1, 5)]
-        texts[0] = " ".join([texts[0], *options.must])
+        texts[0] = " ".join([texts[0], *request.must])
         # exp(-2 / 4): a confidence of 0.61
         tokens = (1, 2, 3, 4, 0)[-4 if "low" in line else 0 :]
         log_prob = -20.0 if "low" in line else -2.5
         found = [
             Hypothesis(t, -0.5 * i, log_prob, True, tokens) for i, t in enumerate(texts)
         ]
-        return Translation(line, tuple(found[: options.nbest]), 3 * ("long" in line))
+        return Translation(line, tuple(found[: request.nbest]), 3 * ("long" in line))
 
     async def details(self, direction, pairs, *, client, deadline):
         score = Score(

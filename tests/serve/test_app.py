@@ -9,9 +9,10 @@ import socket
 import pytest
 
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve import service
-from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
+from t2t_jax.tools.serve.engine import OverloadedError, StoppingError
 from t2t_jax.tools.serve.fields import Field
 from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
@@ -56,7 +57,7 @@ def test_a_line_has_all_that_is_known_of_it(client):
     [options] = engine.calls[0][2]
     assert (options.prefix, options.must, options.must_not) == ("x", ("p", "q"), ("r",))
     post(client(engine), lines=["a"], samples=2, seed=5)
-    assert engine.calls[1][2] == [Options(samples=2, seed=5)]
+    assert engine.calls[1][2] == [SearchRequest(samples=2, seed=5)]
 
 
 def test_options_may_be_given_for_each_line(client):

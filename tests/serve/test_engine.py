@@ -18,8 +18,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.batches import Group
 from t2t_jax.decoding.constraints import Phrases
-from t2t_jax.decoding.search_options import SamplingOptions
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.app import application
@@ -27,7 +26,6 @@ from t2t_jax.tools.serve.engine import (
     Engine,
     LateError,
     Limits,
-    Options,
     OverloadedError,
     StoppingError,
 )
@@ -69,7 +67,7 @@ def ask(engine, lines, options=None, client="a", seconds=60.0):
     return engine.translate(
         "en-de",
         lines,
-        [Options()] * len(lines) if options is None else options,
+        [SearchRequest()] * len(lines) if options is None else options,
         client=client,
         deadline=time.monotonic() + seconds,
     )
@@ -92,14 +90,14 @@ def drawn(rng):
     line = " ".join(rng.choices(WORDS, k=rng.randrange(9)))
     kind, phrases = rng.randrange(8), [" ".join(rng.sample(WORDS, 2)) for _ in range(2)]
     return line, [
-        Options(),
-        Options(nbest=BEAM),
-        Options(nbest=2),
-        Options(prefix=rng.choice(WORDS), nbest=rng.choice((1, BEAM))),
-        Options(must=tuple(phrases)),
-        Options(must_not=tuple(phrases), nbest=2, prefix="the"),
-        Options(samples=rng.choice((1, 2)), seed=rng.randrange(3)),
-        Options(must_not=tuple(phrases), samples=2, seed=7),
+        SearchRequest(),
+        SearchRequest(nbest=BEAM),
+        SearchRequest(nbest=2),
+        SearchRequest(prefix=rng.choice(WORDS), nbest=rng.choice((1, BEAM))),
+        SearchRequest(must=tuple(phrases)),
+        SearchRequest(must_not=tuple(phrases), nbest=2, prefix="the"),
+        SearchRequest(samples=rng.choice((1, 2)), seed=rng.randrange(3)),
+        SearchRequest(must_not=tuple(phrases), samples=2, seed=7),
     ][kind]
 
 
@@ -107,9 +105,13 @@ def test_the_texts_of_a_line_differ_as_alone(engine, monkeypatch):
     decode = Vocabulary.decode
     short = lambda *of: [text[:1] for text in decode(*of)]  # noqa: E731
     monkeypatch.setattr(Vocabulary, "decode", short)  # many hypotheses, few texts
-    found = translator(1).search(WORDS, Request(nbest=BEAM, warn=False))
+    found = translator(1).search(WORDS, SearchRequest(nbest=BEAM, warn=False))
     equal = set()
-    for options in (Options(nbest=2), Options(nbest=BEAM), Options(samples=2)):
+    for options in (
+        SearchRequest(nbest=2),
+        SearchRequest(nbest=BEAM),
+        SearchRequest(samples=2),
+    ):
         answers = asyncio.run(ask(engine, WORDS, [options] * len(WORDS)))
         assert answers == [alone(word, options) for word in WORDS]
         for each, of_beam in zip(answers, found, strict=True):
@@ -156,7 +158,7 @@ def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):
 
 def test_a_line_waits_for_the_states_of_others(engine):
     """Five lines of 20 states each do not fit into a table of 64 at once."""
-    options = [Options(must=(f"{word} the cat sees",)) for word in WORDS[:5]]
+    options = [SearchRequest(must=(f"{word} the cat sees",)) for word in WORDS[:5]]
     lines = [WORDS[n] for n in range(5)]
     answers = asyncio.run(ask(engine, lines, options))
     assert answers == [*map(alone, lines, options)]
@@ -165,8 +167,8 @@ def test_a_line_waits_for_the_states_of_others(engine):
 def test_lines_that_are_merged_keep_their_prefixes(engine):
     """They are longer than a stride, so that they count after the batches meet."""
     asked = [
-        ("the cat sees the dog the dog", Options(prefix="the cat sees a")),
-        ("a dog sleeps a dog sleeps", Options(prefix="die Katze sieht")),
+        ("the cat sees the dog the dog", SearchRequest(prefix="the cat sees a")),
+        ("a dog sleeps a dog sleeps", SearchRequest(prefix="die Katze sieht")),
     ]
     answers, batches = {}, []
     call = types.SimpleNamespace(dropped=False, set=answers.__setitem__)
@@ -218,13 +220,13 @@ def test_rows_that_change_a_bit_are_not_used(monkeypatch):
 def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
     lines = ["the cat"] * 7 + ["the cat " * 40, " "]
     options = [
-        Options(samples=3),
-        Options(samples=2, must=("a",)),
-        Options(beam=2),
-        Options(nbest=4),
-        Options(must=("a", "b", "c", "d")),
-        Options(must=("the cat sees the dog " * 8,)),
-        *[Options()] * 3,
+        SearchRequest(samples=3),
+        SearchRequest(samples=2, must=("a",)),
+        SearchRequest(search={"beam": 2}),
+        SearchRequest(nbest=4),
+        SearchRequest(must=("a", "b", "c", "d")),
+        SearchRequest(must=("the cat sees the dog " * 8,)),
+        *[SearchRequest()] * 3,
     ]
     *refused, right, long, blank = asyncio.run(ask(engine, lines, options))
     for answer, said in zip(
@@ -242,7 +244,7 @@ def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
     ):
         assert isinstance(answer, UserError)
         assert said in str(answer)
-    assert right == alone("the cat", Options())
+    assert right == alone("the cat", SearchRequest())
     assert blank.text == ""
 
 
@@ -273,7 +275,7 @@ def test_an_error_of_a_batch_is_that_of_its_lines_alone(engine, monkeypatch):
         return advance(self, batch)
 
     monkeypatch.setattr(Bucket, "advance", fails)
-    constrained = Options(prefix="the")  # in another batch
+    constrained = SearchRequest(prefix="the")  # in another batch
 
     async def both():
         bad, good = ask(engine, ["a a a"]), ask(engine, ["a dog"], [constrained])
@@ -311,7 +313,7 @@ def test_phrases_that_never_fit_are_not_built(engine, must, monkeypatch):
         monkeypatch.setattr(table._phrases, "required", built.append)
     monkeypatch.setattr(Phrases, "_automaton", lambda *_: built.append(_))
     many = tuple(chr(0x4E00 + n) for n in range(5_000))
-    options = Options(must=must, must_not=many)
+    options = SearchRequest(must=must, must_not=many)
     (refused,) = asyncio.run(ask(engine, ["the cat"], [options]))
     assert "of 63 states" in str(refused)
     assert not built
@@ -397,10 +399,10 @@ def test_new_parameters_are_for_lines_that_come_later():
         return await first, second, await third
 
     first, second, third = asyncio.run(before_and_after())
-    assert first == [alone("the cat sees", Options())] * 40
-    assert second == [alone("the cat sees", Options(), translator(2))]
+    assert first == [alone("the cat sees", SearchRequest())] * 40
+    assert second == [alone("the cat sees", SearchRequest(), translator(2))]
     assert first[0] != second[0]
-    assert third == [alone("a dog sleeps", Options(), translator(2))] * 20
+    assert third == [alone("a dog sleeps", SearchRequest(), translator(2))] * 20
     with pytest.raises(UserError, match="has changed"):
         engine.reload("en-de", translator(1, layers=2))
 

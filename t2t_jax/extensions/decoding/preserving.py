@@ -16,12 +16,12 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.search_options import PreservingOptions
+from t2t_jax.decoding.search_options import PreservingOptions, SearchRequest
 from t2t_jax.extensions.text.formats import Lines, Po, SubRip
 from t2t_jax.extensions.text.markup import parse
 from t2t_jax.extensions.text.placeholders import (
@@ -47,9 +47,6 @@ from t2t_jax.text.units import (
     splice,
     units,
 )
-
-if TYPE_CHECKING:  # imports JAX
-    from t2t_jax.decoding.searcher import Request
 
 # Lines whose placeholders are demanded together: each has a table of its own.
 AGAIN = 64
@@ -489,7 +486,7 @@ def support_of(translator: Any) -> ModelSupport:
 def translate(
     translator: Any,
     texts: Sequence[str],
-    request: "Request",
+    request: SearchRequest,
     given: Mapping[str, Any],
     report: Report | None,
 ) -> list[Translation]:
@@ -514,7 +511,7 @@ def translate(
     def search(parts: Sequence[Part], warn: bool) -> list[Translation]:
         of, must = request, [part.must for part in parts]
         if one_each:
-            of = request.of_lines([part.number - first for part in parts])
+            of = request.for_lines([part.number - first for part in parts])
             must = [(*wanted[part.number - first], *part.must) for part in parts]
         of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
         lines = [part.line for part in parts]

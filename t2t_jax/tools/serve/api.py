@@ -15,13 +15,23 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from t2t_jax.decoding.search_options import PreservingOptions, option_names
+from t2t_jax.decoding.search_options import (
+    PreservingOptions,
+    SearchRequest,
+    option_names,
+)
 from t2t_jax.io.errors import UserError, shortened
 from t2t_jax.text.sentences import sentences as divided
-from t2t_jax.tools.serve.engine import Options
 from t2t_jax.tools.serve.fields import MESSAGE, Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
-from t2t_jax.tools.serve.service import Call, Line, Row, steps, too_large
+from t2t_jax.tools.serve.service import (
+    Call,
+    DirectionQuery,
+    Line,
+    Row,
+    steps,
+    too_large,
+)
 
 STUCK = 60.0  # seconds; no step of a turn or a search takes so long
 
@@ -39,20 +49,20 @@ async def translate(call: Call) -> dict:
         raise bad("want either lines, a list of texts, or text; one of them")
     if not 0 <= (f["min_precision"] or 0) <= 1:
         raise bad(f"min_precision={f['min_precision']}; want a share, 0 to 1")
-    pair = f["source"], f["target"], f["direction"]
+    query = DirectionQuery(f["source"], f["target"], f["direction"])
     if preserved := {name: f[name] for name in PRESERVING if f[name]}:
-        return await _preserved(call, pair, preserved)
+        return await _preserved(call, query, preserved)
     parts = f["lines"]
     if parts is None:
         if (count := f["text"].count("\n") + 1) > service.settings.lines:
             raise too_large(count, "lines", service.settings.lines)
         # All lines of a text have the direction of the whole.
-        [chosen] = await call.lines([f["text"]], *pair)
+        [chosen] = await call.lines([f["text"]], query)
         parts = re.split("\r?\n", f["text"])
         lines = [dataclasses.replace(chosen, text=part) for part in parts]
     else:
-        lines = await call.lines(parts, *pair)
-    _set_options(call, lines)
+        lines = await call.lines(parts, query)
+    _set_requests(call, lines)
     directions = {
         each.direction.name: each.direction for each in lines if each.direction
     }
@@ -85,14 +95,14 @@ async def translate(call: Call) -> dict:
     return answer
 
 
-async def _preserved(call: Call, pair: tuple, preserved: dict) -> dict:
+async def _preserved(call: Call, query: DirectionQuery, preserved: dict) -> dict:
     """Translates texts with what must survive it; their tokens are not told."""
     f = call.fields
     if unused := [name for name in OF_LINES if f[name] not in (None, False, 0)]:
         raise bad(f"{', '.join(unused)}: not available with {', '.join(preserved)}")
     texts = [f["text"]] if f["lines"] is None else f["lines"]
     given = {"nbest": f["nbest"], "terms": f["terms"], "split": ""}
-    answers = await call.answers(texts, *pair, **given | preserved)
+    answers = await call.answers(texts, query, **given | preserved)
     rows = [
         {"source": text, "hypotheses": [{"text": each} for each in answer.texts]}
         for text, answer in zip(texts, answers, strict=True)
@@ -103,9 +113,9 @@ async def _preserved(call: Call, pair: tuple, preserved: dict) -> dict:
     return {"direction": direction, "translations": rows} | only
 
 
-def _set_options(call: Call, lines: list[Line]) -> None:
+def _set_requests(call: Call, lines: list[Line]) -> None:
     f, count = call.fields, len(lines)
-    prefixes = f["prefix"] or [""]
+    prefixes = f["prefix"] or [None]
     of_each = {"prefix": prefixes * count if len(prefixes) == 1 else prefixes}
     for name in ("must", "must_not"):
         phrases = f[name] or []
@@ -118,9 +128,16 @@ def _set_options(call: Call, lines: list[Line]) -> None:
         if len(values) != count:
             got = f"{name} is for {len(values)} lines, and there are {count}"
             raise bad(f"{got}; want one for all, or one for each")
-    drawn = f["samples"], f["seed"]
-    for line, prefix, *phrases in zip(lines, *of_each.values(), strict=True):
-        line.options = Options(f["beam"], f["nbest"], prefix, *phrases, *drawn)
+    for line, prefix, must, must_not in zip(lines, *of_each.values(), strict=True):
+        line.request = SearchRequest(
+            nbest=f["nbest"],
+            search={"beam": f["beam"]} if f["beam"] else {},
+            prefix=prefix,
+            must=must,
+            must_not=must_not,
+            samples=f["samples"],
+            seed=f["seed"],
+        )
         if line.direction and re.search("[\r\n]", line.text):
             line.found = UserError("has a line feed in it; send it as two lines")
 
@@ -213,8 +230,8 @@ async def sentences(call: Call) -> dict:
     if importlib.util.find_spec("sentencex") is None:
         message = "this server does not divide lines: sentencex is not installed"
         raise Refusal(501, "no_splitter", message)
-    pair = f["source"], f["target"], f["direction"]
-    lines = await call.lines(f["lines"], *pair)
+    query = DirectionQuery(f["source"], f["target"], f["direction"])
+    lines = await call.lines(f["lines"], query)
     longest = service.engine.limits.longest
 
     def divide(line: Line) -> Generator[None, None, dict]:

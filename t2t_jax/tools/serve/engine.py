@@ -54,8 +54,7 @@ from t2t_jax.decoding.constraints import (
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
-from t2t_jax.decoding.search_options import SamplingOptions
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.parts import chunks
@@ -66,29 +65,6 @@ from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
 from t2t_jax.tools.serve.turns import LateError, Turns
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What the answer to a line depends on besides its text.
-
-    Attributes:
-      beam: one of `Engine.limits.beams`; None: the first of them.
-      nbest: hypotheses to return, at most the beam.
-      prefix: the text that the translation begins with.
-      must, must_not: phrases that it contains, or does not contain.
-      samples: the first so many of `Limits.samples` that are drawn at random, in place
-        of a search; 0: search.
-      seed: of the samples.
-    """
-
-    beam: int | None = None
-    nbest: int = 1
-    prefix: str = ""
-    must: tuple[str, ...] = ()
-    must_not: tuple[str, ...] = ()
-    samples: int = 0
-    seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -715,7 +691,7 @@ class Engine:
         self,
         direction: str,
         lines: Sequence[str],
-        options: Sequence[Options],
+        requests: Sequence[SearchRequest],
         *,
         client: str,
         deadline: float,
@@ -726,7 +702,8 @@ class Engine:
         If the task is cancelled, its lines leave the queue and the batches.
 
         Args:
-          options: of each line.
+          requests: of each line. Of their `search`, `beam` is read: one of
+            `Limits.beams`, the first of them by default.
           client: lines of all clients take turns, and so do the calls of a client.
           deadline: of `time.monotonic()`.
           checked: as for `expected`.
@@ -735,7 +712,7 @@ class Engine:
           LateError, or as `expected`: for all lines together.
         """
         with self.expected(client, len(lines), deadline, checked) as call:
-            encoding = self._enqueue(direction, lines, options, call)
+            encoding = self._enqueue(direction, lines, requests, call)
             await self.turns.run(encoding, client, deadline)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -754,15 +731,15 @@ class Engine:
         self,
         direction: str,
         lines: Sequence[str],
-        options: Sequence[Options],
+        requests: Sequence[SearchRequest],
         call: _Call,
     ) -> Iterator[None]:
         """Encodes lines, one a step, and puts them into the queues of their lanes."""
         translator = self.directions[direction].translator
         ready = []
-        for index, (line, of_line) in enumerate(zip(lines, options, strict=True)):
+        for index, (text, request) in enumerate(zip(lines, requests, strict=True)):
             try:
-                ready.append((self._place(direction, translator, line, of_line), index))
+                ready.append((self._place(direction, translator, text, request), index))
             except UserError as error:
                 call.set(index, error)
             yield
@@ -778,38 +755,34 @@ class Engine:
             self._changed.notify_all()
 
     def _place(
-        self, direction: str, translator: Translator, text: str, options: Options
+        self, direction: str, translator: Translator, text: str, request: SearchRequest
     ) -> tuple[tuple | None, _Line]:
         """Encodes a line; returns the key of its lane, None for a blank one, and it."""
         limits, decode = self.limits, translator.config.decode
-        beam, count = options.beam or limits.beams[0], options.samples
+        requested_beam, count = request.search.get("beam"), request.samples
+        beam = requested_beam or limits.beams[0]
         if count > limits.samples:
             raise UserError(
                 f"samples={count}; this server has {limits.samples} (--samples=N)"
             )
-        if count and (options.beam or options.nbest > 1 or options.must):
+        if count and (requested_beam or request.nbest > 1 or request.must):
             raise UserError("samples: want them without beam, nbest and must")
         if beam not in limits.beams:
             raise UserError(
                 f"beam={beam}; this server has {', '.join(map(str, limits.beams))}"
             )
-        if not 1 <= options.nbest <= beam:
-            raise UserError(f"nbest={options.nbest}; want 1 to {beam}, the beam")
-        if options.must or options.must_not:
+        if not 1 <= request.nbest <= beam:
+            raise UserError(f"nbest={request.nbest}; want 1 to {beam}, the beam")
+        if request.must or request.must_not:
             if not limits.phrases:
                 raise UserError(NO_CONSTRAINTS)
             self._tables[direction].check(
-                *phrases_for_each(options.must, 1, "must"),
-                *phrases_for_each(options.must_not, 1, "must_not"),
+                *phrases_for_each(request.must, 1, "must"),
+                *phrases_for_each(request.must_not, 1, "must_not"),
             )
-        request = Request(
-            prefix=options.prefix or None,
-            must=list(options.must),
-            must_not=list(options.must_not),
-            warn=False,
-        )
+        request = dataclasses.replace(request, warn=False)
         (source,), (constraints,) = translator.encode([text], request)
-        line = _Line(text, source, constraints, options.nbest, count, options.seed)
+        line = _Line(text, source, constraints, request.nbest, count, request.seed)
         if not source.ids:
             return None, line
         if len(source.ids) > limits.longest:
@@ -822,9 +795,9 @@ class Engine:
             if not limits.phrases:
                 raise UserError(NO_CONSTRAINTS)
             line.automata = self._tables[direction].automata(constraints)
-        if decode.stop == "first" and options.nbest not in (1, beam):
-            raise UserError(f"{options.nbest} translations; want 1 or {beam}, the beam")
-        program = beam, _found(options.nbest, beam, translator.config)
+        if decode.stop == "first" and request.nbest not in (1, beam):
+            raise UserError(f"{request.nbest} translations; want 1 or {beam}, the beam")
+        program = beam, _found(request.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))
         return (direction, *program, constrained, bucket), line

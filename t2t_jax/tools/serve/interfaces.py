@@ -16,7 +16,7 @@ from t2t_jax.io.errors import did_you_mean
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.fields import Refusal, bad
-from t2t_jax.tools.serve.service import Call, Line, Row, steps
+from t2t_jax.tools.serve.service import Call, DirectionQuery, Line, Row, steps
 
 # Names that clients show; other languages show their code.
 _NAMES = (
@@ -68,9 +68,9 @@ def _message(refusal: Refusal, request_id: str) -> dict:
 
 async def libretranslate(call: Call) -> dict:
     f = call.fields
-    pair, kept = (f["source"], f["target"]), {"markup": _markup(f["format"])}
-    more = _checked(call, "alternatives", 0)
-    answers = await call.answers(f["q"], *pair, nbest=more + 1, **kept)
+    query, markup = DirectionQuery(f["source"], f["target"]), _markup(f["format"])
+    nbest = _checked(call, "alternatives", 0) + 1
+    answers = await call.answers(f["q"], query, nbest=nbest, markup=markup)
     body = {"translatedText": [answer.texts[0] for answer in answers]}
     if f["source"].lower() == "auto":
         body["detectedLanguage"] = [
@@ -144,8 +144,8 @@ async def deepl(call: Call) -> dict:
             raise bad(f"{other} is not supported; leave it out")
     if f["formality"] in ("more", "less"):
         raise bad(f"formality={f['formality']!r} is not supported; leave it out")
-    pair, terms = (f["source_lang"], f["target_lang"]), f["glossary_id"]
-    answers = await call.answers(texts, *pair, terms=terms, **kept)
+    query, terms = DirectionQuery(f["source_lang"], f["target_lang"]), f["glossary_id"]
+    answers = await call.answers(texts, query, terms=terms, **kept)
     rows = _best(answers, "text", "detected_source_language")
     for row, text in zip(rows, f["text"], strict=True):
         row["detected_source_language"] = row["detected_source_language"].upper()
@@ -200,8 +200,9 @@ async def glossary_pairs(call: Call) -> dict:
 
 async def deeplx(call: Call) -> dict:
     f = call.fields
-    pair, nbest = (f["source_lang"], f["target_lang"]), call.service.engine.limits.beams
-    [answer] = await call.answers([f["text"]], *pair, nbest=nbest[0])
+    query = DirectionQuery(f["source_lang"], f["target_lang"])
+    nbest = call.service.engine.limits.beams[0]
+    [answer] = await call.answers([f["text"]], query, nbest=nbest)
     return {
         "code": 200,
         "data": answer.texts[0],
@@ -234,7 +235,7 @@ async def chat(call: Call) -> dict | Response:
     if f["model"] and f["model"] not in (known := call.service.engine.directions):
         near = did_you_mean(f["model"][:60], known)
         raise Refusal(400, "unknown_pair", f"no model {f['model'][:60]!r}{near}")
-    [answer] = await call.answers([parts], name=f["model"], nbest=nbest)
+    [answer] = await call.answers([parts], DirectionQuery(name=f["model"]), nbest=nbest)
     end = "stop" if answer.found.ended else "length"
     head = {"id": f"chatcmpl-{call.id}", "created": int(time.time())}
     head["model"] = f["model"]
@@ -266,7 +267,8 @@ async def models(call: Call) -> dict:
 
 async def immersive(call: Call) -> dict:
     f = call.fields
-    answers = await call.answers(f["text_list"], f["source_lang"], f["target_lang"])
+    query = DirectionQuery(f["source_lang"], f["target_lang"])
+    answers = await call.answers(f["text_list"], query)
     return {"translations": _best(answers, "text", "detected_source_lang")}
 
 
@@ -275,8 +277,9 @@ async def kiss(call: Call) -> dict:
     if (f["text"] is None) == (f["texts"] is None):
         raise bad("want either text or texts, one of them")
     texts = f["texts"] if f["text"] is None else [f["text"]]
-    found = _best(await call.answers(texts, f["from"], f["to"]), "text", "src")
-    return found[0] if f["texts"] is None else {"translations": found}
+    answers = await call.answers(texts, DirectionQuery(f["from"], f["to"]))
+    rows = _best(answers, "text", "src")
+    return rows[0] if f["texts"] is None else {"translations": rows}
 
 
 def google_error(refusal: Refusal, request_id: str) -> dict:
@@ -287,8 +290,8 @@ def google_error(refusal: Refusal, request_id: str) -> dict:
 
 async def google(call: Call) -> dict:
     f = call.fields
-    kept = {"markup": _markup(f["format"])}
-    answers = await call.answers(f["q"], f["source"], f["target"], **kept)
+    query, markup = DirectionQuery(f["source"], f["target"]), _markup(f["format"])
+    answers = await call.answers(f["q"], query, markup=markup)
     rows = _best(answers, "translatedText", "detectedSourceLanguage")
     for row in rows if f["source"] else ():
         del row["detectedSourceLanguage"]
@@ -297,7 +300,8 @@ async def google(call: Call) -> dict:
 
 async def omegat(call: Call) -> dict:
     f = call.fields
-    [answer] = await call.answers([f["text"]], f["source"], f["target"])
+    query = DirectionQuery(f["source"], f["target"])
+    [answer] = await call.answers([f["text"]], query)
     return {"translation": answer.texts[0]}
 
 

@@ -26,7 +26,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.search_options import PreservingOptions
+from t2t_jax.decoding.search_options import (
+    DEFAULTS,
+    PreservingOptions,
+    SearchRequest,
+)
 from t2t_jax.extensions.decoding.preserving import (
     Align,
     Part,
@@ -43,7 +47,6 @@ from t2t_jax.tools.serve.engine import (
     Details,
     Direction,
     Engine,
-    Options,
     OverloadedError,
 )
 from t2t_jax.tools.serve.fields import Refusal, bad, fields, parse, read_body
@@ -88,7 +91,7 @@ class Line:
         is served.
       language: that of the source.
       sureness: of the guess of the language, 0 to 1; None if it was given.
-      options: of its search; a phrase in `must` is of a line that is not divided.
+      request: to the search; a phrase in `must` is of a line that is not divided.
       found: its translation, or why there is none.
     """
 
@@ -96,7 +99,7 @@ class Line:
     direction: Direction | None
     language: str
     sureness: float | None = None
-    options: Options = dataclasses.field(default_factory=Options)
+    request: SearchRequest = DEFAULTS
     found: Any = dataclasses.field(init=False)
     details: Details | None = None
 
@@ -118,6 +121,14 @@ class Line:
     def core(self) -> str:
         """The text without the white space around it, which is not searched."""
         return self.text[slice(*core(self.text))]
+
+
+class DirectionQuery(NamedTuple):
+    """What a client says of a direction: its languages, its name, or nothing."""
+
+    source: str | None = None
+    target: str | None = None
+    name: str | None = None
 
 
 class Service:
@@ -164,9 +175,9 @@ class Service:
             while len(found) < len(pairs):
                 lines = [source for source, _ in pairs[len(found) :][:most]]
                 call = {"client": "", "deadline": time.monotonic() + 3600}
-                options = [Options()] * len(lines)
+                requests = [DEFAULTS] * len(lines)
                 try:
-                    found += await self.engine.translate(name, lines, options, **call)
+                    found += await self.engine.translate(name, lines, requests, **call)
                 except OverloadedError as e:
                     await asyncio.sleep(e.retry_after)
                     continue
@@ -224,14 +235,13 @@ class Service:
         message = f"no translation {pair}; there are: {names}"
         raise Refusal(400, "unknown_pair", message)
 
-    def choose(
-        self, text: str, source: str | None, target: str | None, name: str | None
-    ) -> Line:
+    def choose(self, text: str, query: DirectionQuery) -> Line:
         """Chooses the direction of a text: that of a name, or between languages.
 
         The language of the source is guessed if it is `auto`, or not given though the
         target is, or several are served. A text that is in no served language stays.
         """
+        source, target, name = query
         if name:
             if (direction := self.engine.directions.get(name)) is None:
                 near = did_you_mean(name[:60], self.engine.directions)
@@ -355,9 +365,7 @@ class Call:
     async def lines(
         self,
         texts: Sequence[str],
-        source: str | None = None,
-        target: str | None = None,
-        name: str | None = None,
+        query: DirectionQuery,
         markup: str = "",
     ) -> list[Line]:
         """Chooses the direction of each text, as `Service.choose`.
@@ -378,8 +386,7 @@ class Call:
             check_text(text)  # those of chats are not checked as fields
             # Many `<` are read once each.
             plain = re.sub("<[^<>]*>", " ", text) if markup else text
-            chosen = service.choose(plain, source, target, name)
-            return dataclasses.replace(chosen, text=text)
+            return dataclasses.replace(service.choose(plain, query), text=text)
 
         with service.engine.expected(self._client, len(texts), self.deadline):
             return await self.turn(steps(line, texts))
@@ -387,9 +394,7 @@ class Call:
     async def answers(
         self,
         texts: Sequence[str],
-        source: str | None = None,
-        target: str | None = None,
-        name: str | None = None,
+        query: DirectionQuery,
         nbest: int = 1,
         terms: str | None = None,
         term_mode: str | None = None,
@@ -398,7 +403,6 @@ class Call:
         """Translates texts as clients of other servers want them, by sentences.
 
         Args:
-          source, target, name: as for `lines`.
           nbest: at most as many translations of each text.
           terms, term_mode: as for `translate`.
           preserved: fields of `PreservingOptions`, such as `markup="html"`.
@@ -408,9 +412,9 @@ class Call:
         """
         split = self.service.settings.split
         options = preserving_options({"split": split} | preserved)
-        lines = await self.lines(texts, source, target, name, options.markup)
+        lines = await self.lines(texts, query, options.markup)
         for line in lines:
-            line.options = Options(nbest=nbest)
+            line.request = SearchRequest(nbest=nbest)
         await self.translate(lines, options, terms, term_mode)
         for number, line in enumerate(lines, 1):
             if isinstance(line.found, UserError):
@@ -495,19 +499,19 @@ class Call:
             Translation(p.line, (Hypothesis(p.line, 0, 0, True),)) for p in parts
         ]
         rows = [row for row, part in enumerate(parts) if part.line.strip()]
-        options, metrics = [], self.service.metrics
+        requests, metrics = [], self.service.metrics
         for row in rows:
-            of, part = lines[row].options, parts[row]
+            request, part = lines[row].request, parts[row]
             if part.must:
-                must = dict.fromkeys((*of.must, *part.must))
-                of = dataclasses.replace(of, must=(*must,))
-            options.append(of)
+                must = dict.fromkeys((*request.must, *part.must))
+                request = dataclasses.replace(request, must=(*must,))
+            requests.append(request)
             metrics.lines.labels(lines[row].direction.name).inc()
             metrics.characters += len(part.line)
         searched = [lines[row] for row in rows]
         texts = [parts[row].line for row in rows]
         work = partial(self.service.engine.translate, checked=True)
-        of_rows = await self._by_direction(searched, work, texts, options)
+        of_rows = await self._by_direction(searched, work, texts, requests)
         for row, translation in zip(rows, of_rows, strict=True):
             found[row] = translation
         return found
