@@ -577,12 +577,12 @@ def test_metrics_count_and_have_no_labels_of_clients(client):
 
 
 def test_the_spec_lists_every_route(client):
-    from t2t_jax.tools.serve.app import ROWS
+    from t2t_jax.tools.serve.app import ENDPOINTS
 
     c = client()
     spec = c.get("/spec").json()
     assert spec["openapi"] == "3.1.0"
-    assert {*spec["paths"]} == {row.path for row in ROWS}
+    assert {*spec["paths"]} == {row.path for row in ENDPOINTS}
     does = spec["paths"]["/translate"]
     schema = does["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["q", "target"]

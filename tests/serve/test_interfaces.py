@@ -7,7 +7,7 @@ import openai
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
-from t2t_jax.tools.serve.interfaces import ROWS
+from t2t_jax.tools.serve.interfaces import ENDPOINTS
 from t2t_jax.tools.serve.settings import Glossary
 from tests.serve.fake_engine import FakeEngine
 
@@ -400,5 +400,5 @@ def test_every_row_is_tried_here():
     with open(__file__, encoding="utf-8") as own:
         text = own.read()
     package = {"/v2/usage", "/v2/glossary-language-pairs", "/v1/models"}
-    for row in ROWS:
+    for row in ENDPOINTS:
         assert row.path in package or f'"{row.path}"' in text, row.path

@@ -28,14 +28,25 @@ class Metrics(Collector):
     def __init__(self):
         self._registry = registry = CollectorRegistry()
         self._now: list[Metric] = []
-        requests = "Requests answered.", ("endpoint", "direction", "status")
-        seconds = "Seconds until the answer.", ("endpoint",)
-        lines = "Lines sent to the engine.", ("direction",)
-        self._requests = Counter(f"{PREFIX}requests", *requests, registry=registry)
-        self._seconds = Histogram(
-            f"{PREFIX}request_seconds", *seconds, registry=registry, buckets=BOUNDS
+        self._requests = Counter(
+            f"{PREFIX}requests",
+            "Requests answered.",
+            ("endpoint", "direction", "status"),
+            registry=registry,
         )
-        self.lines = Counter(f"{PREFIX}lines", *lines, registry=registry)
+        self._seconds = Histogram(
+            f"{PREFIX}request_seconds",
+            "Seconds until the answer.",
+            ("endpoint",),
+            registry=registry,
+            buckets=BOUNDS,
+        )
+        self.lines = Counter(
+            f"{PREFIX}lines",
+            "Lines sent to the engine.",
+            ("direction",),
+            registry=registry,
+        )
         self.characters = 0
         registry.register(self)
 
@@ -48,10 +59,10 @@ class Metrics(Collector):
         """The metrics of this moment, for the registry."""
         return self._now
 
-    def text(self, now: Mapping[str, tuple[str, str, float]]) -> str:
-        """All metrics; `now` has others by name: a kind, a help and a value."""
+    def text(self, values: Mapping[str, tuple[str, str, float]]) -> str:
+        """All metrics; `values` has others by name: a kind, a help and a value."""
         self._now = [
             KINDS[kind](f"{PREFIX}{name}", about, value)
-            for name, (kind, about, value) in now.items()
+            for name, (kind, about, value) in values.items()
         ]
         return generate_latest(self._registry).decode()
