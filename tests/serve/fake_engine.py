@@ -43,11 +43,13 @@ class FakeEngine:
       raises: what `translate` raises.
     """
 
-    limits, turns = Limits(beams=(4, 1)), Turns()
+    limits, turns, translator = Limits(beams=(4, 1)), Turns(), TRANSLATOR
 
     def __init__(self, *names, ready=True):
-        names = names or ("en-de",)
-        self.directions = {n: Direction(n, *n.split("-"), TRANSLATOR) for n in names}
+        self.directions = {
+            name: Direction(name, *name.split("-"), self.translator)
+            for name in names or ("en-de",)
+        }
         self.ready, self.compilations = ready, 0
         self.calls, self.cancelled, self.closed, self.reloaded = [], [], False, []
         self.raises = None
@@ -109,10 +111,10 @@ class FakeEngine:
         # exp(-2 / 4): a confidence of 0.61
         tokens = (1, 2, 3, 4, 0)[-4 if "low" in line else 0 :]
         log_prob = -20.0 if "low" in line else -2.5
-        found = [
+        results = [
             Hypothesis(t, -0.5 * i, log_prob, True, tokens) for i, t in enumerate(texts)
         ]
-        return Translation(line, tuple(found[: request.nbest]), 3 * ("long" in line))
+        return Translation(line, tuple(results[: request.nbest]), 3 * ("long" in line))
 
     async def details(self, direction, pairs, *, client, deadline):
         score = Score(
@@ -124,11 +126,11 @@ class FakeEngine:
 
     async def align_units(self, direction, pairs, client, deadline):
         aligned = []
-        for line, found in pairs:
-            tag, _, _ = found.text.partition("> ")
-            before, of_line = len(units(f"{tag}>")), units(line)
-            links = [(n, n + before) for n in range(len(of_line))]
-            aligned.append(Aligned(of_line, units(found.text), links))
+        for line, results in pairs:
+            tag, _, _ = results.text.partition("> ")
+            previous, line_units = len(units(f"{tag}>")), units(line)
+            links = [(n, n + previous) for n in range(len(line_units))]
+            aligned.append(Aligned(line_units, units(results.text), links))
         return aligned
 
     async def close(self):
@@ -147,5 +149,5 @@ class FakeGuesser:
     def guess(self, text):
         if text.startswith("?"):
             return Guess("en", 0.01, 0.02)
-        known = text[2:3] == ":"
-        return Guess(*((text[:2], 0.925, 1.0) if known else ("en", 0.6, 0.6)))
+        has_code = text[2:3] == ":"
+        return Guess(*((text[:2], 0.925, 1.0) if has_code else ("en", 0.6, 0.6)))

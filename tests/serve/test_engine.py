@@ -51,16 +51,16 @@ LIMITS = Limits(
 
 @pytest.fixture(scope="module")
 def engine():
-    made = Engine({"en-de": translator(1)}, LIMITS)
+    engine = Engine({"en-de": translator(1)}, LIMITS)
     progress: list[str] = []
-    made.warm_up(progress.append)
-    count = len(made._lanes)
+    engine.warm_up(progress.append)
+    count = len(engine._lanes)
     assert progress[0] == f"compiled 0 of {count} searches"
     assert progress[-1].startswith(f"compiled {count} of {count} searches (")
-    yield made
-    asyncio.run(made.close())
-    assert not made.queued()
-    assert not +made._tables["en-de"]._users, "states that nobody gave back"
+    yield engine
+    asyncio.run(engine.close())
+    assert not engine.queued()
+    assert not +engine._tables["en-de"]._users, "states that nobody gave back"
 
 
 def ask(engine, lines, options=None, client="a", seconds=60.0):
@@ -103,9 +103,9 @@ def drawn(rng):
 
 def test_the_texts_of_a_line_differ_as_alone(engine, monkeypatch):
     decode = Vocabulary.decode
-    short = lambda *of: [text[:1] for text in decode(*of)]  # noqa: E731
+    short = lambda *model: [text[:1] for text in decode(*model)]  # noqa: E731
     monkeypatch.setattr(Vocabulary, "decode", short)  # many hypotheses, few texts
-    found = translator(1).search(WORDS, SearchRequest(nbest=BEAM, warn=False))
+    results = translator(1).search(WORDS, SearchRequest(nbest=BEAM, warn=False))
     equal = set()
     for options in (
         SearchRequest(nbest=2),
@@ -114,14 +114,14 @@ def test_the_texts_of_a_line_differ_as_alone(engine, monkeypatch):
     ):
         answers = asyncio.run(ask(engine, WORDS, [options] * len(WORDS)))
         assert answers == [alone(word, options) for word in WORDS]
-        for each, of_beam in zip(answers, found, strict=True):
-            texts = {h.text for h in each.hypotheses}
-            equal.add((options.samples, len(texts) < len(each.hypotheses)))
+        for answer, beam_result in zip(answers, results, strict=True):
+            texts = {h.text for h in answer.hypotheses}
+            equal.add((options.samples, len(texts) < len(answer.hypotheses)))
             if not options.samples:
-                best = {h.text: h for h in of_beam.hypotheses[::-1]}
-                texts = dict.fromkeys(map(str, of_beam.hypotheses))
-                wanted = [best[text] for text in texts][: options.nbest]
-                assert [*each.hypotheses] == wanted
+                best = {h.text: h for h in beam_result.hypotheses[::-1]}
+                texts = dict.fromkeys(map(str, beam_result.hypotheses))
+                expected = [best[text] for text in texts][: options.nbest]
+                assert [*answer.hypotheses] == expected
     assert equal == {(0, False), (2, False), (2, True)}
 
 
@@ -144,16 +144,16 @@ def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):
         several = ask(engine, *zip(*pairs, strict=True), client="array")
         return await asyncio.gather(several, *map(client, range(8)))
 
-    before = engine.compilations
-    in_array, *of_clients = asyncio.run(all_clients())
-    assert engine.compilations == before
-    answers = {n: answer for of in of_clients for n, answer in of.items()}
+    previous = engine.compilations
+    in_array, *client_answers = asyncio.run(all_clients())
+    assert engine.compilations == previous
+    answers = {n: answer for model in client_answers for n, answer in model.items()}
     for n, pair in enumerate(pairs):
         want = alone(*pair)
         for answer in (answers[n], in_array[n]):
             assert answer == want
-            got = [h.tokens for h in answer.hypotheses]
-            assert got == [h.tokens for h in want.hypotheses]
+            actual = [h.tokens for h in answer.hypotheses]
+            assert actual == [h.tokens for h in want.hypotheses]
 
 
 def test_a_line_waits_for_the_states_of_others(engine):
@@ -166,13 +166,13 @@ def test_a_line_waits_for_the_states_of_others(engine):
 
 def test_lines_that_are_merged_keep_their_prefixes(engine):
     """They are longer than a stride, so that they count after the batches meet."""
-    asked = [
+    request = [
         ("the cat sees the dog the dog", SearchRequest(prefix="the cat sees a")),
         ("a dog sleeps a dog sleeps", SearchRequest(prefix="die Katze sieht")),
     ]
     answers, batches = {}, []
     call = types.SimpleNamespace(dropped=False, set=answers.__setitem__)
-    for number, (text, options) in enumerate(asked):
+    for number, (text, options) in enumerate(request):
         place, line = engine._place("en-de", translator(1), text, options)
         assert len(line.constraints.prefix) > STRIDE
         if not number:
@@ -190,7 +190,7 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
         batch, finished = lane.advance(batch)
         if finished:
             lane.finish(*finished)
-    assert answers == dict(enumerate(alone(*pair) for pair in asked))
+    assert answers == dict(enumerate(alone(*pair) for pair in request))
 
 
 def test_few_lines_are_searched_in_few_rows(engine, monkeypatch):
@@ -228,9 +228,9 @@ def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
         SearchRequest(must=("the cat sees the dog " * 8,)),
         *[SearchRequest()] * 3,
     ]
-    *refused, right, long, blank = asyncio.run(ask(engine, lines, options))
-    for answer, said in zip(
-        [*refused, long],
+    *refused, right, long_line, blank = asyncio.run(ask(engine, lines, options))
+    for answer, message in zip(
+        [*refused, long_line],
         [
             "has 2",
             "without beam",
@@ -243,7 +243,7 @@ def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
         strict=True,
     ):
         assert isinstance(answer, UserError)
-        assert said in str(answer)
+        assert message in str(answer)
     assert right == alone("the cat", SearchRequest())
     assert blank.text == ""
 
@@ -260,8 +260,8 @@ def test_details_are_scores_and_links_of_the_translator(engine):
         )
 
     pairs, details = asyncio.run(both())
-    assert [each.score for each in details] == translator(1).score(pairs)
-    assert [each.alignment for each in details] == translator(1).align(pairs)
+    assert [answer.score for answer in details] == translator(1).score(pairs)
+    assert [answer.alignment for answer in details] == translator(1).align(pairs)
 
 
 def test_an_error_of_a_batch_is_that_of_its_lines_alone(engine, monkeypatch):
@@ -291,18 +291,18 @@ def test_too_late_too_many_and_too_slow(engine):
         asyncio.run(ask(engine, ["the cat"] * 300, seconds=0.02))
 
     async def slow():
-        long = asyncio.ensure_future(ask(engine, ["the cat sees"] * 2000))
+        long_line = asyncio.ensure_future(ask(engine, ["the cat sees"] * 2000))
         while not engine._finished or engine.queued() < 100:
             await asyncio.sleep(0.01)
         with pytest.raises(OverloadedError) as refused:
             await ask(engine, ["a dog"] * 500, client="b", seconds=0.2)
         assert refused.value.retry_after >= 1
-        long.cancel()
+        long_line.cancel()
 
     asyncio.run(slow())
-    many = engine.limits.queue + 1
+    count = engine.limits.queue + 1
     with pytest.raises(UserError, match="20,001 lines or sentences; want at most"):
-        asyncio.run(ask(engine, ["a"] * many))
+        asyncio.run(ask(engine, ["a"] * count))
 
 
 @pytest.mark.parametrize("must", [(), ("a",)])
@@ -312,8 +312,8 @@ def test_phrases_that_never_fit_are_not_built(engine, must, monkeypatch):
         monkeypatch.setattr(table._phrases, "forbidden", built.append)
         monkeypatch.setattr(table._phrases, "required", built.append)
     monkeypatch.setattr(Phrases, "_automaton", lambda *_: built.append(_))
-    many = tuple(chr(0x4E00 + n) for n in range(5_000))
-    options = SearchRequest(must=must, must_not=many)
+    count = tuple(chr(0x4E00 + n) for n in range(5_000))
+    options = SearchRequest(must=must, must_not=count)
     (refused,) = asyncio.run(ask(engine, ["the cat"], [options]))
     assert "of 63 states" in str(refused)
     assert not built
@@ -370,23 +370,23 @@ def test_texts_are_those_of_the_translator(engine, options):
         application(engine, Settings(), FakeGuesser()), base_url="http://127.0.0.1"
     )
     answer = client.post("/v1/translate", json={"lines": TEXTS, **options}).json()
-    found = translator(1).translate(TEXTS, warn=False, **options)
+    results = translator(1).translate(TEXTS, warn=False, **options)
     rows = [[h["text"] for h in row["hypotheses"]] for row in answer["translations"]]
-    assert rows == [[*map(str, each.hypotheses)] for each in found]
+    assert rows == [[*map(str, each.hypotheses)] for each in results]
 
 
 def test_new_parameters_are_for_lines_that_come_later():
     engine = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
-    later = translator(2)  # making it compiles something
+    new_translator = translator(2)  # making it compiles something
     engine.warm_up()
 
     async def before_and_after():
         first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
         while not engine.rows().any():
             await asyncio.sleep(0.001)
-        before = engine.rows()
-        engine.reload("en-de", later)
-        assert (engine.rows() >= before).all()  # counters never fall
+        previous = engine.rows()
+        engine.reload("en-de", new_translator)
+        assert (engine.rows() >= previous).all()  # counters never fall
         second = await ask(engine, ["the cat sees"])
         third = asyncio.ensure_future(ask(engine, ["a dog sleeps"] * 20))
         await asyncio.sleep(0)  # it begins, and is accepted
@@ -438,8 +438,10 @@ def test_clients_and_their_calls_take_turns(puts):
                 assert members == sorted(members)  # a call keeps its order
     # While a client has items, no other one comes twice before it.
     for at in range(len(popped)):
-        waiting = {puts[later][0] for later in popped[at:]}
-        turn = [puts[later][0] for later in popped[at : at + len(waiting)]]
+        waiting = {puts[new_translator][0] for new_translator in popped[at:]}
+        turn = [
+            puts[new_translator][0] for new_translator in popped[at : at + len(waiting)]
+        ]
         assert len({*turn}) == len(waiting)
 
 
@@ -456,13 +458,13 @@ def test_a_call_that_is_removed_leaves_the_others():
 
 @pytest.mark.slow
 def test_answers_do_not_depend_on_the_number_of_devices(eight_devices):
-    one = translator(1)
+    single_device = translator(1)
     several = Translator(
-        one.config,
-        one.vocabulary,
-        one.model,
-        one.parameters,
-        one.steps,
+        single_device.config,
+        single_device.vocabulary,
+        single_device.model,
+        single_device.parameters,
+        single_device.steps,
         jax.devices()[:2],
     )
     engine = Engine({"en-de": several}, LIMITS)
