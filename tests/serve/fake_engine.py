@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
 import types
 
@@ -16,13 +17,17 @@ from t2t_jax.tools.serve.engine import Details, Direction, Limits
 from t2t_jax.tools.serve.turns import LateError, Turns
 
 
-class Vocabulary:
-    """Each token is the word of its number; 0 ends the sentence."""
+def tokens_of(words):
+    """The tokens of each word: its first letter, and the rest."""
+    return [[f" {word[:1]}", word[1:]] if word[1:] else [f" {word}"] for word in words]
 
-    spelled = "", " Die", " Katze", " sch", "läft"
+
+class Vocabulary:
+    """The tokens of a line are those of `tokens_of`, and an end."""
 
     def words(self, ids, line):
-        return token_words([self.spelled[i].encode() for i in ids])
+        tokens = itertools.chain.from_iterable(tokens_of(line.split(" ")))
+        return token_words([*map(str.encode, tokens), b""])
 
 
 TRANSLATOR = types.SimpleNamespace(
@@ -117,12 +122,16 @@ class FakeEngine:
         return Translation(line, tuple(results[: request.nbest]), 3 * ("long" in line))
 
     async def details(self, direction, pairs, *, client, deadline):
-        score = Score(
-            ("▁Die", "▁Katze", "▁sch", "läft", "</s>"),
-            (-0.1, -0.2, -0.3, -0.4, -1.5),
-            -0.5,
-        )
-        return [Details(score, Alignment(((0, 0), (1, 2)))) for _ in pairs]
+        details = []
+        for line, translation in pairs:
+            words = tokens_of(translation.text.split(" "))
+            # The later, the less probable: several bands.
+            log_probs = (-0.25 * n for n, tokens in enumerate(words) for _ in tokens)
+            pieces = (*itertools.chain.from_iterable(words), "</s>")
+            links = tuple((n, n) for n in range(min(len(words), line.count(" ") + 1)))
+            score = Score(pieces, (*log_probs, -1.5), 0.0)
+            details.append(Details(score, Alignment(links)))
+        return details
 
     async def align_units(self, direction, pairs, client, deadline):
         aligned = []

@@ -77,12 +77,12 @@ def test_options_may_be_given_for_each_line(client):
 
 
 def test_words_have_the_sums_of_their_tokens(client):
-    body = post(client(), lines=["a b", "", "bad"], details=True).json()
+    body = post(client(), lines=["a cat", "", "bad"], details=True).json()
     details = body["translations"][0]["details"]
-    assert details["words"] == ["Die", "Katze", "schläft"]
-    assert details["word_log_probs"] == pytest.approx([-0.1, -0.2, -0.7])
-    assert details["pieces"][-1] == "</s>"
-    assert details["alignment"] == [[0, 0], [1, 2]]
+    assert details["words"] == ["<de>", "a", "cat"]
+    assert details["word_log_probs"] == [0, -0.25, -1]
+    assert details["pieces"] == [" <", "de>", " a", " c", "at", "</s>"]
+    assert details["alignment"] == [[0, 0], [1, 1]]
     assert "details" not in body["translations"][1]
 
 
@@ -540,20 +540,14 @@ def test_metrics_count_and_have_no_labels_of_clients(client):
     assert values['t2t_jax_lines_total{direction="en-de"}'] == "2.0"
     assert values['t2t_jax_lines_total{direction="de-en"}'] == "1.0"
     seconds = 't2t_jax_request_seconds_{}{{endpoint="/v1/translate"'
-    bucket = seconds.format("bucket")
-    buckets = [float(v) for name, v in values.items() if name.startswith(bucket)]
-    assert buckets == sorted(buckets)
-    assert buckets[-1] == float(values[seconds.format("count") + "}"]) == 4
+    assert float(values[seconds.format("count") + "}"]) == 4
     assert values["t2t_jax_queued_lines"] == "0.0"
     assert values["t2t_jax_compilations_since_ready"] == "0.0"
     names = ("rows_used_total", "rows_computed_total")
     assert [values[f"t2t_jax_{name}"] for name in names] == ["3.0", "1.6000001e+07"]
     slow = 't2t_jax_request_seconds_bucket{{endpoint="/imme",le="{}"}}'
-    assert [values[slow.format(le)] for le in ("0.25", "0.5", "+Inf")] == [
-        "0.0",
-        "1.0",
-        "1.0",
-    ]
+    slower = [values[slow.format(le)] for le in ("0.25", "0.5", "+Inf")]
+    assert slower == ["0.0", "1.0", "1.0"]
     types = {line.split()[-1] for line in text.splitlines() if line[:6] == "# TYPE"}
     assert types == {"counter", "gauge", "histogram"}
 

@@ -63,26 +63,19 @@ def engine():
     assert not +engine._tables["en-de"]._users, "states that nobody gave back"
 
 
-def ask(engine, lines, options=None, client="a", seconds=60.0):
-    return engine.translate(
-        "en-de",
-        lines,
-        [SearchRequest()] * len(lines) if options is None else options,
-        client=client,
-        deadline=time.monotonic() + seconds,
-    )
+def ask(engine, lines, requests=None, client="a", seconds=60.0):
+    requests = requests or [SearchRequest()] * len(lines)
+    deadline = time.monotonic() + seconds
+    return engine.translate("en-de", lines, requests, client=client, deadline=deadline)
 
 
-def alone(line, options, of=None):
-    of, wishes = of or translator(1), {"prefix": options.prefix or None}
-    wishes |= {"must_not": [*options.must_not], "warn": False}
-    if options.samples:
-        wishes |= {"temperature": 0.7, "seed": options.seed}
-        drawn = of.sample([line], samples=LIMITS.samples, **wishes)[0]
-        first = drawn.hypotheses[: options.samples]
-        return dataclasses.replace(drawn, hypotheses=first)
-    wishes |= {"nbest": options.nbest, "must": [*options.must]}
-    return of.translate([line], **wishes)[0]
+def alone(line, request, model=None):
+    model, request = model or translator(1), dataclasses.replace(request, warn=False)
+    if count := request.samples:
+        request = dataclasses.replace(request, samples=LIMITS.samples)
+        (samples,) = model.draw([line], request, LIMITS.sampling)
+        return dataclasses.replace(samples, hypotheses=samples.hypotheses[:count])
+    return model.choice.translate(model, [line], request)[0]
 
 
 def drawn(rng):
@@ -127,7 +120,7 @@ def test_the_texts_of_a_line_differ_as_alone(engine, monkeypatch):
 
 def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):
     rng = random.Random(1)
-    pairs = [drawn(rng) for _ in range(64)]
+    pairs = [drawn(rng) for _ in range(40)]
 
     async def client(number):
         answers = {}
@@ -217,31 +210,21 @@ def test_rows_that_change_a_bit_are_not_used(monkeypatch):
     assert lane.sizes == [4, 8]
 
 
+REFUSED = {
+    "has 2": SearchRequest(samples=3),
+    "without beam": SearchRequest(samples=2, must=("a",)),
+    "this server has 3": SearchRequest(search={"beam": 2}),
+    "want 1 to 3": SearchRequest(nbest=4),
+    "at most 3 phrases": SearchRequest(must=("a", "b", "c", "d")),
+    "63 states": SearchRequest(must=("the cat sees the dog " * 8,)),
+}
+
+
 def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
-    lines = ["the cat"] * 7 + ["the cat " * 40, " "]
-    options = [
-        SearchRequest(samples=3),
-        SearchRequest(samples=2, must=("a",)),
-        SearchRequest(search={"beam": 2}),
-        SearchRequest(nbest=4),
-        SearchRequest(must=("a", "b", "c", "d")),
-        SearchRequest(must=("the cat sees the dog " * 8,)),
-        *[SearchRequest()] * 3,
-    ]
-    *refused, right, long_line, blank = asyncio.run(ask(engine, lines, options))
-    for answer, message in zip(
-        [*refused, long_line],
-        [
-            "has 2",
-            "without beam",
-            "this server has 3",
-            "want 1 to 3",
-            "at most 3 phrases",
-            "63 states",
-            "31",
-        ],
-        strict=True,
-    ):
+    lines = ["the cat"] * len(REFUSED) + ["the cat " * 40, "the cat", " "]
+    requests = [*REFUSED.values(), *[SearchRequest()] * 3]
+    *refused, right, blank = asyncio.run(ask(engine, lines, requests))
+    for answer, message in zip(refused, [*REFUSED, "at most 31"], strict=True):
         assert isinstance(answer, UserError)
         assert message in str(answer)
     assert right == alone("the cat", SearchRequest())

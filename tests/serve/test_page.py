@@ -5,19 +5,17 @@ import dataclasses
 import json
 import os
 import time
-import types
 
 import pytest
 
-from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
+from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.words import token_words
-from t2t_jax.tools.serve.engine import Details, Limits, OverloadedError
+from t2t_jax.tools.serve.engine import Limits, OverloadedError
 from t2t_jax.tools.serve.page import page
 from t2t_jax.tools.serve.settings import read_keys
 from t2t_jax.tools.serve.turns import LateError
 from tests.browser.looking import HOSTILE, Opened, launched
-from tests.serve.fake_engine import TRANSLATOR, FakeEngine
+from tests.serve.fake_engine import FakeEngine
 from tests.viewing.pages import blobs_of
 
 LARGEST = 40_000  # bytes
@@ -46,13 +44,6 @@ WORDS = {"the": "der", "dog": "Hund", "sleeps": "schläft"}
 OTHERS = ("Kater", "Wolf")  # the second and third hypotheses' word for "dog"
 
 
-class Vocabulary:
-    """Each token is a word of the line; the last one ends the sentence."""
-
-    def words(self, ids, line):
-        return token_words([*(f" {word}".encode() for word in line.split(" ")), b""])
-
-
 class Dictionary(FakeEngine):
     """Translates word by word; a prefix takes the place of the first words.
 
@@ -63,9 +54,6 @@ class Dictionary(FakeEngine):
     """
 
     limits = Limits(beams=(3,))
-    translator = types.SimpleNamespace(
-        **vars(TRANSLATOR) | {"vocabulary": Vocabulary()}
-    )
 
     def __init__(self):
         super().__init__("en-de", "de-en", "en-fr")
@@ -96,17 +84,6 @@ class Dictionary(FakeEngine):
                 Hypothesis(" ".join(words), score, log_prob, True, tokens)
             )
         return Translation(line, tuple(hypotheses))
-
-    async def details(self, direction, pairs, *, client, deadline):
-        details = []
-        for line, translation in pairs:
-            words = translation.text.split(" ")
-            # The later, the less probable: several bands.
-            log_probs = (*(-0.5 * n for n, _ in enumerate(words)), -0.01)
-            count = min(len(words), line.count(" ") + 1)
-            links = Alignment(tuple((n, n) for n in range(count)))
-            details.append(Details(Score((*words, "</s>"), log_probs, 0.0), links))
-        return details
 
 
 @pytest.fixture
