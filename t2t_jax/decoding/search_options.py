@@ -106,10 +106,7 @@ class SearchRequest:
     Attributes:
       nbest: hypotheses to return, at most the beam.
       search: fields of `SearchOptions` by name; the config has the others.
-      prefix: the text that translations begin with; one for all lines of a call, or a
-        list with one for each line (None or "" for none).
-      must, must_not: phrases that translations contain or do not contain; one phrase,
-        a list for all lines, or a list with one entry (a phrase or a list) for each.
+      prefix, must, must_not: as for `Translator.translate`; a prefix of "" is none.
       samples: hypotheses to draw at random instead of a search; 0: search.
       seed: of the samples.
       batch_size, first_line, warn: of a call, as for `Translator.translate`.

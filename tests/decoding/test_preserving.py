@@ -30,13 +30,13 @@ def terms(tmp_path, *rows):
 
 
 @pytest.mark.parametrize("options", EACH, ids=str)
-def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(options, tmp_path):
+def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(tiny, options, tmp_path):
     if "term_mode" in options:
         options = options | {"terms": terms(tmp_path, "horse\tPferd")}
     # White space around a sentence is not searched, and stays.
     lines = [line_results.strip() for line_results in PLAIN]
-    results = translator(1).translate(lines, nbest=3, beam=4, **options)
-    expected = translator(1).translate(lines, nbest=3, beam=4)
+    results = tiny.translate(lines, nbest=3, **options)
+    expected = tiny.translate(lines, nbest=3)
     assert results == expected
 
 
@@ -102,10 +102,10 @@ def test_tags_stay_once_around_a_translation_that_they_do_not_change():
             assert hypothesis.log_prob == plain_hypothesis.log_prob
 
 
-def test_placeholders_come_back_once_or_their_line_is_named(caplog):
+def test_placeholders_come_back_once_or_their_line_is_named(tiny, caplog):
     lines = ["the cat %s", "a dog", "{0} the %d dog", "a {}" * 9]
     report = preserving.Report()
-    results = translator(1).translate(lines, placeholders=True, report=report)
+    results = tiny.translate(lines, placeholders=True, report=report)
     for number, (line, line_results) in enumerate(zip(lines, results, strict=True), 1):
         remaining = [
             [text[p.begin : p.end] for p in placeholders.find(text)]
@@ -119,8 +119,7 @@ def test_placeholders_come_back_once_or_their_line_is_named(caplog):
     assert bool(named) == bool(report.lost)
 
 
-def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
-    tiny = translator(1)
+def test_a_model_with_symbols_reads_them_in_place_of_placeholders(tiny, monkeypatch):
     model = tiny.preserving_support
     assert (model.symbols, model.shows_terms) == ((), False)
     model_with_marks = model._replace(symbols=SYMBOLS, shows_terms=True)
@@ -139,19 +138,19 @@ def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
     assert "<ph" not in results.text
 
 
-def test_options_of_each_line_stay_those_of_their_lines():
-    tiny, lines = translator(1), ["a dog", "the %s cat", "{x} a dog"]
+def test_options_of_each_line_stay_those_of_their_lines(tiny):
+    lines = ["a dog", "the %s cat", "{x} a dog"]
     prefix, must = ["ein", "die", None], [["Hund"], [], ["Katze"]]
     options = {"prefix": prefix, "must": must, "must_not": [[], ["ein"], []]}
-    results = tiny.translate(lines, placeholders=True, beam=4, warn=False, **options)
+    results = tiny.translate(lines, placeholders=True, warn=False, **options)
     for line_results, begin, expected in zip(results, prefix, must, strict=True):
         assert line_results.text.startswith(begin or "")
         assert all(phrase in line_results.text for phrase in expected)
-    assert results[0] == tiny.translate(lines, beam=4, warn=False, **options)[0]
+    assert results[0] == tiny.translate(lines, warn=False, **options)[0]
 
 
-def test_a_placeholder_that_cannot_be_demanded_is_reported_and_the_others_are_kept():
-    tiny, report = translator(1), preserving.Report()
+def test_a_placeholder_that_cannot_be_demanded_is_reported(tiny):
+    report = preserving.Report()
     lines = ["a %s dog", "a {foo} cat"]
     options = {"must_not": "{foo}", "report": report, "warn": False}
     results = tiny.translate(lines, placeholders=True, **options)
@@ -159,8 +158,7 @@ def test_a_placeholder_that_cannot_be_demanded_is_reported_and_the_others_are_ke
     assert report.lost == [2]
 
 
-def test_ranks_of_a_text_of_several_lines_keep_their_order():
-    tiny = translator(1)
+def test_ranks_of_a_text_of_several_lines_keep_their_order(tiny):
     (results,) = tiny.translate(["the cat\na dog"], format="whole", nbest=3)
     line_results = [tiny.translate([line], nbest=3)[0] for line in ("the cat", "a dog")]
     texts = [
@@ -203,24 +201,23 @@ def test_a_model_without_attention_keeps_placeholders_and_refuses_markup(kind):
         tiny.translate(["<b>a</b> dog"], markup="html")
 
 
-def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
-    tiny, value = translator(1), terms(tmp_path, "dog\tHund", "the cat\tdie Katze")
+def test_terms_are_shown_or_demanded_or_counted(tiny, tmp_path):
+    glossary = terms(tmp_path, "dog\tHund", "the cat\tdie Katze")
     report = preserving.Report()
-    ask = {"terms": value, "report": report}
+    ask = {"terms": glossary, "report": report}
     (hard,) = tiny.translate(["the cat sees"], term_mode="hard", **ask)
     assert "die Katze" in hard.text
     assert report.terms["the cat", "die Katze"]["exact"] == 1
     (checked,) = tiny.translate(["the cat sees"], term_mode="check", **ask)
     assert checked == tiny.translate(["the cat sees"])[0]
     assert hard == tiny.translate(["the cat sees"], **ask)[0]  # has no marks
-    options = preserving.PreservingOptions(terms=value, term_mode="soft")
+    options = preserving.PreservingOptions(terms=glossary, term_mode="soft")
     text = preserving.PreparedText("a dog", 1, options, tiny.preserving_support)
     next(text.prepare())
     assert [part.line for part in text.parts] == ["a<term> dog<is> Hund</term>"]
 
 
-def test_sentences_are_searched_by_themselves_and_joined_as_they_were():
-    tiny = translator(1)
+def test_sentences_are_searched_by_themselves_and_joined_as_they_were(tiny):
     text = "the cat sees.  the dog sleeps!\n\n a dog.\r\n"
     (results,) = tiny.translate([text], split="sentences")
     parts = [t.text for t in tiny.translate(["the cat sees.", "the dog sleeps!"])]
@@ -231,8 +228,7 @@ def test_sentences_are_searched_by_themselves_and_joined_as_they_were():
     assert not tiny.translate([long_text], split="sentences")[0].cut
 
 
-def test_files_keep_all_but_their_texts():
-    tiny = translator(1)
+def test_files_keep_all_but_their_texts(tiny):
     cues = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n"
     (results,) = tiny.translate([cues], format="srt", markup="html")
     assert results.text.startswith(cues[:32])
@@ -256,6 +252,6 @@ def test_files_keep_all_but_their_texts():
     ],
     ids=str,
 )
-def test_what_does_not_go_is_refused(options, said):
+def test_what_does_not_go_is_refused(tiny, options, said):
     with pytest.raises(UserError, match=said):
-        translator(1).translate(["<p>a</p><p>b</p>", "c"], **options)
+        tiny.translate(["<p>a</p><p>b</p>", "c"], **options)
