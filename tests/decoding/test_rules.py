@@ -252,7 +252,7 @@ def lawful_outputs(log_probs, limit, wanted):
 def test_a_wide_beam_is_exhaustive_search_among_lawful_outputs():
     # 27 unended of 3 tokens, 4 extensions of each: a beam of 108 drops nothing.
     limits = np.array([4, 4, 4, 3], np.int32)
-    for seed in range(8):
+    for seed in range(4):
         table = smooth_table(seed, VOCABULARY)
         seed_b = np.arange(4, dtype=np.int32) + seed
         wanted_b = draw_wanted(seed)
@@ -279,8 +279,8 @@ def all_outputs(found):
             yield b, tokens, bool(found.ended_bn[b, n])
 
 
-@examples(40)
-@hypothesis.given(seeds, SHAPES)
+@examples(30)
+@hypothesis.given(seeds, strategies.sampled_from([(1, 1), (4, 2)]))
 def test_every_hypothesis_keeps_its_rules_and_none_is_there_twice(seed, shape):
     table = smooth_table(seed, VOCABULARY)
     seed_b, limit_b = draw_rows(seed)

@@ -240,7 +240,7 @@ def test_an_error_has_the_form_of_its_interface(path, client):
         ("/kiss", {"texts": ["b"]}, "either text or texts"),
         (
             "/v1/chat/completions",
-            {"messages": [{"role": "user", "content": "a \ud83d"}]},
+            CHAT | {"messages": [{"role": "user", "content": "a \ud83d"}]},
             "UTF-8",
         ),
         ("/v2/languages", {"type": "x"}, "want source or target"),
