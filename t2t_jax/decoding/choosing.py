@@ -39,6 +39,8 @@ from t2t_jax.sections import at_address, field, parse_variant
 from t2t_jax.text.languages import same
 from t2t_jax.workdir import Workdir
 
+Translations = Sequence[Translation]
+
 PLAIN = "probability"
 # Numbers that agree to this many decimals are equal: the rest is rounding, which must
 # not decide between hypotheses.
@@ -110,10 +112,7 @@ class Choice:
         raise NotImplementedError
 
     def scores(
-        self,
-        searcher: Searcher,
-        translations: Sequence[Translation],
-        request: SearchRequest,
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Returns a number for each hypothesis of each line, the best one's highest.
 
@@ -248,10 +247,7 @@ class MinimumBayesRisk(Choice):
         return sampled_candidates(searcher, lines, request, sampling)
 
     def scores(
-        self,
-        searcher: Searcher,
-        translations: Sequence[Translation],
-        request: SearchRequest,
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
         utility = at_address("metrics.text_measures.UTILITIES")[self.options.utility]
@@ -348,10 +344,7 @@ class Reranking(Choice):
         return beam_candidates(searcher, lines, self.options.nbest, request)
 
     def scores(
-        self,
-        searcher: Searcher,
-        translations: Sequence[Translation],
-        request: SearchRequest,
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
         o = self.options
@@ -360,10 +353,7 @@ class Reranking(Choice):
         return [terms_nk @ weights_k for terms_nk in terms]
 
     def terms(
-        self,
-        searcher: Searcher,
-        translations: Sequence[Translation],
-        request: SearchRequest,
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Computes the terms of the sum, without their weights.
 

@@ -79,8 +79,8 @@ class Report:
         if numbers := [*map(str, dict.fromkeys(self.lost))]:
             unlisted = len(numbers) - LISTED
             listed = ", ".join(numbers[:LISTED])
-            rest = f" and {unlisted:,} more" if unlisted > 0 else ""
-            lines.append(f"placeholders are lost or repeated in: {listed}{rest}")
+            listed += f" and {unlisted:,} more" if unlisted > 0 else ""
+            lines.append(f"placeholders are lost or repeated in: {listed}")
         return lines + (report_lines(self.terms) if self.terms else [])
 
     def add_placeholders(self, protected: Protected, restored: Restored) -> bool:

@@ -110,10 +110,10 @@ async def _preserved(call: Call, query: DirectionQuery, preserved: dict) -> dict
         {"source": text, "hypotheses": [{"text": t} for t in answer.texts]}
         for text, answer in zip(texts, answers, strict=True)
     ]
-    whole = {"text": answers[0].texts[0]} if f["text"] is not None else {}
+    text = {"text": answers[0].texts[0]} if f["text"] is not None else {}
     directions = call.service.engine.directions
     direction = call.label if call.label in directions else None
-    return {"direction": direction, "translations": rows} | whole
+    return {"direction": direction, "translations": rows} | text
 
 
 def _set_requests(call: Call, lines: list[Line]) -> None:

@@ -27,7 +27,7 @@ _NAMES = (
     "pt:Portuguese ro:Romanian ru:Russian sk:Slovak sl:Slovenian sr:Serbian "
     "sv:Swedish th:Thai tr:Turkish uk:Ukrainian ur:Urdu vi:Vietnamese zh:Chinese"
 )
-NAMES = dict(each.split(":") for each in _NAMES.split())
+NAMES = dict(entry.split(":") for entry in _NAMES.split())
 
 
 def _name(code: str) -> str:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)  # seconds
 KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
-PREFIX = "t2t_jax_"
+PREFIX, LABELS = "t2t_jax_", ("endpoint", "direction", "status")
 prometheus_client.disable_created_metrics()
 
 
@@ -29,22 +29,19 @@ class Metrics(Collector):
         self._registry = registry = CollectorRegistry()
         self._now: list[Metric] = []
         self._requests = Counter(
-            f"{PREFIX}requests",
-            "Requests answered.",
-            ("endpoint", "direction", "status"),
-            registry=registry,
+            f"{PREFIX}requests", "Requests answered.", LABELS, registry=registry
         )
         self._seconds = Histogram(
             f"{PREFIX}request_seconds",
             "Seconds until the answer.",
-            ("endpoint",),
+            LABELS[:1],
             registry=registry,
             buckets=BOUNDS,
         )
         self.lines = Counter(
             f"{PREFIX}lines",
             "Lines sent to the engine.",
-            ("direction",),
+            LABELS[1:2],
             registry=registry,
         )
         self.characters = 0

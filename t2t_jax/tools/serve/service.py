@@ -145,7 +145,7 @@ class Service:
         if guesser is None:
             from t2t_jax.extensions.text.language_identification import Guesser
 
-            guesser = Guesser(each.source for each in engine.directions.values())
+            guesser = Guesser(x.source for x in engine.directions.values())
         self.engine, self.settings, self.guesser = engine, settings, guesser
         self.metrics = Metrics()
         self.compiled: list[str] = []
