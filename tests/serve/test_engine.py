@@ -342,9 +342,7 @@ TEXTS = [
 @pytest.mark.parametrize(
     "options",
     [
-        {"split": "sentences"},
         {"markup": "html", "split": "sentences"},
-        {"markup": "html", "placeholders": True},
         {"placeholders": True, "nbest": 2},
     ],
 )
