@@ -26,7 +26,7 @@ from absl import flags
 from benchmarks import measuring, run
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.corpus import open_specs
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -38,7 +38,7 @@ REVERSE = 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0
 LENGTH = -0.2, 0.0, 0.2, 0.5, 1.0
 # The arguments of `Translator.translate`, at their defaults.
-SEARCH = Request(warn=False)
+SEARCH = SearchRequest(warn=False)
 WARM = 64  # lines that compile before time is taken
 
 

@@ -149,8 +149,8 @@ an_empty_line_is_dropped t2t_jax/decoding/batch_decoding.py
   + for line in sorted(nbest_lists)
     decoding/test_translator.py test_one_line_in_one_line_out_in_order
 a_text_comes_twice_in_an_nbest_list t2t_jax/decoding/results.py
-  - first.setdefault(each.text, each)
-  + first[str(len(first))] = each
+  - by_text.setdefault(hypothesis.text, hypothesis)
+  + by_text[str(len(by_text))] = hypothesis
     decoding/test_preserving.py test_ranks_of_a_text_of_several_lines_keep_their_order
 the_limit_of_outputs_stays_that_of_the_config t2t_jax/decoding/searcher.py
   - self.with_options(extra_length=options.extra_length)
@@ -165,7 +165,7 @@ work_goes_on_without_its_client t2t_jax/tools/serve/turns.py
   + job.dropped = False
     serve/test_turns.py test_work_ends_with_its_deadline_and_with_its_client[True]
 sizes_are_checked_after_reading t2t_jax/tools/serve/service.py
-  - if entries > most:
+  - if entries > limit:
   + if entries > 10**9:
     serve/test_app.py test_sizes_are_checked_before_anything_is_read
 what_is_prepared_is_no_load t2t_jax/tools/serve/engine.py
@@ -205,8 +205,8 @@ any_name_is_served t2t_jax/tools/serve/settings.py
   + return "*" not in self.allowed_hosts or
     serve/test_app.py test_pages_of_other_sites_are_refused
 a_removed_key_stays t2t_jax/tools/serve/command.py
-  - dataclasses.replace(now, keys=read_keys(args.api_keys))
-  + dataclasses.replace(now, keys=now.keys + read_keys(args.api_keys))
+  - keys = read_keys(args.api_keys)
+  + keys = settings.keys + read_keys(args.api_keys)
     serve/test_command.py
       test_a_server_answers_early_reloads_and_ends_with_all_answered
 another_question_is_repeated t2t_jax/extensions/run/answers.py

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import constraints_for
-from t2t_jax.decoding.search_options import beam_search_algorithm
+from t2t_jax.decoding.search_options import SearchRequest, beam_search_algorithm
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
 from t2t_jax.tools.explain.trace import Explained, trace_search
@@ -34,7 +34,8 @@ def tree_of(model, reference=None, line=LINE, stop=None, must=(), must_not=()):
     algorithm = beam_search_algorithm(
         decode.override(beam=SIZES["beam"], stop=stop), vocabulary, SIZES["nbest"]
     )
-    (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
+    request = SearchRequest(must=must, must_not=must_not)
+    (constraints,) = constraints_for(1, vocabulary, model.phrases, request)
     source = model.reader(1, False).sources([line])[0].ids
     search = model._search(algorithm)
     explained = Explained(model.members, vocabulary, model.phrases, search)
