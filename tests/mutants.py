@@ -278,7 +278,7 @@ explained_words_of_the_tokens t2t_jax/tools/explain/words.py
     text/test_words.py
       test_links_alignments_explanations_and_heads_agree
 an_idea_without_its_helpers t2t_jax/io/ideas.py
-  - unread.append(other)
+  - unread.append(target)
   + pass
     evaluation/test_reuse.py
       test_scores_and_jobs_of_an_idea_end_with_its_code[my_helper.py]
@@ -493,7 +493,7 @@ a_signal_raises_where_it_comes t2t_jax/io/interruption.py c119c3c
   + raise Interrupted(signum)
     faults/test_signals.py test_no_signal_is_lost_and_none_raises_where_it_comes[2]
 a_repeated_signal_is_a_second_one t2t_jax/io/interruption.py c119c3c
-  - time.monotonic() - first > REPEAT
+  - time.monotonic() - first_signal_time > REPEAT
   + True
     faults/test_signals.py test_what_a_process_does_with_signals[repeated]
 ties_of_the_second_stage t2t_jax/search/algorithm.py a2788fc
