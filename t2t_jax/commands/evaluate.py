@@ -142,10 +142,10 @@ def main(_):
         if print_json:
             _print_json(scores)
     for corpus in corpora if damages else ():
-        rows, of_copies = score_damaged(translator, corpus, workdir, damages)
-        all_scores |= {scores["name"]: scores for scores in of_copies}
+        rows, damaged_scores = score_damaged(translator, corpus, workdir, damages)
+        all_scores |= {scores["name"]: scores for scores in damaged_scores}
         if processes.is_first():
-            for scores in of_copies if print_json else ():
+            for scores in damaged_scores if print_json else ():
                 _print_json(scores)
             for line in (f"{corpus.name}, damaged", *table(rows)):
                 say(line)

@@ -301,8 +301,8 @@ class Task(Examples):
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats an answer next to its example, for a person to watch training."""
         source, target = pair
-        shown = {"source": source, "answer": answer, "reference": target}
-        return [f"{name:12} {line}" for name, line in shown.items() if line]
+        rows = {"source": source, "answer": answer, "reference": target}
+        return [f"{name:12} {line}" for name, line in rows.items() if line]
 
     def measures_of(self, corpus: Corpus) -> Mapping[str, Measure]:
         """Returns the scores of a set by which systems are compared, by name."""
@@ -320,8 +320,8 @@ class Task(Examples):
         Returns:
           For each score of `printed_of` with a measure, what `measures.paired` does.
         """
-        of = self.measures_of(corpus)
-        printed = {name: of[name] for name in self.printed_of(corpus) if name in of}
+        by_name, printed = self.measures_of(corpus), self.printed_of(corpus)
+        printed = {name: by_name[name] for name in printed if name in by_name}
         return measures.compared(printed, answers, baseline, pairs)
 
     def significance(
