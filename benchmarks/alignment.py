@@ -39,11 +39,11 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Corpus, Pair, open_corpora
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import hashed
+from t2t_jax.extensions.text.word_alignment import align_words, grow_diagonal
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.text.units import units
-from t2t_jax.text.word_alignment import align_words, grow_diagonal
 
 Links = set[tuple[int, int]]
 Words = list[str]

@@ -18,8 +18,8 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from t2t_jax.grammar import corpus
-from t2t_jax.grammar.trees import Tree
+from t2t_jax.extensions.grammar import corpus
+from t2t_jax.extensions.grammar.trees import Tree
 
 # What a constituent or an item is made of: its log probability, and how to rebuild it.
 Entry = tuple[float, tuple]

@@ -24,8 +24,8 @@ from absl import flags
 from benchmarks import measuring, run
 from benchmarks.made_up import LANGUAGES, made_up
 from t2t_jax.data.corpus import Corpus, Pair, open_corpus
+from t2t_jax.extensions.text.damage import HOMOGLYPHS
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.damage import HOMOGLYPHS
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.findings import findings
 from t2t_jax.tools.doctor.fixing import write_fix

@@ -20,10 +20,10 @@ import collections
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from t2t_jax.grammar.clauses import Adjunct, Clause
-from t2t_jax.grammar.corpus import sentences
-from t2t_jax.grammar.lexicon import be, entries
-from t2t_jax.grammar.trees import Label, Tree
+from t2t_jax.extensions.grammar.clauses import Adjunct, Clause
+from t2t_jax.extensions.grammar.corpus import sentences
+from t2t_jax.extensions.grammar.lexicon import be, entries
+from t2t_jax.extensions.grammar.trees import Label, Tree
 from t2t_jax.text.units import units
 
 # Role : parts of speech, with one of their features where it decides.

@@ -34,7 +34,7 @@ from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import stored_scores
-from t2t_jax.grammar import corpus as built_in
+from t2t_jax.extensions.grammar import corpus as built_in
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.tasks.table import task_of

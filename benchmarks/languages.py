@@ -16,7 +16,7 @@ from absl import flags
 from benchmarks import measuring, run
 from t2t_jax.data.corpus import side_file
 from t2t_jax.data.text_files import read_lines
-from t2t_jax.text.language_identification import Guesser
+from t2t_jax.extensions.text.language_identification import Guesser
 from t2t_jax.tools.serve.settings import Settings
 
 

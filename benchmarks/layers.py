@@ -32,11 +32,11 @@ from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.costs.flops import count
 from t2t_jax.costs.timing import median_seconds
 from t2t_jax.data.shapes import Shape
+from t2t_jax.extensions.model.lstm import LSTMLayer
 from t2t_jax.io.messages import say
 from t2t_jax.model.attention import ATTENTION, KV, Attention
 from t2t_jax.model.kernels import kernel_for
 from t2t_jax.model.layers import Dropout
-from t2t_jax.model.lstm import LSTMLayer
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import POSITIONS, Position
 from t2t_jax.tools.verify.own_process import in_own_process, megabytes

@@ -27,11 +27,11 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.data.corpus import Pair
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.text.markup import parse
+from t2t_jax.extensions.text.word_alignment import align_words
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.measures import Measure, percent
-from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
-from t2t_jax.text.word_alignment import align_words
 
 Links = Sequence[tuple[int, int]]
 LONGEST = 4  # source units of an element

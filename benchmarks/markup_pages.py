@@ -18,8 +18,8 @@ from absl import flags
 from benchmarks import measuring, run
 from t2t_jax.commands.flags import ENSEMBLE, define_workdir_flags, workdirs_of
 from t2t_jax.data.text_files import read_text
-from t2t_jax.decoding.preserving import Report
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.decoding.preserving import Report
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import write_file
 

@@ -17,9 +17,9 @@ from benchmarks import measuring, run
 from benchmarks.chart import Chart
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.corpus import Pair, open_specs
-from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
-from t2t_jax.tasks.parsing import Parsing, repair, tokens
-from t2t_jax.tasks.treebank import open_treebank, split_words
+from t2t_jax.extensions.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.extensions.tasks.parsing import Parsing, repair, tokens
+from t2t_jax.extensions.tasks.treebank import open_treebank, split_words
 
 Parser = Callable[[Sequence[str]], Tree]
 

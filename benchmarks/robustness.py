@@ -24,9 +24,9 @@ from benchmarks import measuring, run
 from t2t_jax import load_config, train
 from t2t_jax.commands.flags import define_test_flag, define_workdir_flags, test_sets
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
-from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.robustness import (
+from t2t_jax.extensions.data.variation import text_variation_of
+from t2t_jax.extensions.evaluation.robustness import (
     UNDAMAGED,
     Row,
     check_damageable,

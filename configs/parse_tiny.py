@@ -3,7 +3,7 @@
     python -m t2t_jax.main --config=configs/parse_tiny.py --workdir=DIR
 
 It needs no download. `configs/parse_tiny.py:de` parses German. The test sets are
-described in `t2t_jax/grammar/corpus.py`.
+described in `t2t_jax/extensions/grammar/corpus.py`.
 """
 
 from t2t_jax import config as fields

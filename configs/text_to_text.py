@@ -3,8 +3,8 @@
     python -m t2t_jax.main --config=configs/text_to_text.py --workdir=DIR
     echo "The dog barks." | python -m t2t_jax translate --workdir=DIR --task=en-de
 
-A tag before each source names the task (`t2t_jax/tasks/text_to_text.py`). The text is
-the built-in grammar's, in minutes on a CPU; trees are of its German sentences.
+A tag before each source names the task: `t2t_jax/extensions/tasks/text_to_text.py`. The
+text is the built-in grammar's, in minutes on a CPU; trees are of its German sentences.
 """
 
 from configs import tiny

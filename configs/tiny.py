@@ -2,7 +2,7 @@
 
     python -m t2t_jax.main --config=configs/tiny.py --workdir=DIR
 
-It needs no download. The test sets are described in `t2t_jax/grammar/corpus.py`.
+It needs no download. `t2t_jax/extensions/grammar/corpus.py` describes the test sets.
 """
 
 from t2t_jax import config as fields

@@ -51,7 +51,7 @@ from experiments.measures import attention_patterns, layer_cost
 from t2t_jax import Translator, load_config, train
 from t2t_jax import config as fields
 from t2t_jax.costs import flops
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.model import (
     attention,

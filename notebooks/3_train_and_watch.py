@@ -50,7 +50,7 @@ from IPython.display import HTML, display, update_display
 import t2t_jax
 from t2t_jax import Translator, UserError, load_config, train
 from t2t_jax import config as fields
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.tools.pages.run_plots import figure
 from t2t_jax.tools.plan.describe import describe
 from t2t_jax.training.averaging import parameter_steps

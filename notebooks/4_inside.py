@@ -44,7 +44,7 @@ import t2t_jax
 from experiments.measures.attention_patterns import kind_of, patterns, sentences_of
 from experiments.measures.heads import heads_of, without_heads
 from t2t_jax import Translator, load_config, train
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.tools.explain.explain import explain
 
 ROOT = Path(t2t_jax.__file__).parents[1]  # the checkout

@@ -45,7 +45,7 @@ from flax import nnx
 import t2t_jax
 from experiments.measures.attention_patterns import patterns, sentences_of
 from t2t_jax import Translator, load_config, train
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.model.attention import (
     ATTENTION,
     AttentionFunction,

@@ -40,7 +40,7 @@ from IPython.display import display
 import t2t_jax
 from t2t_jax import Translator, UserError, load_config, train
 from t2t_jax import config as fields
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.metrics.measures import compared
 from t2t_jax.metrics.plain import corpus_scores
 from t2t_jax.metrics.text_measures import text_measures

@@ -191,7 +191,7 @@ class DataConfig(Section):
     deduplicate: bool = field(True)
     # Changes to training lines that differ in each epoch, separated by commas, each
     # with its share of lines (0.1 if not given), such as "typos,case@0.05". The names
-    # are those of AUGMENTATIONS and DAMAGES (`text/damage.py`). Empty: none.
+    # are those of AUGMENTATIONS and DAMAGES (`extensions/text/damage.py`). Empty: none.
     augment: str = field("")
     # The most tokens of a batch on each side, padding included.
     batch_tokens: int = field(25_000, low=1)

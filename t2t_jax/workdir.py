@@ -17,7 +17,7 @@ scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json,
 translations/      SET.ENDING, the answer to each example of the set, one a line
 ensembles/         HASH/scores/, HASH/translations/ of this model with those of other
                    workdirs; HASH depends on the parameters of all members
-distilled.*        of a student: the text of its teacher (run/teacher_text.py)
+distilled.*        of a student: the text of its teacher (`distill`)
 imported.json      of an imported model: its files and how it compares with the original
 
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:

@@ -45,7 +45,7 @@ def inside() -> SimpleNamespace:
     """
     from t2t_jax import config
     from t2t_jax.data import corpus, feeding, prepare
-    from t2t_jax.grammar import corpus as grammar
+    from t2t_jax.extensions.grammar import corpus as grammar
     from t2t_jax.model import model
     from t2t_jax.parallel import mesh
     from t2t_jax.tasks import table

@@ -211,7 +211,7 @@ def text(shared):
 
     Its lines go to blocks of one length, for which search is compiled but once.
     """
-    from t2t_jax.grammar import corpus
+    from t2t_jax.extensions.grammar import corpus
     from tests.small_run import made_once, write_pairs
 
     def write(folder):

@@ -11,8 +11,8 @@ import pytest
 from t2t_jax import Translator, UserError
 from t2t_jax.config import Config, changed
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.extensions.run import answers
 from t2t_jax.io.messages import say
-from t2t_jax.run import answers
 from t2t_jax.workdir import Workdir
 
 LINES = ["The dog sees the cat.", " ", "A child laughs.", "The dog sleeps."]

@@ -12,10 +12,10 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import file_corpus
 from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.extensions.run import distillation
+from t2t_jax.extensions.run.distillation import distill, student_config
+from t2t_jax.extensions.run.teacher_text import Recipe
 from t2t_jax.io.atomic import checked_json, read_checked_json
-from t2t_jax.run import distillation
-from t2t_jax.run.distillation import distill, student_config
-from t2t_jax.run.teacher_text import Recipe
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary
 from tests.small_run import config_for, contents

@@ -10,7 +10,7 @@ import pytest
 from t2t_jax import Translator, UserError, load_config, train
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.evaluation.scores import score_set
-from t2t_jax.run import rerun
+from t2t_jax.extensions.run import rerun
 from tests.small_run import (
     assert_same,
     config_for,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from benchmarks.alignment import MEASURES
 from benchmarks.gold_links import gold_links
-from t2t_jax.grammar import corpus, lexicon
+from t2t_jax.extensions.grammar import corpus, lexicon
 from t2t_jax.metrics.measures import measured
 from t2t_jax.text.units import units
 

@@ -8,9 +8,9 @@ import pytest
 
 from t2t_jax import UserError, train
 from t2t_jax.commands.flags import parse_steps
+from t2t_jax.extensions.run import rerun as reruns
+from t2t_jax.extensions.run.rerun import plan_stretch, report, rerun
 from t2t_jax.run import differences
-from t2t_jax.run import rerun as reruns
-from t2t_jax.run.rerun import plan_stretch, report, rerun
 from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.workdir import Workdir
 from tests.faults.test_numbers import poisoned  # noqa: F401  (a fixture)

@@ -12,13 +12,13 @@ from t2t_jax import Translator, UserError, train
 from t2t_jax.config import Config, changed, from_config_dict
 from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.tokenizers.training import train_tokenizer
-from t2t_jax.data.variation import text_variation_of
 from t2t_jax.decoding.jobs import InputFile
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.evaluation import dev_answers
+from t2t_jax.extensions.data.variation import text_variation_of
+from t2t_jax.extensions.run.rerun import batch_of_step
+from t2t_jax.extensions.run.translated_pairs import PairOptions, write_pairs
 from t2t_jax.run import initialization
-from t2t_jax.run.rerun import batch_of_step
-from t2t_jax.run.translated_pairs import PairOptions, write_pairs
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir

@@ -12,9 +12,9 @@ import pytest
 
 from t2t_jax import train
 from t2t_jax.config import SECTIONS
+from t2t_jax.extensions.text.damage import AUGMENTATIONS
 from t2t_jax.io import ideas
 from t2t_jax.sections import known_options, table_of
-from t2t_jax.text.damage import AUGMENTATIONS
 from t2t_jax.tools.plan.describe import describe_workdir
 from t2t_jax.workdir import Workdir
 from tests.model import laws

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from t2t_jax.data.corpus import derived, open_corpus
-from t2t_jax.grammar.dice import Dice
+from t2t_jax.extensions.grammar.dice import Dice
 from t2t_jax.metrics.measures import Measure
 from t2t_jax.tasks.table import TASKS
 from t2t_jax.tasks.task import Task

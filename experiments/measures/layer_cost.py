@@ -24,12 +24,12 @@ from t2t_jax import config as fields
 from t2t_jax.config import ModelConfig
 from t2t_jax.costs import flops
 from t2t_jax.costs.timing import timed
+from t2t_jax.extensions.model.bytenet import Block
+from t2t_jax.extensions.model.conv import Convolution
+from t2t_jax.extensions.model.lstm import LSTMLayer
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.attention import ATTENTION, KV, NO_POSITION, Attention
-from t2t_jax.model.bytenet import Block
-from t2t_jax.model.conv import Convolution
 from t2t_jax.model.layers import Dropout, Parameters
-from t2t_jax.model.lstm import LSTMLayer
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.tools.experiment.measures import MEASURES
 from t2t_jax.tools.experiment.results import Context

@@ -13,10 +13,10 @@ from absl import flags
 from t2t_jax.commands.config_files import given_fields
 from t2t_jax.commands.flags import define_config_flag, define_search_flags, search_flags
 from t2t_jax.config import from_config_dict
+from t2t_jax.extensions.run.teacher_text import CHUNK, CRITERIA, Recipe
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
 from t2t_jax.io.parts import parse_part
-from t2t_jax.run.teacher_text import CHUNK, CRITERIA, Recipe
 
 DISTRIBUTED = True
 STAGES = ("translate", "train")
@@ -107,8 +107,8 @@ def main(_):
             raise UserError("--part makes a part of the text; leave out --only=train")
     recipe = Recipe(args.nbest, args.by or "", search_flags(args))
     config = from_config_dict(args.config)
+    from t2t_jax.extensions.run.distillation import distill
     from t2t_jax.parallel.process_setup import set_up_process
-    from t2t_jax.run.distillation import distill
 
     set_up_process()
     distill(

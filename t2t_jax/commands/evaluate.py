@@ -28,10 +28,10 @@ from t2t_jax.commands.flags import (
     workdirs_of,
 )
 from t2t_jax.data.corpus import Corpus, distinct
+from t2t_jax.extensions.text.damage import DAMAGES, EVERY
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel import processes
-from t2t_jax.text.damage import DAMAGES, EVERY
 from t2t_jax.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -80,13 +80,6 @@ def main(_):
         corpora = test_sets(args, config)
     # Mistakes above are reported before JAX is imported, ...
     from t2t_jax.decoding.choosing import parse_choice
-    from t2t_jax.evaluation.robustness import (
-        check_damageable,
-        damaged,
-        damages_named,
-        score_damaged,
-        table,
-    )
     from t2t_jax.evaluation.scores import (
         SCORES,
         comparisons,
@@ -94,6 +87,13 @@ def main(_):
         results_folder,
         score_set,
         scores_and_answers,
+    )
+    from t2t_jax.extensions.evaluation.robustness import (
+        check_damageable,
+        damaged,
+        damages_named,
+        score_damaged,
+        table,
     )
     from t2t_jax.tasks.table import task_of
 

@@ -16,8 +16,8 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.parts import STAGES
 from t2t_jax.data.prepare import prepared_pairs, report_lines
+from t2t_jax.extensions.data.parts import STAGES
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -68,7 +68,7 @@ def main(_):
         raise UserError(f"--stage and --part go together; add {lacking}")
     part = parse_part(args.part) if args.part else None
     config = from_config_dict(args.config)
-    from t2t_jax.run.preparation import prepare_on_beam, text_of
+    from t2t_jax.extensions.run.preparation import prepare_on_beam, text_of
 
     text = text_of(config, args.folder or str(cache_folder() / "parts"))
     task = text.examples

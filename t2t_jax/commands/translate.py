@@ -38,20 +38,24 @@ from t2t_jax.data.text_files import HASHES_ENDING, read_text
 from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.search_options import PreservingOptions, SamplingOptions
+from t2t_jax.extensions.run.translated_pairs import (
+    PairOptions,
+    merge_pairs,
+    write_pairs,
+)
+from t2t_jax.extensions.text.word_noise import parse_noise
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.io.parts import merge, parse_part, part_of
 from t2t_jax.parallel import processes
-from t2t_jax.run.translated_pairs import PairOptions, merge_pairs, write_pairs
 from t2t_jax.sections import table_names
-from t2t_jax.text.word_noise import parse_noise
 
 if TYPE_CHECKING:
-    from t2t_jax.decoding.preserving import Report
     from t2t_jax.decoding.scoring import ConfidenceOptions
     from t2t_jax.decoding.translator import Translator
+    from t2t_jax.extensions.decoding.preserving import Report
     from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
@@ -141,7 +145,7 @@ def main(_):
     noises = parse_noise(args.noise)
     changes = PairOptions(noises, args.noise_seed, args.tag)
     preserved = preserving_flags(args)
-    from t2t_jax.decoding.preserving import Report
+    from t2t_jax.extensions.decoding.preserving import Report
 
     report = Report()
     search, options = search_of(args, preserved, report)
@@ -320,7 +324,7 @@ EXCLUDED = {
 
 def preserving_flags(args: flags.FlagValues) -> PreservingOptions:
     """Reads and checks the flags of what is preserved, without loading a model."""
-    from t2t_jax.decoding.preserving import preserving_options
+    from t2t_jax.extensions.decoding.preserving import preserving_options
 
     for name, excluded in EXCLUDED.items():
         for other in excluded if args[name].value else ():

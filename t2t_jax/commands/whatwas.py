@@ -59,8 +59,8 @@ def main(_):
         return
     first, last = parse_steps("step", args.step)
     Workdir(args.workdir).config()  # mistakes are reported before JAX is imported
+    from t2t_jax.extensions.run.rerun import batch_of_step, report, rerun
     from t2t_jax.parallel.process_setup import set_up_process
-    from t2t_jax.run.rerun import batch_of_step, report, rerun
 
     set_up_process()
     if args.rerun:
@@ -92,7 +92,7 @@ def repeat_answer(folders: str, file: str) -> None:
     workdirs = [Workdir(folder) for folder in split_names(folders)]
     for workdir in workdirs:
         workdir.config()
-    from t2t_jax.run import answers
+    from t2t_jax.extensions.run import answers
 
     lines, exchanges = 0, answers.read_exchanges(file)
     for number, exchange in enumerate(exchanges, 1):

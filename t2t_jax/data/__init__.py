@@ -9,9 +9,7 @@ Read the modules in this order:
     cleaning.py       the rules that drop pairs from training text
     hashing.py        hash tables of arrays of keys: the set of pairs seen so far
     pairs.py          tokenized pairs, and the examples of a batch of them
-    noise.py          examples that change from epoch to epoch: masks, spans
     prepare.py        clean, tokenize and store a training text as flat arrays
-    variation.py      text that differs from epoch to epoch, made from stored text
     drawing.py        which pairs an epoch draws from corpora with weights
     shapes.py         static batch shapes within a token budget
     batching.py       sentence lengths to a plan of every batch of an epoch

@@ -6,7 +6,7 @@ A spec is a string that names a corpus. `config.data.train`, `dev` and `test`, a
     news/train         the files `news/train.en` and `news/train.de`, or the same with
                        `.gz`. Relative prefixes start at `config.data.dir` in a config,
                        and at the current folder on a command line
-    grammar:unseen     a split of the built-in corpus (`grammar/corpus.py`)
+    grammar:unseen     a split of the built-in corpus (`extensions/grammar/corpus.py`)
     tfds:wmt14_translate/de-en:train
                        a split of TensorFlow Datasets (`data/tfds.py`)
 
@@ -132,7 +132,7 @@ def named_hash(kind: str, fingerprint: str) -> str:
 
 def built_in_grammar() -> ModuleType:
     """Imports the built-in grammar, which only its own corpora need."""
-    return importlib.import_module("t2t_jax.grammar.corpus")
+    return importlib.import_module("t2t_jax.extensions.grammar.corpus")
 
 
 def grammar_corpus(split: str, source: str, target: str) -> Corpus:

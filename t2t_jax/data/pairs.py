@@ -16,7 +16,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import cache_key
 
 if TYPE_CHECKING:  # most text has none
-    from t2t_jax.data.noise import Noise
+    from t2t_jax.extensions.data.noise import Noise
 
 # (pairs, vocabulary, threads) -> the tokens of their sources and of their targets
 Encode = Callable[[Sequence[Pair], Vocabulary, int], tuple[Ragged, Ragged]]

@@ -37,7 +37,7 @@ from t2t_jax.io.threads import in_order
 from t2t_jax.sections import at_address
 
 if TYPE_CHECKING:  # most text does not vary
-    from t2t_jax.data.variation import Variation
+    from t2t_jax.extensions.data.variation import Variation
 
 SIDES = "source", "target"
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
@@ -69,7 +69,7 @@ def training_pairs(
     variation = None
     if config.augment or config.subword_dropout:
         made = config, corpora, vocabulary, examples.encode
-        variation = at_address("data.variation.variation_of")(*made)
+        variation = at_address("extensions.data.variation.variation_of")(*made)
     pairs = arrays or prepared_pairs(corpora, vocabulary, config, examples)
     texts = [*zip(corpora, pairs.sizes, strict=True)]
     # The lengths of noise are those of stored pairs, so it comes before the variation.

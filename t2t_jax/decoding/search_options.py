@@ -53,7 +53,10 @@ class SamplingOptions:
 
 @dataclasses.dataclass(frozen=True)
 class PreservingOptions:
-    """What a translation preserves, by default nothing: `decoding/preserving.py`."""
+    """What a translation preserves, by default nothing.
+
+    See `extensions/decoding/preserving.py`.
+    """
 
     format: str = field(
         "",
@@ -76,7 +79,7 @@ class PreservingOptions:
     placeholders: bool = field(
         False, help="Keep placeholders such as %1$s, {name} and URLs."
     )
-    # A file, or `text.terms.Terms`.
+    # A file, or `extensions.text.terms.Terms`.
     terms: str = field("", help="File of terms, SOURCE<TAB>TARGET in each line.")
     term_mode: str = field(
         "",

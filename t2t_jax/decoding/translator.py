@@ -29,8 +29,8 @@ from t2t_jax.sections import at_address, checked_options
 from t2t_jax.text.units import Aligned
 
 if TYPE_CHECKING:  # most lines are translated without it
-    from t2t_jax.decoding.predictions import Filled
-    from t2t_jax.decoding.preserving import ModelSupport, Report
+    from t2t_jax.extensions.decoding.predictions import Filled
+    from t2t_jax.extensions.decoding.preserving import ModelSupport, Report
 
 
 class Translator(Searcher):
@@ -140,13 +140,13 @@ class Translator(Searcher):
         )
         if all(each in (None, "", False) for each in preserved.values()):
             return choice.translate(translator, lines, request)
-        preserving = at_address("decoding.preserving.translate")
+        preserving = at_address("extensions.decoding.preserving.translate")
         return preserving(translator, lines, request, preserved, report)
 
     @property
     def preserving_support(self) -> "ModelSupport":
         """What the model can take of what is to be preserved."""
-        return at_address("decoding.preserving.support_of")(self)
+        return at_address("extensions.decoding.preserving.support_of")(self)
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], *, beam: int | None = None
@@ -234,7 +234,7 @@ class Translator(Searcher):
           UserError: the model does not predict labels.
         """
         sources = self.reader(first_line, warn).sources(lines)
-        classify = at_address("decoding.predictions.classify")
+        classify = at_address("extensions.decoding.predictions.classify")
         return classify(self.vocabulary, self.members, sources)
 
     def fill(
@@ -249,7 +249,7 @@ class Translator(Searcher):
           UserError: the model is not a masked language model.
         """
         reader = self.reader(first_line, warn)
-        fill = at_address("decoding.predictions.fill")
+        fill = at_address("extensions.decoding.predictions.fill")
         return fill(self.vocabulary, self.members, lines, reader)
 
     def attention(self, source: str, target=None) -> AttentionMaps:

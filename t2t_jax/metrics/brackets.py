@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from t2t_jax.grammar.trees import Tree
+    from t2t_jax.extensions.grammar.trees import Tree
 
 
 class Rules(NamedTuple):

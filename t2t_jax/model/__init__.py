@@ -1,4 +1,4 @@
-"""Token ids to outputs: the Transformer (section 3), and other models.
+"""Token ids to outputs: the Transformer (section 3).
 
 Read the modules in this order:
 
@@ -11,8 +11,6 @@ Read the modules in this order:
     layers.py         weights, dropout, normalization: parts of every layer
     decoder_cache.py  state between decoding steps
     kernels.py        fused attention that libraries ship
-    one_sided.py      models of one of the Transformer's stacks
-    lstm.py, conv.py, bytenet.py, neural_gpu.py   what came before the Transformer
     architecture.py   the base class of all models: what other folders know of one
-    model.py          MODELS, the table of models; `build`
+    model.py          MODELS, the table of models (others: `extensions/model/`); `build`
 """

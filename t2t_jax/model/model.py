@@ -27,13 +27,13 @@ from t2t_jax.sections import Table, known_options
 MODELS = Table(
     {
         "transformer": Transformer,
-        "encoder_only": "model.one_sided.EncoderOnly",
-        "decoder_only": "model.one_sided.DecoderOnly",
-        "classifier": "model.one_sided.Classifier",
-        "lstm": "model.lstm.LSTM",
-        "conv": "model.conv.ConvS2S",
-        "bytenet": "model.bytenet.ByteNet",
-        "neural_gpu": "model.neural_gpu.NeuralGPU",
+        "encoder_only": "extensions.model.one_sided.EncoderOnly",
+        "decoder_only": "extensions.model.one_sided.DecoderOnly",
+        "classifier": "extensions.model.one_sided.Classifier",
+        "lstm": "extensions.model.lstm.LSTM",
+        "conv": "extensions.model.conv.ConvS2S",
+        "bytenet": "extensions.model.bytenet.ByteNet",
+        "neural_gpu": "extensions.model.neural_gpu.NeuralGPU",
     }
 )
 

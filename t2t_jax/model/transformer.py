@@ -66,7 +66,7 @@ def teacher_forcing(batch: dict[str, Any], bos: int) -> dict[str, Any]:
 
 
 class Transformer(Architecture):
-    """The paper's model. Models of one stack inherit it (`model/one_sided.py`)."""
+    """The paper's model. Models of one stack inherit it."""
 
     def __init__(self, config, vocab_size, rng, source_vocab_size=None):
         self.config = config

@@ -16,11 +16,13 @@ if TYPE_CHECKING:  # imports JAX
 TASKS = Table(
     {
         "translation": Translation,
-        "classification": "tasks.classification.Classification",
-        "masked_language_model": "tasks.masked_language_model.MaskedLanguageModel",
-        "text_to_text": "tasks.text_to_text.TextToText",
-        "language_model": "tasks.language_model.LanguageModel",
-        "parsing": "tasks.parsing.Parsing",
+        "classification": "extensions.tasks.classification.Classification",
+        "masked_language_model": (
+            "extensions.tasks.masked_language_model.MaskedLanguageModel"
+        ),
+        "text_to_text": "extensions.tasks.text_to_text.TextToText",
+        "language_model": "extensions.tasks.language_model.LanguageModel",
+        "parsing": "extensions.tasks.parsing.Parsing",
     }
 )
 

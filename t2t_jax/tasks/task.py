@@ -178,7 +178,7 @@ class Task(Examples):
                     f"{self.config.task.kind!r}; leave it at {unset!r}"
                 )
         if data.augment:  # an error if a name is unknown, or its symbols are no tokens
-            check = at_address("data.variation.text_variation_of")
+            check = at_address("extensions.data.variation.text_variation_of")
             check(data.augment, parse_symbols(data.symbols))
 
     # ------------------------------------------------------- answers are scored

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import regex as re  # it knows scripts, and marks such as vowels
 
 Span = tuple[int, int]  # begin and end, in characters
-# Stand for placeholders (`text/placeholders.py`); enclose a term and its translation
-# (`text/terms.py`). No symbol begins another.
+# Stand for placeholders (`extensions/text/placeholders.py`); enclose a term and its
+# translation (`extensions/text/terms.py`). No symbol begins another.
 SYMBOLS = tuple(f"<ph{number}>" for number in range(1, 9))
 MARKS = "<term>", "<is>", "</term>"
 

@@ -308,7 +308,7 @@ LOSSES = {
         guided_sums,
         arrays={SOURCE_WORD: ("source", ()), LINK: ("target", (LINKS_OF_A_WORD,))},
         Options=Guided,
-        further="data.links.guided_arrays",
+        further="extensions.data.links.guided_arrays",
         check=check_guided,
     ),
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sacremoses import MosesTokenizer
 
-from t2t_jax.data.tokenizers.bpe import merge
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.data.bpe import merge
+from t2t_jax.extensions.grammar import corpus
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 # Escapes of Moses become pieces, as in every published model.

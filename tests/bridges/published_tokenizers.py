@@ -15,7 +15,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 
 SIDES = {"source": 0, "target": 1}
 TAGS = ">>deu<<", ">>fra<<"

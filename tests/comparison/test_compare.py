@@ -11,8 +11,8 @@ import pytest
 import sacrebleu
 from hypothesis import strategies as st
 
+from t2t_jax.extensions.text.word_alignment import TranslationTable
 from t2t_jax.metrics import measures
-from t2t_jax.text.word_alignment import TranslationTable
 from t2t_jax.tools.compare import aspects
 from t2t_jax.tools.compare.aspects import ASPECTS
 from t2t_jax.tools.compare.compare import (

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from t2t_jax.data.feeding import Position
+from t2t_jax.extensions.run.rerun import batch_of_step
 from t2t_jax.io.atomic import checked_json, read_checked_json
-from t2t_jax.run.rerun import batch_of_step
 from t2t_jax.tools.compare import runs
 from t2t_jax.tools.compare.runs import (
     SECTIONS,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarks.chart import Chart
-from t2t_jax.grammar.trees import parse_bracketed
+from t2t_jax.extensions.grammar.trees import parse_bracketed
 
 # Ambiguous, with rules of one, two and three children, and a cycle (A to C to A).
 TREEBANK = [

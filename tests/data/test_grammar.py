@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.data.corpus import open_corpus
-from t2t_jax.grammar import corpus, lexicon, sentences
-from t2t_jax.grammar.trees import Tree, bracketed, parse_bracketed
+from t2t_jax.extensions.grammar import corpus, lexicon, sentences
+from t2t_jax.extensions.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError
 from tests.small_run import ROOT
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from t2t_jax.config import Config, DataConfig, TrainConfig
-from t2t_jax.data import links, prepare
+from t2t_jax.data import prepare
 from t2t_jax.data.corpus import heaviest_first, open_corpora
 from t2t_jax.data.feeding import feed, plan_for
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.links import Words, word_links
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.extensions.data import links
+from t2t_jax.extensions.data.links import Words, word_links
 from t2t_jax.io.errors import UserError
 from tests.small_run import write_pairs
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.noise import (
+from t2t_jax.data.pairs import Pairs, encode_pairs
+from t2t_jax.data.tokenizers.training import train_tokenizer
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.extensions.data.noise import (
     MASK,
     MASKINGS,
     SENTINELS,
@@ -18,9 +21,6 @@ from t2t_jax.data.noise import (
     MaskingOptions,
     SpanCorruption,
 )
-from t2t_jax.data.pairs import Pairs, encode_pairs
-from t2t_jax.data.tokenizers.training import train_tokenizer
-from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 
 WORDS = ["unbelievable", "dogs", "chase", "the", "unhappy", "cats,", "in", "gardens"]

@@ -13,9 +13,9 @@ from etils import epath
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import heaviest_first, open_corpora
 from t2t_jax.data.pairs import Examples
-from t2t_jax.data.parts import TextInParts
 from t2t_jax.data.text_files import pair_hasher
 from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.extensions.data.parts import TextInParts
 from t2t_jax.io.errors import UserError
 from tests.data.test_prepare import CONFIG, LINES, SEPARATE, Blocks
 from tests.small_run import ROOT, contents, write_pairs

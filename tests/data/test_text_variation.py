@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.variation import TextVariation, text_variation_of, variation_of
+from t2t_jax.extensions.data.variation import (
+    TextVariation,
+    text_variation_of,
+    variation_of,
+)
+from t2t_jax.extensions.text.damage import AUGMENTATIONS, TRAINABLE
+from t2t_jax.extensions.text.word_noise import BLANK, WordNoise, add_noise, parse_noise
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.damage import AUGMENTATIONS, TRAINABLE
 from t2t_jax.text.units import MARKS, SYMBOLS
-from t2t_jax.text.word_noise import BLANK, WordNoise, add_noise, parse_noise
 
 ALL = ",".join(f"{name}@0.5" for name in AUGMENTATIONS)
 WORDS = ["A", "man's", "“dog”", "barks", "loudly,", "Über", "1,000", "IBM", "{line}"]

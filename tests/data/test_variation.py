@@ -10,14 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data import feeding, prepare, variation
+from t2t_jax.data import feeding, prepare
 from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.feeding import feed
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.prepare import varied
 from t2t_jax.data.shapes import STRETCH, Shape, shapes_of_epochs, static_shapes
 from t2t_jax.data.tokenizers.training import make_tokenizer
-from t2t_jax.data.variation import Variation
+from t2t_jax.extensions.data import variation
+from t2t_jax.extensions.data.variation import Variation
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import uniform
 from tests.data.test_feeding import assert_same, take

@@ -11,13 +11,17 @@ from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.text_files import encode_line, read_lines
 from t2t_jax.decoding.jobs import InputFile
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.extensions.run import translated_pairs
+from t2t_jax.extensions.run.translated_pairs import (
+    PairOptions,
+    merge_pairs,
+    write_pairs,
+)
+from t2t_jax.extensions.text.word_noise import add_noise, parse_noise
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import OutputFile
 from t2t_jax.io.parts import part_of
-from t2t_jax.run import translated_pairs
-from t2t_jax.run.translated_pairs import PairOptions, merge_pairs, write_pairs
-from t2t_jax.text.word_noise import add_noise, parse_noise
 from tests.decoding.test_jobs import StopError
 
 LINES = ["ein Hund", "", "zu lang", "drei ü \u2028", "nie fertig", "\ufeffsechs", "7"]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.decoding import preserving
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.extensions.decoding import preserving
+from t2t_jax.extensions.text import placeholders
+from t2t_jax.extensions.text.formats import Lines
+from t2t_jax.extensions.text.markup import parse
+from t2t_jax.extensions.text.terms import Terms
 from t2t_jax.io.errors import UserError
-from t2t_jax.text import placeholders
-from t2t_jax.text.formats import Lines
-from t2t_jax.text.markup import parse
-from t2t_jax.text.terms import Terms
 from t2t_jax.text.units import SYMBOLS
 from tests.decoding.small_translator import translator
 

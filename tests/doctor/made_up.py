@@ -3,7 +3,7 @@
 import itertools
 
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 
 
 def corpus_of(pairs, spec="made up"):

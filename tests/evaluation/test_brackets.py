@@ -2,10 +2,10 @@
 
 import pytest
 
-from t2t_jax.grammar.trees import parse_bracketed
+from t2t_jax.extensions.grammar.trees import parse_bracketed
+from t2t_jax.extensions.tasks.treebank import cleaned
 from t2t_jax.metrics import brackets
 from t2t_jax.metrics.brackets import COLLINS, Counts, Rules, count
-from t2t_jax.tasks.treebank import cleaned
 
 GOLD = "(S (A (P one)) (B (Q two) (A (R three) (T four))))"
 ELEVEN = "(S" + 11 * " (A (P one)) (B (Q two) (A (R three) (T four)))" + ")"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from t2t_jax import UserError
 from t2t_jax.data.corpus import Corpus, open_corpus, tagged
-from t2t_jax.evaluation import robustness
-from t2t_jax.evaluation.robustness import damaged, damages_named
-from t2t_jax.text.damage import DAMAGES
+from t2t_jax.extensions.evaluation import robustness
+from t2t_jax.extensions.evaluation.robustness import damaged, damages_named
+from t2t_jax.extensions.text.damage import DAMAGES
 from tests.small_run import write_pairs
 
 OF_BOTH = {"capitals", "codes", "joined"}

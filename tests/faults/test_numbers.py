@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from t2t_jax import train
-from t2t_jax.run import rerun
+from t2t_jax.extensions.run import rerun
 from t2t_jax.run import train as pipeline
 from t2t_jax.training import losses
 from t2t_jax.training.divergence import DivergedError, Rollbacks

@@ -6,10 +6,10 @@ import time
 import types
 
 from t2t_jax.config import DataConfig
-from t2t_jax.decoding.preserving import ModelSupport
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
+from t2t_jax.extensions.decoding.preserving import ModelSupport
+from t2t_jax.extensions.text.language_identification import Guess
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.language_identification import Guess
 from t2t_jax.text.units import Aligned, units
 from t2t_jax.text.words import token_words
 from t2t_jax.tools.serve.engine import Details, Direction, Limits

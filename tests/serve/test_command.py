@@ -77,7 +77,7 @@ command.Workdir = lambda place: types.SimpleNamespace(
     config=lambda: types.SimpleNamespace(data=data, decode=DecodeConfig())
 )
 engine.Engine, translator.Translator = Engine, Broken
-sys.modules["t2t_jax.text.language_identification"] = types.SimpleNamespace(
+sys.modules["t2t_jax.extensions.text.language_identification"] = types.SimpleNamespace(
     Guesser=lambda directions: FakeGuesser()
 )
 sys.argv[1:1] = ["serve"]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from t2t_jax import load_config
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.grammar.trees import bracketed
+from t2t_jax.extensions.grammar.trees import bracketed
+from t2t_jax.extensions.tasks.parsing import repair
 from t2t_jax.metrics import classification, likelihoods
-from t2t_jax.tasks.parsing import repair
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from tests import small_run

@@ -14,12 +14,12 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.tasks.classification import Classification, open_labelled
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.classification import answer_line, probabilities_of
 from t2t_jax.metrics.measures import measured
 from t2t_jax.model.architecture import logits
 from t2t_jax.model.model import build
-from t2t_jax.tasks.classification import Classification, open_labelled
 from tests.decoding import small_translator
 
 LABELS = ["bad", "good", "so so"]

@@ -7,9 +7,9 @@ import pytest
 
 from t2t_jax import config as fields
 from t2t_jax.data.corpus import documents, open_lines, open_specs
+from t2t_jax.extensions.tasks.language_model import LanguageModel
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import Options
-from t2t_jax.tasks.language_model import LanguageModel
 from tests.decoding.small_translator import translator
 
 DOCUMENTS = ["the cat\nsees the dog", "a dog", "a cat\n sleeps\n- well"]

@@ -11,11 +11,11 @@ from flax import nnx
 
 from t2t_jax.config import TaskConfig
 from t2t_jax.data.batching import plan_epoch
-from t2t_jax.data.noise import MASK
 from t2t_jax.data.pairs import tokenize_in_memory
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.data.noise import MASK
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tasks.table import check_model, task_of

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from t2t_jax import config as fields
 from t2t_jax.config import from_config_dict
-from t2t_jax.grammar.trees import bracketed, parse_bracketed
-from t2t_jax.io.errors import UserError
-from t2t_jax.tasks.parsing import (
+from t2t_jax.extensions.grammar.trees import bracketed, parse_bracketed
+from t2t_jax.extensions.tasks.parsing import (
     REPAIRED,
     answer,
     linearise,
@@ -19,8 +18,9 @@ from t2t_jax.tasks.parsing import (
     tokens,
     without_tags,
 )
+from t2t_jax.extensions.tasks.treebank import cleaned, open_treebank, read_trees
+from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of
-from t2t_jax.tasks.treebank import cleaned, open_treebank, read_trees
 from tests.data.test_grammar import trees
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBZ barks) (, ,) (ADVP (RB loudly))) (. !))"

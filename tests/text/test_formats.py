@@ -8,9 +8,9 @@ import srt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.extensions.text.formats import Po, SubRip
+from t2t_jax.extensions.text.markup import parse
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.formats import Po, SubRip
-from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
 
 TIMES = "00:00:0{},000 --> 00:00:09,000"

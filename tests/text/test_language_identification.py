@@ -2,8 +2,8 @@
 
 import pytest
 
-from t2t_jax.grammar import corpus
-from t2t_jax.text.language_identification import Guesser
+from t2t_jax.extensions.grammar import corpus
+from t2t_jax.extensions.text.language_identification import Guesser
 
 # By the code of a model, whose spelling does not matter.
 TEXTS = {

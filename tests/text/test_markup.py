@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.extensions.text.markup import parse
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.markup import parse
 from t2t_jax.text.units import Aligned, units
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from t2t_jax.text import placeholders
+from t2t_jax.extensions.text import placeholders
+from t2t_jax.extensions.text.placeholders import find, protect, replaced, restore
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.placeholders import find, protect, replaced, restore
 from t2t_jax.text.units import MARKS, SYMBOLS, inverse
 
 # What each line of the table finds, in brackets; and ordinary text that is like it.

@@ -7,10 +7,16 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from t2t_jax.extensions.text.terms import (
+    Terms,
+    annotate,
+    annotated,
+    check,
+    report_lines,
+)
+from t2t_jax.extensions.text.terms import learn_lexicon as learn
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.terms import Terms, annotate, annotated, check, report_lines
-from t2t_jax.text.terms import learn_lexicon as learn
 from t2t_jax.text.units import inverse, map_span, splice
 
 FILE = "cat\tKatze\ncat food\tKatzenfutter\n\nfood\tEssen\nC++\tC++\nBank\tBank AG\n"

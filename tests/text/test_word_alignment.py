@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from t2t_jax.text import word_alignment
-from t2t_jax.text.word_alignment import Aligner, align_words
+from t2t_jax.extensions.text import word_alignment
+from t2t_jax.extensions.text.word_alignment import Aligner, align_words
 
 
 def made_up(pairs=300, words=40, seed=0):

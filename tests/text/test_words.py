@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.links import Words
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.extensions.data.links import Words
 from t2t_jax.text.units import units
 from t2t_jax.text.words import token_words
 from t2t_jax.tools.explain.words import explained_words

@@ -133,7 +133,7 @@ class Labels:
 # messages), and a line here: it, or its address.
 TOKENIZERS = Table(
     {
-        "bpe": "data.tokenizers.bpe.BytePairs",
+        "bpe": "extensions.data.bpe.BytePairs",
         "fairseq": FairseqSentencePieces,
         "labels": Labels,
         "m2m100": MappedSentencePieces,

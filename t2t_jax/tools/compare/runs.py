@@ -13,6 +13,13 @@ from t2t_jax.config import Config
 from t2t_jax.data.feeding import BatchLookup, Position
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.extensions.run.rerun import (
+    RunText,
+    describe_arrays,
+    open_text,
+    position_of_step,
+    state_shapes,
+)
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress, printable
 from t2t_jax.io.tables import text_table
@@ -23,13 +30,6 @@ from t2t_jax.run.differences import (
     compare_trees,
     first_difference,
     stored_arrays,
-)
-from t2t_jax.run.rerun import (
-    RunText,
-    describe_arrays,
-    open_text,
-    position_of_step,
-    state_shapes,
 )
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint_folders import KINDS

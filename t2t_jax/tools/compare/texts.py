@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from t2t_jax.data.corpus import Corpus
+from t2t_jax.extensions.text.word_alignment import TranslationTable
 from t2t_jax.metrics.text_measures import tokenizer
-from t2t_jax.text.word_alignment import TranslationTable
 
 Words = list[str]
 MOST_PAIRS = 1_000_000  # of training text that are counted

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from t2t_jax.extensions.text.language_identification import probabilities
 from t2t_jax.text.characters import FIRST_SCRIPT, SCRIPTS
-from t2t_jax.text.language_identification import probabilities
 from t2t_jax.text.view import Side
 
 BUCKETS = 1 << 17  # of hashed trigrams

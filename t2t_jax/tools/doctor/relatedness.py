@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from t2t_jax.extensions.text.word_alignment import content_words, learn_both_ways
 from t2t_jax.text.view import View
-from t2t_jax.text.word_alignment import content_words, learn_both_ways
 
 FREQUENT = 40  # words of each side that are left out
 LEAST = 2  # occurrences together that make two words translations

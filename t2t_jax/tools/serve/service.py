@@ -25,7 +25,9 @@ from typing import Any, NamedTuple
 from starlette.requests import ClientDisconnect, Request
 
 from t2t_jax.decoding.inputs import check_text
-from t2t_jax.decoding.preserving import (
+from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.decoding.search_options import PreservingOptions
+from t2t_jax.extensions.decoding.preserving import (
     Align,
     Part,
     PreparedText,
@@ -33,8 +35,6 @@ from t2t_jax.decoding.preserving import (
     preserving_options,
     translated,
 )
-from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.search_options import PreservingOptions
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.text.languages import OTHER, distance, identify
@@ -131,7 +131,7 @@ class Service:
 
     def __init__(self, engine: Engine, settings: Settings, guesser=None):
         if guesser is None:
-            from t2t_jax.text.language_identification import Guesser
+            from t2t_jax.extensions.text.language_identification import Guesser
 
             guesser = Guesser(each.source for each in engine.directions.values())
         self.engine, self.settings, self.guesser = engine, settings, guesser

@@ -10,9 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from t2t_jax.data.corpus import Pair
+from t2t_jax.extensions.text.terms import Terms
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import read_flag_file
-from t2t_jax.text.terms import Terms
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Self
 import jax
 
 import t2t_jax
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.io import interruption
 from t2t_jax.parallel.nondeterminism import GPU_FLAGS
 from t2t_jax.tools.verify.check import Context, Unavailable

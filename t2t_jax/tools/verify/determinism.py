@@ -13,7 +13,7 @@ from t2t_jax.config import MeshConfig
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.grammar import corpus
+from t2t_jax.extensions.grammar import corpus
 from t2t_jax.model.model import build
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run.differences import COMPARED, workdir_differences

@@ -29,6 +29,7 @@ from t2t_jax.evaluation.scores import (
     TRANSLATIONS,
     checked_answers,
 )
+from t2t_jax.extensions.run.rerun import newest_intact, open_text
 from t2t_jax.io import sealed
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError, first_line
@@ -36,7 +37,6 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.run.rerun import newest_intact, open_text
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
 from t2t_jax.text.languages import pair_of

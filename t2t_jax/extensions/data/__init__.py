@@ -1,0 +1,9 @@
+"""Training text that changes, links between its words, and preparation in parts.
+
+noise.py             examples that change from epoch to epoch: masks, spans
+variation.py         text that differs from epoch to epoch, made from stored text
+subword_sampling.py  other tokens of the same words in every epoch
+links.py             links between the words of a training text
+bpe.py               byte-pair codes of the words of Moses
+parts.py             preparation in parts
+"""

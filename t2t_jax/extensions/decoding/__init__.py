@@ -1,0 +1,1 @@
+"""Outputs that are not plain translations: preserved parts, labels, filled masks."""

@@ -1,0 +1,295 @@
+"""The built-in English-German corpus: splits of sentences drawn from a small grammar.
+
+It replaces a download, to train a tiny Transformer in minutes. The model has to learn
+what the two languages demand: agreement in gender, case and number, the verb in second
+or last place, separable verbs, relative clauses. Each split asks one question:
+
+    train, dev, test  the same distribution
+    unseen            known words in new pairs (adjective and noun, verb and object),
+                      which `held_out` keeps out of all other splits
+    long              sentences longer than any in train
+    agreement         words that must agree stand on both sides of a relative clause
+
+The German is a function of the English, and everything is a function of the seed.
+"""
+
+import collections
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator
+
+from t2t_jax.extensions.grammar import lexicon
+from t2t_jax.extensions.grammar.choices import CONJUNCTIONS
+from t2t_jax.extensions.grammar.clauses import PRONOUNS
+from t2t_jax.extensions.grammar.dice import Dice, digest
+from t2t_jax.extensions.grammar.german import DETERMINERS, ENDINGS
+from t2t_jax.extensions.grammar.sentences import Sentence, Writer
+from t2t_jax.extensions.grammar.trees import Tree
+from t2t_jax.io.errors import UserError, did_you_mean
+
+SIZES = {
+    "train": 30_000,
+    "dev": 500,
+    "test": 500,
+    "unseen": 500,
+    "long": 300,
+    "agreement": 500,
+}
+SPLITS = tuple(SIZES)
+# The probability that a phrase gets a relative clause; other splits are as "train".
+RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}
+LONGEST = 22  # the most English words of a sentence, in all splits but "long"
+# The split of each of 40 buckets; the others are train. Sentences in buckets 2, 3 and 4
+# that are not apart belong to no split. In train, they would lower the share of
+# sentences that are apart below their share in test.
+BUCKETS = {0: "dev", 1: "test", **dict.fromkeys((2, 3, 4), "agreement")}
+
+
+@functools.cache
+def held_out(word: str, noun: str) -> bool:
+    """True if a pair (adjective or verb, noun) is kept for "unseen"; 1 in 12 is."""
+    return digest(f"{word} {noun}") % 12 == 0
+
+
+def _belongs(split: str, sentence: Sentence) -> bool:
+    """True if a sentence belongs to a split; it belongs to at most one.
+
+    A hash of the English deals sentences out, so splits of any seed and size are
+    disjoint.
+    """
+    # Tests that need no words come first, because putting a clause into words is slow.
+    if any(held_out(*pair) for pair in sentence.pairs) != (split == "unseen"):
+        return False
+    if split == "agreement" and not sentence.apart:
+        return False
+    long = len(sentence.english.split()) > LONGEST
+    if long or split in ("long", "unseen"):
+        return long == (split == "long")
+    return split == BUCKETS.get(digest(sentence.english) % 40, "train")
+
+
+def _draw(split: str, seed: int) -> Iterator[Sentence]:
+    """Yields sentences of a split without end, none of them twice."""
+    dice = Dice(f"{split} {seed}")
+    writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    # The special splits ask one question each; unknown words would be another.
+    vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
+    seen = set()
+    while True:
+        sentence = writer.finished("chain") if split == "long" else writer.draw()
+        if not _belongs(split, sentence) or sentence.english in seen:
+            continue
+        if (
+            vocabulary
+            and not words(f"{sentence.english} {sentence.german}") <= vocabulary
+        ):
+            continue
+        seen.add(sentence.english)
+        yield sentence
+
+
+def words(line: str) -> set[str]:
+    """The words of a line without punctuation, in lower case."""
+    return set(re.findall(r"[\w']+", line.lower()))
+
+
+@functools.lru_cache(maxsize=2)
+def _vocabulary(seed: int) -> set[str]:
+    """All words of train in both languages; the special splits use no others."""
+    return words(" ".join(f"{en} {de}" for en, de in pairs("train", seed)))
+
+
+def pairs(split: str, seed: int = 0, count: int | None = None) -> list[tuple[str, str]]:
+    """The (English, German) sentences of a split.
+
+    A smaller count gives the first sentences of a larger one.
+
+    Args:
+      split: One of `SPLITS`.
+      seed: Another seed draws other sentences. Different splits are disjoint whatever
+        their seeds.
+      count: The number of sentences; None is the default in `SIZES`.
+
+    Raises:
+      UserError: There is no such split.
+    """
+    return list(_pairs(split, seed, _count(split, count)))
+
+
+def sentences(
+    split: str, seed: int = 0, count: int | None = None
+) -> Iterator[Sentence]:
+    """Draws the sentences that `pairs` returns, with their trees."""
+    return itertools.islice(_draw(split, seed), _count(split, count))
+
+
+def check_split(split: str, place: str) -> None:
+    """Raises UserError if the split that a place names does not exist."""
+    if split not in SIZES:
+        raise UserError(f"{place}: no such split" + did_you_mean(split, SPLITS))
+
+
+def _count(split: str, count: int | None) -> int:
+    """The number of sentences to draw; raises UserError if there is no such split."""
+    check_split(split, f"grammar:{split}")
+    return SIZES[split] if count is None else count
+
+
+@functools.lru_cache(maxsize=8)
+def _pairs(split: str, seed: int, count: int) -> tuple[tuple[str, str], ...]:
+    """The cached result of `pairs`; a tuple, because callers may change their list."""
+    return tuple((s.english, s.german) for s in sentences(split, seed, count))
+
+
+# The key of each split's text in the cache of prepared text, and in workdirs. Replace
+# all of them when a change of the grammar changes a sentence; tests/golden/grammar.json
+# pins the text.
+FINGERPRINTS = {
+    "train": "1e095e619f997c154cc9378a7aa0a870b2616b0a86327a99f66af12d319ea7dc",
+    "dev": "dee061f89bfbe172f93f555df4e3ee8feba1b29ab311e9eeb1ba25fe7fa4420b",
+    "test": "a94584aefd0de47d2a18d7bb07543527cb3b0f1b659a11aeb65e8e3edc9a3d48",
+    "unseen": "e739a65771fbfcd44b04dcaf769712940d36d1041612411dbd7e90b9527a51c4",
+    "long": "db463c5f66ecbb57cf7c99a5f241f46328b66d743b246d037c76f77e5d4eb682",
+    "agreement": "ebb7094884d6bd36990b1da40bed309b165f82916ea242f80063e197465f5ed4",
+}
+
+
+def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
+    """A hash that changes whenever a sentence that `pairs` returns changes."""
+    if seed == 0 and count in (None, SIZES.get(split)):
+        return FINGERPRINTS[split]
+    arguments = f"{split} {seed} {count} {FINGERPRINTS[split]}"
+    return hashlib.sha256(arguments.encode()).hexdigest()
+
+
+def trees(
+    split: str,
+    language: str,
+    seed: int = 0,
+    count: int | None = None,
+    features: bool = False,
+) -> list[Tree]:
+    """The constituency trees of the sentences that `pairs` returns.
+
+    Their words are the words of the line: *sleeps .* for *sleeps.*, and in English
+    *Anna 's* and *can not*.
+
+    Args:
+      split, seed, count: As for `pairs`.
+      language: "en" or "de".
+      features: Keeps in the labels what must agree, after a dash: NP-third, VP-third.
+    """
+    drawn = sentences(split, seed, count)
+    with_features = (sentence.tree(language) for sentence in drawn)
+    return [tree if features else tree.plain() for tree in with_features]
+
+
+# A hash of the first trees of train, dev and test, with features; a test checks it.
+TREE_FINGERPRINTS = {
+    "en": "5a23fc83d4db950ccc4616c3073de4cd3fdebfdb3a5575bc745ec6d9eab03b62",
+    "de": "97539e809511558ed1a1e4731869e262e5f5c115cf443a264d10d13ab25b3c8b",
+}
+
+
+def tree_fingerprint(split: str, language: str) -> str:
+    """A hash that changes whenever a tree that `trees` returns changes."""
+    arguments = f"{fingerprint(split)} {TREE_FINGERPRINTS[language]}"
+    return hashlib.sha256(arguments.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- the baseline
+
+
+def _translations() -> dict[str, set[str]]:
+    """All German forms that each English word may be translated as."""
+    forms_of = collections.defaultdict(set)
+
+    def add(en: str, *de: str) -> None:
+        forms_of[en.lower()] |= {word for word in de if word}
+
+    # English words do not show the case, so the forms of all cases are candidates.
+    cases = ("nominative", "accusative", "dative")
+    for noun in lexicon.nouns:
+        add(noun.english, *(noun.german("singular", case) for case in cases))
+        add(noun.english + "'s", noun.genitive)
+        if noun.plural:
+            add(noun.english_plural, *(noun.german("plural", case) for case in cases))
+    for adjective in lexicon.adjectives:
+        forms = (adjective.stem + ending for ending in ("e", "en", "er", "es", "em"))
+        add(adjective.english, adjective.german, *forms)
+    for verb in lexicon.verbs:
+        de, en = verb.german, verb.english
+        add(en["base"], de["infinitive"], de["plural"], de["first"])
+        add(en["third"], de["third"])
+        add(en["ing"], de["third"], de["plural"])
+        add(en["participle"], de["participle"])
+        if "past" in en:
+            add(en["past"], de["past"], de["pasts"])
+    for en, row in DETERMINERS.items():
+        stem, table, _ = row.split()
+        forms = {*ENDINGS[table].replace("|", "").split()}
+        add(en, *(stem + form.strip("-") for form in forms))
+    for en, de in PRONOUNS.values():
+        for form in en.split():
+            add(form, *de.replace("-", "").split())
+    for en, de, *_ in CONJUNCTIONS:
+        add(en, de)
+    for name in lexicon.names:
+        add(name, name)
+        add(f"{name}'s", f"{name}s")
+    for table in (lexicon.NUMERALS, lexicon.CITIES, FUNCTION_WORDS):
+        for en, de in lexicon.entries(table):
+            add(en, *de.split())
+    for modal in lexicon.modals:
+        de = modal.german
+        add(modal.english["third"][0], de["third"], de["plural"])
+        add(modal.english["others"][0], de["third"], de["plural"])
+        if "past" in modal.english:
+            add(modal.english["past"][0], de["past"], de["pasts"])
+    for entries in lexicon.adverbs.values():
+        for en, de in entries:
+            if " " not in en:  # the words of the others have entries elsewhere
+                add(en, de)
+    return forms_of
+
+
+# Words that no table of the lexicon has; some are translated as nothing.
+FUNCTION_WORDS = """
+    the : der die das den dem | an : ein eine einen einem einer | not : nicht |
+    cannot : kann | is : ist | am : bin | are : sind | was : war | were : waren |
+    be : sein | has : hat | have : haben | will : wird werden | in : in im |
+    at : an am auf | to : zu in | from : aus von | with : mit bei | for : für auf |
+    of : von an | about : über | very : sehr | like : | and : und | but : aber |
+    whether : ob | that : dass | why : warum | when : wann wenn als | week : Woche |
+    year : Jahr | last : letzte | next : nächste | day : Tag | morning : Morgen |
+    evening : Abend | monday : Montag | friday : Freitag | sundays : sonntags |
+    on : am | moment : Moment | up : auf | off : aus | away : weg | back : zurück |
+    along : mit | does : | do : | did : | shopping : ein | asleep : ein"""
+
+
+@functools.cache
+def _dictionary() -> dict[str, str]:
+    """The most frequent German form of each English word, counted in train."""
+    counts = collections.Counter()
+    for _, de in pairs("train", 0, 3000):
+        counts.update(re.findall(r"\w+", de))
+    return {
+        # Sorted, so that ties are broken the same way every time: a set has no order.
+        en: max(sorted(forms), key=lambda form: counts[form]) if forms else ""
+        for en, forms in _translations().items()
+    }
+
+
+def word_for_word(english: str) -> str:
+    """Translates each word by its most frequent translation, without any grammar.
+
+    This is the baseline that a trained model must beat. It keeps the order of the words
+    and the punctuation, and starts with a capital.
+    """
+    dictionary = _dictionary()
+    tokens = re.findall(r"[\w']+|[^\w\s]", english)  # words, punctuation marks
+    out = [dictionary.get(token.lower(), token) for token in tokens]
+    line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))
+    return line[:1].upper() + line[1:]

@@ -1,0 +1,5 @@
+"""Models other than the paper's.
+
+one_sided.py                          models of one of the Transformer's stacks
+lstm.py, conv.py, bytenet.py, neural_gpu.py   what came before the Transformer
+"""

@@ -1,0 +1,1 @@
+"""Synthetic text from a trained model, and reruns of recorded steps."""

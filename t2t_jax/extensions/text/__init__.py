@@ -1,0 +1,1 @@
+"""Text that is damaged, and text of which parts must survive a translation."""
