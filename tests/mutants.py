@@ -455,11 +455,11 @@ a_carriage_return_of_the_text_is_lost t2t_jax/data/text_files.py 686043a
   - end = "\r\n" if
   + end = "\n" if
     decoding/test_pairs_output.py test_a_line_comes_back_as_it_was
-a_mark_of_byte_order_is_lost t2t_jax/extensions/run/translated_pairs.py c71794c
-  - n - before)
-  + n)
+a_mark_of_byte_order_is_lost t2t_jax/extensions/run/synthetic_text.py c71794c
+  - (number - 1 - skipped)
+  + (number - 1)
     decoding/test_pairs_output.py test_a_part_keeps_a_byte_order_mark_of_its_first_line
-half_a_translation_is_learned t2t_jax/extensions/run/translated_pairs.py 98823e2
+half_a_translation_is_learned t2t_jax/extensions/run/synthetic_text.py 98823e2
   - for h in translation.hypotheses if h.ended
   + for h in translation.hypotheses
     test_distillation.py test_half_a_translation_is_not_kept

@@ -14,7 +14,7 @@ from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.extensions.run import distillation
 from t2t_jax.extensions.run.distillation import distill, student_config
-from t2t_jax.extensions.run.teacher_text import Recipe
+from t2t_jax.extensions.run.synthetic_text import Recipe
 from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary

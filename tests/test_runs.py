@@ -17,7 +17,7 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.extensions.data.variation import text_variation_of
 from t2t_jax.extensions.run.rerun import batch_of_step
-from t2t_jax.extensions.run.translated_pairs import PairOptions, write_pairs
+from t2t_jax.extensions.run.synthetic_text import PairOptions, write_pairs
 from t2t_jax.run import initialization
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.averaging import parameter_steps

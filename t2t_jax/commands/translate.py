@@ -38,7 +38,7 @@ from t2t_jax.data.text_files import HASHES_ENDING, read_text
 from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.search_options import PreservingOptions, SamplingOptions
-from t2t_jax.extensions.run.translated_pairs import (
+from t2t_jax.extensions.run.synthetic_text import (
     PairOptions,
     merge_pairs,
     write_pairs,
