@@ -257,16 +257,18 @@ class TeacherText:
         """
         complete = file == self._files.record
         record = self.record() if complete else parts.read_record(file)
-        then = record["made_from"]
+        recorded = record["made_from"]
         # As it is stored: tuples are lists.
-        now = json.loads(json.dumps(self._made_from))
+        expected = json.loads(json.dumps(self._made_from))
         # Any version of t2t_jax may have made it, also one that recorded more, or less
         # of the teacher.
-        then = {name: then.get(name) for name in now} | {"t2t_jax": now["t2t_jax"]}
-        then["teacher"] = now["teacher"] | then["teacher"]
-        for teacher in (then["teacher"], now["teacher"]):
+        recorded = {name: recorded.get(name) for name in expected} | {
+            "t2t_jax": expected["t2t_jax"]
+        }
+        recorded["teacher"] = expected["teacher"] | recorded["teacher"]
+        for teacher in (recorded["teacher"], expected["teacher"]):
             teacher.pop("t2t_jax", None)
-        if changed := changes(then, now):
+        if changed := changes(recorded, expected):
             raise UserError(
                 f"{file} is of another text of a teacher:{changed}\n"
                 "Give the same options again, another --text, or remove the files of "

@@ -213,8 +213,8 @@ class PairsOutput(OutputFile):
         self.empty = 0  # the number of pairs with an empty side, when all are written
         super().__init__(files.translations, *job)
         # Some files may have appeared before a kill; then all lines were done.
-        done = self._earlier["lines"] if self._earlier else None
-        if self._files.existing() and done != text.count:
+        recorded_lines = self._earlier["lines"] if self._earlier else None
+        if self._files.existing() and recorded_lines != text.count:
             self._stream.close()
             self._files.refuse_existing()
 
