@@ -71,8 +71,8 @@ def config_for(text, **sections):
 
 def flags_for(text, workdir, **sections):
     """The command line of a small run."""
-    given = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
-    return [*given, *config_flags(config_for(text, **sections).to_dict())]
+    flags = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
+    return [*flags, *config_flags(config_for(text, **sections).to_dict())]
 
 
 def made_once(folder, make):
@@ -136,10 +136,12 @@ def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def assert_same_run(whole, other, *but):
+def assert_same_run(reference, workdir, *excluded):
     """All that two runs leave is equal to the bit, but for times and what `but` names.
 
     Names are those of `t2t_jax.run.differences.COMPARED`.
     """
-    found = workdir_differences(whole, other)
-    assert not any(lines for name, lines in found.items() if name not in but), found
+    differences = workdir_differences(reference, workdir)
+    assert not any(
+        lines for name, lines in differences.items() if name not in excluded
+    ), differences

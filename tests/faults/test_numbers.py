@@ -29,16 +29,17 @@ def poisoned(text, tmp_path, monkeypatch):
             f.write(f"{POISON} {POISON} qq.\n")
     true_loss = losses.projected
 
-    def infinite(x_btd, table_vd, target_bt, *others):
-        loss, nll = true_loss(x_btd, table_vd, target_bt, *others)
+    def infinite(x_btd, table_vd, target_bt, *scaling):
+        loss, nll = true_loss(x_btd, table_vd, target_bt, *scaling)
         return jnp.where((target_bt == infinite.piece).any(), jnp.inf, loss), nll
 
     def vocabulary(*arguments):
-        made = find_vocabulary(*arguments)
-        (ids,) = made.encode([f"{POISON} qq."])
-        (others,) = made.encode([" ".join((text / "train.de").read_text().split())])
-        infinite.piece = next(i for i in ids if i not in set(others))
-        return made
+        prepared = find_vocabulary(*arguments)
+        (ids,) = prepared.encode([f"{POISON} qq."])
+        german = " ".join((text / "train.de").read_text().split())
+        (other_ids,) = prepared.encode([german])
+        infinite.piece = next(i for i in ids if i not in set(other_ids))
+        return prepared
 
     find_vocabulary = pipeline._vocabulary
     monkeypatch.setattr(pipeline, "_vocabulary", vocabulary)
@@ -66,7 +67,7 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
     train(config_for(poisoned, data=QUIET), workdir)
     bad = [n for n in range(1, 13) if has_poison(pairs_of(workdir, n))]
     assert bad
-    told = capsys.readouterr().err
+    messages = capsys.readouterr().err
     alarms = metrics(workdir, "alarm")
     assert [alarm["step"] for alarm in alarms] == bad
     assert metrics(workdir, "train")[-1]["skipped"] == len(bad)
@@ -74,8 +75,8 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
         file = workdir / "alarms" / f"{number}.jsonl"
         lines = [json.loads(line) for line in file.open(encoding="utf-8")]
         assert lines == pairs_of(workdir, number)
-        assert f"step {number}: loss inf, gradient norm" in told
-        assert str(file) in told
+        assert f"step {number}: loss inf, gradient norm" in messages
+        assert str(file) in messages
     poison = lines[[POISON in line["source"] for line in lines].index(True)]
     assert poison["line"] == 301  # of the file, where a person looks for it
     assert poison["source"] == f"{POISON} {POISON} qq."
@@ -86,11 +87,11 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys):
     config = config_for(poisoned, data=QUIET, train=fields)
     workdir = tmp_path / "work"
     train(config, workdir)
-    told = capsys.readouterr().err
+    messages = capsys.readouterr().err
     gone_back = Rollbacks(Workdir(workdir)).all
     assert gone_back
     for rollback in gone_back:
-        assert f"back to step {rollback.step}, continuing with the data" in told
+        assert f"back to step {rollback.step}, continuing with the data" in messages
     assert not any(has_poison(pairs_of(workdir, n)) for n in range(1, 15))
     assert metrics(workdir, "train")[-1]["skipped"] == 0
     assert [e["step"] for e in metrics(workdir, "rollback")] == [
@@ -108,9 +109,9 @@ def test_a_run_that_went_back_is_stopped_and_goes_on_to_the_same_bytes(
             changed = fields | {"steps": steps}
             config = config_for(poisoned, data=QUIET, train=changed)
             train(config, tmp_path / name)
-    whole, parts = (tmp_path / name for name in ("whole", "parts"))
-    assert Rollbacks(Workdir(whole)).all
-    assert_same_run(whole, parts, "metrics", "best", "names")
+    reference, parts = (tmp_path / name for name in ("whole", "parts"))
+    assert Rollbacks(Workdir(reference)).all
+    assert_same_run(reference, parts, "metrics", "best", "names")
 
 
 def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
