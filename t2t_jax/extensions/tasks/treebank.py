@@ -170,8 +170,8 @@ def _check_words(
         if word != expected:
             raise UserError(
                 f"{position}: a tree whose words differ from its sentence, {text}, "
-                f"line {number:,}: word {place} is {word} in the tree and {expected} in "
-                "the sentence; tokenize the sentence as the tree is, or delete "
+                f"line {number:,}: word {place} is {word} in the tree and {expected} "
+                "in the sentence; tokenize the sentence as the tree is, or delete "
                 f"{text.name}"
             )
 
