@@ -1,6 +1,7 @@
 """A run that takes seconds, for the tests of whole runs."""
 
 import fcntl
+import json
 import shutil
 import time
 from pathlib import Path
@@ -107,6 +108,12 @@ def files(folder):
         for p in sorted(folder.rglob("*"))
         if p.is_file()
     }
+
+
+def logged(workdir, kind):
+    """The entries of one kind in the log of a run."""
+    lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
 
 
 def final_parameters(workdir, text):

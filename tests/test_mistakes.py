@@ -52,8 +52,15 @@ MISTAKES = {
     "evaluate": {
         "--workdir=WORK --test=nix": "nix.en does not exist",
         "--workdir=WORK --test=grammar:test --baseline=nix": "nix is not a file",
+        "--workdir=WORK --test=grammar:test --baseline=TMP/in": "in has 2 lines, but",
+        "--workdir=WORK --test=grammar:test --baseline=TMP/latin": "line 2: byte 1",
     },
-    "whatwas": {"--workdir=WORK --step=99": "from 1 to 12"},
+    "whatwas": {
+        "--workdir=WORK --step=99": "from 1 to 12",
+        "--workdir=WORK --step=x": "want a step, such as 600, or a stretch",
+        "--workdir=WORK --step=3-4-5": "want a step, such as 600, or a stretch",
+        "--workdir=WORK --rerun --step=5-4": "from 1 to 12, or a stretch",
+    },
     "main": {
         "--config=configs/tny.py": "did you mean 'configs/tiny.py'?",
         "--config.model.layrs=3": "did you mean 'model.layers'?",

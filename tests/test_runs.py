@@ -22,7 +22,7 @@ from t2t_jax.run import initialization
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir
-from tests.small_run import assert_same, config_for
+from tests.small_run import assert_same, config_for, logged
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -36,8 +36,7 @@ def scripted(monkeypatch):
 
 
 def steps_evaluated(workdir):
-    entries = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
-    return [entry["step"] for entry in entries if entry["kind"] == "dev"]
+    return [entry["step"] for entry in logged(workdir, "dev")]
 
 
 def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, capsys):
@@ -250,8 +249,7 @@ def test_dev_scores_are_of_the_averaged_parameters_that_are_saved(
     monkeypatch.setattr(dev_answers.DevAnswers, "__call__", answer)
     fields = {"steps": 6, "save_every": 3, "eval_every": 3, "ema_decay": 0.9}
     train(config_for(text, train=fields, data={"test": ""}), tmp_path / "work")
-    logged = [json.loads(line) for line in (tmp_path / "work/metrics.jsonl").open()]
-    losses = {e["step"]: e["loss"] for e in logged if e["kind"] == "dev"}
+    losses = {e["step"]: e["loss"] for e in logged(tmp_path / "work", "dev")}
     pairs = [*open_corpus("dev", "en", "de", str(text)).pairs()]
     for step in (3, 6):
         saved = Translator.load(tmp_path / "work", step)

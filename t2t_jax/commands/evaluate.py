@@ -1,7 +1,7 @@
 """Scores a trained run: `python -m t2t_jax evaluate --workdir=DIR --test=PREFIX`.
 
 Prints the main scores on standard error. All scores are JSON: in the workdir, and on
-standard output with --json or if that is no terminal. --baseline=FILE compares with
+standard output with --json or if that is not a terminal. --baseline=FILE compares with
 another system and tests for significance. --damage=all also scores damaged copies of
 the test sets: typos, capitals, codes, ... Scores and answers are kept in the workdir;
 those of an ensemble (--workdir=A,B) in A/ensembles/HASH, apart from A's own.

@@ -170,7 +170,7 @@ def _first_workdir(workdir: Workdirs) -> Workdir:
 def _inputs(
     translator: Translator, task: Task, corpus: Corpus, sources, references
 ) -> dict:
-    """Everything that scores depend on; stored scores with the same are reused."""
+    """Returns all that scores depend on: stored scores are reused if it is equal."""
     provenance = translator.provenance()
     if len(translator.members) == 1:
         member_fields = provenance.keys() & MEMBER_FIELDS

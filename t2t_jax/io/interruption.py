@@ -201,7 +201,7 @@ def watched(ends: bool = False) -> Iterator[Watch]:
 
 @contextlib.contextmanager
 def at_a_prompt() -> Iterator[None]:
-    """Where a person types, both signals raise: reading a line ends, and tidies up."""
+    """Lets both signals raise where a person types: they end the reading of a line."""
     if (watch := _watch) is None:
         yield
         return

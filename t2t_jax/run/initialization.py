@@ -29,7 +29,7 @@ from t2t_jax.training.step import initial_parameters
 from t2t_jax.workdir import Workdir
 
 # Fields of the model that may differ: they do not change the meaning of weights. Their
-# shapes are compared besides.
+# shapes are compared, too.
 _FREE = {
     f"model.{name}"
     for name in (
@@ -179,7 +179,7 @@ def _check_labels(
 Path = tuple[Any, ...]  # the keys of a parameter in the nested dict
 
 _SIZES = ("layers", "heads", "hidden")
-# Fields that have to agree for a stack of layers, besides the sizes of its side.
+# Fields that have to agree for a stack of layers, and the sizes of its side.
 _OF_STACKS = (
     *("width", "head_width", "value_width", "positions", "norm", "norm_kind"),
     *("norm_epsilon", "residual", "attention_bias", "feed_forward"),
@@ -334,7 +334,7 @@ def _differing_arrays(
 
 
 def matching(parts: list[str], parent: Model, child: Model) -> dict[Path, Path]:
-    """Which array of the parent each array of the child's parts starts from, if any."""
+    """Maps the arrays of the child's parts to those of the parent they start from."""
     matched = {}
     parent_paths = flatten_dict(parent.shapes)
     tables = _tables(parent, child)
@@ -348,7 +348,7 @@ def matching(parts: list[str], parent: Model, child: Model) -> dict[Path, Path]:
 
 
 def _tables(parent: Model, child: Model) -> dict[str, str]:
-    """Which table of the parent's embedding each of the child's starts from."""
+    """Maps the tables of the child's embedding to those of the parent."""
     uses = [_uses(model) for model in (parent, child)]
     shared = {uses[1][use]: uses[0][use] for use in uses[1] if use in uses[0]}
     # A language model and an encoder have each one table, of the same tokens.

@@ -177,7 +177,7 @@ class Task(Examples):
                     f"config.data.{name}={value!r} does not apply to config.task.kind="
                     f"{self.config.task.kind!r}; leave it at {unset!r}"
                 )
-        if data.augment:  # an error if a name is unknown, or its symbols are no tokens
+        if data.augment:  # refuses unknown names, and symbols that are not tokens
             check = at_address("extensions.data.variation.text_variation_of")
             check(data.augment, parse_symbols(data.symbols))
 
@@ -233,7 +233,7 @@ class Task(Examples):
         return list(corpus.pairs())
 
     def score_options(self, corpus: Corpus) -> dict:
-        """Returns what scores of a set depend on besides the config, by name.
+        """Returns what scores of a set depend on, other than the config, by name.
 
         Scores are stored with it, and computed again when it changes.
         """

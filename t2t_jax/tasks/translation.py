@@ -25,7 +25,7 @@ LOOKS_TOKENIZED = 100  # lines that end so, as sacreBLEU counts them
 class Translation(Task):
     """Translation between two languages; scored by sacreBLEU.
 
-    Its scores and their intervals are sacreBLEU's, so they are no `measures`; systems
+    Its scores and their intervals are sacreBLEU's, so they are not `measures`; systems
     are compared by `metrics/text_measures.py`.
     """
 

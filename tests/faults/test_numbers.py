@@ -13,7 +13,7 @@ from t2t_jax.training import losses
 from t2t_jax.training.divergence import DivergedError, Rollbacks
 from t2t_jax.workdir import Workdir
 from tests.faults.damage import QUIET
-from tests.small_run import assert_same_run, config_for
+from tests.small_run import assert_same_run, config_for, logged
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -47,11 +47,6 @@ def poisoned(text, tmp_path, monkeypatch):
     return folder
 
 
-def metrics(workdir, kind):
-    entries = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
-    return [entry for entry in entries if entry["kind"] == kind]
-
-
 def pairs_of(workdir, number):
     return [json.loads(line) for line in rerun.batch_of_step(workdir, number)[1]]
 
@@ -68,9 +63,9 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
     bad = [n for n in range(1, 13) if has_poison(pairs_of(workdir, n))]
     assert bad
     messages = capsys.readouterr().err
-    alarms = metrics(workdir, "alarm")
+    alarms = logged(workdir, "alarm")
     assert [alarm["step"] for alarm in alarms] == bad
-    assert metrics(workdir, "train")[-1]["skipped"] == len(bad)
+    assert logged(workdir, "train")[-1]["skipped"] == len(bad)
     for number in bad:
         file = workdir / "alarms" / f"{number}.jsonl"
         lines = [json.loads(line) for line in file.open(encoding="utf-8")]
@@ -93,8 +88,8 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys):
     for rollback in gone_back:
         assert f"back to step {rollback.step}, continuing with the data" in messages
     assert not any(has_poison(pairs_of(workdir, n)) for n in range(1, 15))
-    assert metrics(workdir, "train")[-1]["skipped"] == 0
-    assert [e["step"] for e in metrics(workdir, "rollback")] == [
+    assert logged(workdir, "train")[-1]["skipped"] == 0
+    assert [e["step"] for e in logged(workdir, "rollback")] == [
         rollback.step for rollback in gone_back
     ]
 

@@ -18,7 +18,7 @@ from t2t_jax.model.model import MODELS, build
 from t2t_jax.tasks.table import TASKS, check_model
 from t2t_jax.tools.bridges.exporting import check_task
 from t2t_jax.tools.bridges.table import EXPORTS
-from tests.small_run import contents
+from tests.small_run import contents, logged
 from tests.tasks.made_up import example_of, opened, write
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -211,10 +211,9 @@ def test_a_run_is_trained_scored_and_resumed(kind, folder, tmp_path):
     example = example_of(kind)
     config = example.config(kind, folder)
     scores = train(config, tmp_path / "whole")
-    lines = (tmp_path / "whole/metrics.jsonl").read_text().splitlines()
-    (logged,) = [e for e in map(json.loads, lines) if e["kind"] == "dev"]
+    (dev_scores,) = logged(tmp_path / "whole", "dev")
     task = TASKS[kind](config)
-    assert math.isfinite(logged[task.chosen_by])
+    assert math.isfinite(dev_scores[task.chosen_by])
     # What is stored follows from the answers that are stored.
     for place in config.data.test.split(","):
         corpus = task.open(place, config.data.dir)

@@ -214,14 +214,14 @@ class TeacherText:
         return True
 
     def _names(self) -> dict:
-        """What the record says of the teachers, for people."""
+        """Names the teachers, for the record."""
         return {"teachers": [*map(str, self._teachers)], **self._options}
 
     def _fingerprint(self) -> str:
         return file_corpus(self._prefix, *self._languages).fingerprint()
 
     def _origin(self, teacher: Mapping, pairs: int) -> dict:
-        """Everything that the text depends on."""
+        """Returns all that the text depends on."""
         return {
             "teacher": dict(teacher),
             "search": self._recipe.options(self._config.decode),

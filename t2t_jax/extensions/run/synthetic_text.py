@@ -67,7 +67,7 @@ class TextFiles(NamedTuple):
         return cls(*(prefix.with_name(f"{prefix.name}.{e}") for e in endings))
 
     def existing(self) -> list[Path]:
-        """Those that exist, plain or gzipped, in the order in which pairs appear."""
+        """Returns the files that exist, plain or gzipped, in the order they appear in."""
         names = self.translations, self.originals, self.record, self.hashes
         zipped = (Path(f"{file}{gz}") for file in names for gz in ("", ".gz"))
         return [file for file in zipped if file.exists()]
@@ -196,7 +196,7 @@ class PairsOutput(OutputFile):
     """The output of a job that writes pairs; the files appear when all lines are done.
 
     Args:
-      note: what the record says besides `made_from`.
+      note: further fields of the record.
       job: the further arguments of an `OutputFile`.
     """
 
@@ -346,7 +346,7 @@ def write_pairs(
       translate: (lines, number of the first, from 1) -> their translations.
       text: the input, of process 0 only.
       prefix: of the files, of process 0 only.
-      note: what the record `PREFIX.json` says besides; `--resume` does not compare it.
+      note: further fields of `PREFIX.json`; `--resume` does not compare them.
       made_from, resume, batch_size: as for `run_job`.
     """
     source, target = languages

@@ -259,7 +259,7 @@ def _signless(label: str) -> str:
 
 
 def tokens(linearised: str) -> list[str]:
-    """Splits a line into its tokens; what is no token is dropped."""
+    """Splits a line into its tokens; drops what is not a token."""
     return [sign + label for sign, label in _tokens(linearised)]
 
 
