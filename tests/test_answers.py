@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import math
+import operator
 import types
 
 import pytest
@@ -19,47 +21,41 @@ LINES = ["The dog sees the cat.", " ", "A child laughs.", "The dog sleeps."]
 ASKED = {"lines": LINES, "nbest": 2, "must": [["Hund"], [], [], ["Katze"]]}
 
 
-def response_of(translator, request):
-    """The answer that the contract of /v1/translate gives."""
-    answers_found = translator.translate(
-        request["lines"],
-        nbest=request["nbest"],
-        beam=request.get("beam"),
-        must=request["must"],
-    )
-    return {
-        "translations": rows_of(answers_found),
-        "provenance": translator.provenance(),
-    }
-
-
-def rows_of(translations):
-    return [
-        {
-            "source": row.source,
-            "hypotheses": [
-                dataclasses.asdict(h)
-                | {
-                    name: value if math.isfinite(value := getattr(h, name)) else None
-                    for name in ("score", "log_prob")
-                }
-                for h in row.hypotheses
-            ],
-        }
-        for row in translations
+def exchange_of(translator, request, translations):
+    """A request to /v1/translate and its response, as JSON has them."""
+    rows = [
+        {"source": t.source, "hypotheses": [*map(dataclasses.asdict, t.hypotheses)]}
+        for t in translations
     ]
+    for hypothesis in (h for row in rows for h in row["hypotheses"]):
+        for name in ("score", "log_prob"):
+            if not math.isfinite(hypothesis[name]):
+                hypothesis[name] = None
+    response = {"translations": rows, "provenance": translator.provenance()}
+    return json.loads(json.dumps({"request": request, "response": response}))
+
+
+def searched(translator):
+    found = translator.translate(LINES, nbest=2, must=ASKED["must"])
+    return exchange_of(translator, ASKED, found)
 
 
 @pytest.fixture(scope="module")
 def answer(trained):
-    translator = Translator.load(trained[0], "8").with_options(beam=2)
-    exchange = {"request": ASKED, "response": response_of(translator, ASKED)}
-    return json.loads(json.dumps(exchange))
+    return searched(Translator.load(trained[0], "8").with_options(beam=2))
 
 
 @pytest.fixture
 def file(tmp_path):
     return tmp_path / "answer.json"
+
+
+def altered(exchange, value, *path):
+    """A copy with another value at a path of keys."""
+    copied = {"": copy.deepcopy(exchange)}
+    *keys, last_key = "", *path
+    functools.reduce(operator.getitem, keys, copied)[last_key] = value
+    return copied[""]
 
 
 def repeated(trained, file, answer):
@@ -91,15 +87,11 @@ def test_the_first_bit_that_differs_is_named(trained, file, answer):
         ("tokens", [2]),
         ("ended", None),
     ):
-        other = copy.deepcopy(answer)
-        other["response"]["translations"][2]["hypotheses"][1][name] = value
-        different = repeated(trained, file, other).different
+        path = "response", "translations", 2, "hypotheses", 1, name
+        different = repeated(trained, file, altered(answer, value, *path)).different
         assert different.startswith(f"line 3, hypothesis 2, {name}: "), different
-    other = copy.deepcopy(answer)
-    other["request"]["nbest"] = 1
-    assert (
-        repeated(trained, file, other).different == "line 1, hypotheses: 2 then, 1 now"
-    )
+    result = repeated(trained, file, altered(answer, 1, "request", "nbest"))
+    assert result.different == "line 1, hypotheses: 2 then, 1 now"
 
 
 def test_samples_are_drawn_again(trained, file):
@@ -108,11 +100,11 @@ def test_samples_are_drawn_again(trained, file):
     drawn = translator.sample(
         LINES, samples=2, seed=5, temperature=0.7, must_not=["Hund"], warn=False
     )
-    response = {"translations": rows_of(drawn), "provenance": translator.provenance()}
-    for row in response["translations"]:
+    exchange = exchange_of(translator, request, drawn)
+    for row in exchange["response"]["translations"]:
         del row["hypotheses"][1:]  # one is asked for, of the two that are drawn
-    response["provenance"]["sampling"] = {"temperature": 0.7, "samples": 2}
-    exchange = json.loads(json.dumps({"request": request, "response": response}))
+    sampling = {"temperature": 0.7, "samples": 2}
+    exchange["response"]["provenance"]["sampling"] = sampling
     assert repeated(trained, file, exchange) == (3, "")
     exchange["request"]["seed"] = 6
     assert repeated(trained, file, exchange).different
@@ -185,13 +177,9 @@ def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
     values = None, True, -1, 10**9 + 1, 1e300, "x\x1b", [], {}, [[]], ["x", 1], deep
     for path in [*paths_of(made_up), *(("request", "samples"), ("request", "beam"))]:
         for value in values:
-            case = {"": copy.deepcopy(made_up)}
-            within = case
-            for key in ("", *path)[:-1]:
-                within = within[key]
-            within[("", *path)[-1]] = value
             try:
-                words = repeated((None,), file, case[""]).different
+                case = altered(made_up, value, *path)
+                words = repeated((None,), file, case).different
             except UserError as e:
                 words = str(e)
             assert "\x1b" not in words, path
@@ -201,8 +189,7 @@ def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
         with pytest.raises(UserError, match="want JSON"):
             answers.read_exchanges(file)
     for name in "max_source", "extra_length", "beam":
-        case = copy.deepcopy(made_up)
-        case["response"]["provenance"]["decode"][name] = 60_000
+        case = altered(made_up, 60_000, "response", "provenance", "decode", name)
         with pytest.raises(UserError, match=f"{name}=60000; want at most"):
             repeated((None,), file, case)
 
@@ -214,8 +201,8 @@ def test_terminals_get_no_control_characters(capsys):
 
 def test_other_parameters_are_named_before_a_search(trained, file, answer, monkeypatch):
     monkeypatch.setattr(Translator, "translate", None)
-    case = copy.deepcopy(answer)
-    case["response"]["provenance"]["parameters_sha256"] = ["0" * 64]
+    path = "response", "provenance", "parameters_sha256"
+    case = altered(answer, ["0" * 64], *path)
     result = repeated(trained, file, case)
     assert (result.lines, "parameters are others" in result.different) == (0, True)
 
@@ -223,8 +210,7 @@ def test_other_parameters_are_named_before_a_search(trained, file, answer, monke
 def test_an_ensemble_is_loaded_member_by_member(trained, file):
     members = [Translator.load(trained[0], step) for step in ("8", "12")]
     ensemble = Translator.ensemble(members).with_options(beam=2)
-    exchange = {"request": ASKED, "response": response_of(ensemble, ASKED)}
-    file.write_text(json.dumps(exchange))
+    file.write_text(json.dumps(searched(ensemble)))
     [read] = answers.read_exchanges(file)
     assert answers.repeat([Workdir(trained[0])] * 2, *read) == (3, "")
     with pytest.raises(UserError, match="1 workdirs, and an ensemble of 2"):
@@ -232,22 +218,16 @@ def test_an_ensemble_is_loaded_member_by_member(trained, file):
 
 
 def test_what_cannot_be_repeated_is_refused(file, answer):
-    for change, message in (
-        (lambda a: a["response"].pop("provenance"), "want JSON"),
-        (lambda a: a["request"].update(terms="ours"), "send its phrases in must"),
-        (
-            lambda a: a["response"].update(provenance={"a": {}, "b": {}}),
-            "one direction",
-        ),
+    provenance = "response", "provenance"
+    for content, message in (
+        (json.dumps(altered(answer, None, *provenance)), "want JSON"),
+        (json.dumps(altered(answer, "ours", "request", "terms")), "phrases in must"),
+        (json.dumps(altered(answer, {"a": {}, "b": {}}, *provenance)), "one direction"),
+        ("{", "want JSON"),
     ):
-        case = copy.deepcopy(answer)
-        change(case)
-        file.write_text(json.dumps(case))
+        file.write_text(content)
         with pytest.raises(UserError, match=message):
             answers.read_exchanges(file)
-    file.write_text("{")
-    with pytest.raises(UserError, match="want JSON"):
-        answers.read_exchanges(file)
     with pytest.raises(UserError, match="No such file"):
         answers.read_exchanges(file.with_name("no"))
 
@@ -260,11 +240,11 @@ def test_the_command_says_it_by_its_status(trained, file, answer, commands):
         0,
         "3 lines come to the same texts, tokens and scores, to the bit\n",
     ), ended.stderr
-    changed = copy.deepcopy(answer)
-    changed["response"]["translations"][0]["hypotheses"][0]["log_prob"] = 1.0
+    path = "response", "translations", 0, "hypotheses", 0, "log_prob"
+    other = altered(answer, 1.0, *path)
     # As the page of the server saves several, in a page.
     element = '<p>a</p><script type="application/json" id="answer">'
-    file.write_text(f"{element}{json.dumps([answer, changed])}</script>")
+    file.write_text(f"{element}{json.dumps([answer, other])}</script>")
     ended = commands("whatwas", *arguments)
     assert ended.returncode == 1
     words = "not the same: answer 2, line 1, hypothesis 1, log_prob: 1.0 "

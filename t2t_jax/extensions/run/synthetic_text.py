@@ -67,7 +67,7 @@ class TextFiles(NamedTuple):
         return cls(*(prefix.with_name(f"{prefix.name}.{e}") for e in endings))
 
     def existing(self) -> list[Path]:
-        """Returns the files that exist, plain or gzipped, in the order they appear in."""
+        """Returns those that exist, plain or gzipped, in order of appearance."""
         names = self.translations, self.originals, self.record, self.hashes
         zipped = (Path(f"{file}{gz}") for file in names for gz in ("", ".gz"))
         return [file for file in zipped if file.exists()]
