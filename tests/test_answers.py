@@ -35,9 +35,10 @@ def exchange_of(translator, request, translations):
     return json.loads(json.dumps({"request": request, "response": response}))
 
 
-def searched(translator):
-    found = translator.translate(LINES, nbest=2, must=ASKED["must"])
-    return exchange_of(translator, ASKED, found)
+def searched(translator, request=ASKED):
+    lines, nbest, must = (request[name] for name in ("lines", "nbest", "must"))
+    translations = translator.translate(lines, nbest=nbest, must=must)
+    return exchange_of(translator, request, translations)
 
 
 @pytest.fixture(scope="module")
@@ -209,10 +210,11 @@ def test_other_parameters_are_named_before_a_search(trained, file, answer, monke
 
 def test_an_ensemble_is_loaded_member_by_member(trained, file):
     members = [Translator.load(trained[0], step) for step in ("8", "12")]
-    ensemble = Translator.ensemble(members).with_options(beam=2)
-    file.write_text(json.dumps(searched(ensemble)))
+    ensemble = Translator.ensemble(members).with_options(beam=1)
+    request = {"lines": LINES[2:3], "nbest": 1, "must": []}
+    file.write_text(json.dumps(searched(ensemble, request)))
     [read] = answers.read_exchanges(file)
-    assert answers.repeat([Workdir(trained[0])] * 2, *read) == (3, "")
+    assert answers.repeat([Workdir(trained[0])] * 2, *read) == (1, "")
     with pytest.raises(UserError, match="1 workdirs, and an ensemble of 2"):
         answers.repeat([Workdir(trained[0])], *read)
 

@@ -77,10 +77,16 @@ def test_a_batch_that_is_not_finite_is_skipped_and_told_with_its_sentences(
     assert poison["source"] == f"{POISON} {POISON} qq."
 
 
-def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys):
-    fields = {"max_skipped": 1, "rollbacks": 9, "save_every": 2, "steps": 14}
+def test_a_run_ends_without_leave_to_go_back_and_with_it_skips_the_data(
+    poisoned, tmp_path, capsys
+):
+    fields = {"max_skipped": 1, "save_every": 2, "steps": 14}
     config = config_for(poisoned, data=QUIET, train=fields)
     workdir = tmp_path / "work"
+    for _ in range(2):  # the same again changes nothing
+        with pytest.raises(DivergedError, match="config.train.rollbacks=1 goes back"):
+            train(config, workdir)
+    config.train.rollbacks = 9  # which is safe to change
     train(config, workdir)
     messages = capsys.readouterr().err
     gone_back = Rollbacks(Workdir(workdir)).all
@@ -89,7 +95,7 @@ def test_a_run_goes_back_and_skips_the_data(poisoned, tmp_path, capsys):
         assert f"back to step {rollback.step}, continuing with the data" in messages
     assert not any(has_poison(pairs_of(workdir, n)) for n in range(1, 15))
     assert logged(workdir, "train")[-1]["skipped"] == 0
-    assert [e["step"] for e in logged(workdir, "rollback")] == [
+    assert [entry["step"] for entry in logged(workdir, "rollback")] == [
         rollback.step for rollback in gone_back
     ]
 
@@ -107,16 +113,3 @@ def test_a_run_that_went_back_is_stopped_and_goes_on_to_the_same_bytes(
     reference, parts = (tmp_path / name for name in ("whole", "parts"))
     assert Rollbacks(Workdir(reference)).all
     assert_same_run(reference, parts, "metrics", "best", "names")
-
-
-def test_without_leave_to_go_back_the_run_ends_and_what_was_saved_stays(
-    poisoned, tmp_path
-):
-    fields = {"max_skipped": 1, "save_every": 2}
-    config = config_for(poisoned, data=QUIET, train=fields)
-    for _ in range(2):  # the same again changes nothing
-        with pytest.raises(DivergedError, match="config.train.rollbacks=1 goes back"):
-            train(config, tmp_path / "work")
-    config.train.rollbacks = 9  # which is safe to change
-    train(config, tmp_path / "work")
-    assert Rollbacks(Workdir(tmp_path / "work")).all
