@@ -278,7 +278,7 @@ explained_words_of_the_tokens t2t_jax/tools/explain/words.py
     text/test_words.py
       test_links_alignments_explanations_and_heads_agree
 an_idea_without_its_helpers t2t_jax/io/ideas.py
-  - unread.append(other)
+  - unread.append(target)
   + pass
     evaluation/test_reuse.py
       test_scores_and_jobs_of_an_idea_end_with_its_code[my_helper.py]
@@ -455,11 +455,11 @@ a_carriage_return_of_the_text_is_lost t2t_jax/data/text_files.py 686043a
   - end = "\r\n" if
   + end = "\n" if
     decoding/test_pairs_output.py test_a_line_comes_back_as_it_was
-a_mark_of_byte_order_is_lost t2t_jax/extensions/run/translated_pairs.py c71794c
-  - n - before)
-  + n)
+a_mark_of_byte_order_is_lost t2t_jax/extensions/run/synthetic_text.py c71794c
+  - (number - 1 - skipped)
+  + (number - 1)
     decoding/test_pairs_output.py test_a_part_keeps_a_byte_order_mark_of_its_first_line
-half_a_translation_is_learned t2t_jax/extensions/run/translated_pairs.py 98823e2
+half_a_translation_is_learned t2t_jax/extensions/run/synthetic_text.py 98823e2
   - for h in translation.hypotheses if h.ended
   + for h in translation.hypotheses
     test_distillation.py test_half_a_translation_is_not_kept
@@ -493,7 +493,7 @@ a_signal_raises_where_it_comes t2t_jax/io/interruption.py c119c3c
   + raise Interrupted(signum)
     faults/test_signals.py test_no_signal_is_lost_and_none_raises_where_it_comes[2]
 a_repeated_signal_is_a_second_one t2t_jax/io/interruption.py c119c3c
-  - time.monotonic() - first > REPEAT
+  - time.monotonic() - first_signal_time > REPEAT
   + True
     faults/test_signals.py test_what_a_process_does_with_signals[repeated]
 ties_of_the_second_stage t2t_jax/search/algorithm.py a2788fc
