@@ -15,7 +15,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import mesh
 from t2t_jax.tools.bridges.checks import peer_process
 from t2t_jax.tools.bridges.exports import to_safetensors, to_stablehlo
-from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.formats import ImportRequest
 from t2t_jax.tools.bridges.importing import chosen_format
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from tests.bridges.exported import run_peer, translator
@@ -37,7 +37,7 @@ def test_import_undoes_export(model, tmp_path):
     to_safetensors.write(one, tmp_path, {})
     name, form = chosen_format(tmp_path, "")
     assert name == "t2t_jax-safetensors"
-    read = form.read(Request(tmp_path))
+    read = form.read(ImportRequest(tmp_path))
     assert bits(read.parameters) == bits(one.parameters)
     assert read.config == one.config
     for mine, other in zip(one.vocabulary.sides, read.vocabulary.sides, strict=True):
@@ -82,7 +82,7 @@ def test_damage_is_refused(damage, message, tmp_path):
     to_safetensors.write(translator(), tmp_path, {})
     damage(tmp_path)
     with pytest.raises(UserError, match=message):
-        to_safetensors.read(Request(tmp_path))
+        to_safetensors.read(ImportRequest(tmp_path))
 
 
 def test_the_library_reads_the_same_values(tmp_path):

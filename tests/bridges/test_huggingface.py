@@ -15,7 +15,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.tools.bridges import importing, weights
 from t2t_jax.tools.bridges.families import huggingface
-from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.formats import ImportRequest
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.workdir import Workdir
@@ -92,7 +92,9 @@ def read(shape, folder, **request):
     source, target = LANGUAGES[kind]
     _, form = importing.chosen_format(folder, "")
     assert form is IMPORTS["m2m100" if kind == "nllb" else kind]
-    return form.read(Request(folder, **{"source": source, "target": target} | request))
+    return form.read(
+        ImportRequest(folder, **{"source": source, "target": target} | request)
+    )
 
 
 def refused(message, shape, folder, **request):
@@ -254,7 +256,7 @@ def original(shape, folder):
     command = "-m", "tests.bridges.published_shapes", str(folder), shape
     subprocess.run([sys.executable, *command], check=True)
     kind, *_ = SHAPES[shape]
-    return Request(folder / shape, *LANGUAGES[kind])
+    return ImportRequest(folder / shape, *LANGUAGES[kind])
 
 
 @needs("torch", "transformers")

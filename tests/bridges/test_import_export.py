@@ -15,7 +15,12 @@ from t2t_jax.parallel import processes
 from t2t_jax.run import initialization
 from t2t_jax.tools.bridges import exporting, importing
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.formats import ExportFormat, Imported, ImportFormat, Request
+from t2t_jax.tools.bridges.formats import (
+    ExportFormat,
+    Imported,
+    ImportFormat,
+    ImportRequest,
+)
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
 from tests.small_run import write_pairs
@@ -74,7 +79,7 @@ def request_(tmp_path):
     path = tmp_path / "model"
     path.mkdir()
     (path / "config.json").write_text("{}")
-    return Request(path)
+    return ImportRequest(path)
 
 
 def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, capsys):

@@ -19,7 +19,7 @@ from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.families import fairseq, marian
 from t2t_jax.tools.bridges.families.huggingface import SILENT
-from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.formats import ImportRequest
 from t2t_jax.tools.bridges.table import IMPORTS
 from tests.bridges.exported import needs, random_like
 from tests.bridges.published_tokenizers import spm
@@ -172,7 +172,7 @@ def as_in_2018(arrays):
 def test_fairseq(name, tmp_path, save):
     config, parameters = fairseq_folder(tmp_path, name, save)
     assert IMPORTS["fairseq"].recognize(tmp_path)
-    imported = fairseq.read_fairseq(Request(tmp_path))
+    imported = fairseq.read_fairseq(ImportRequest(tmp_path))
     check_same(imported, config, parameters)
     model, data = imported.config.model, imported.config.data
     assert (model.dropout, model.norm_epsilon) == (0.3, 1e-5)
@@ -189,7 +189,7 @@ def test_fairseq(name, tmp_path, save):
 @pytest.mark.parametrize("name", FAIRSEQ)
 def test_fairseq_as_torch_saves_it(name, tmp_path):
     config, parameters = fairseq_folder(tmp_path, name, save_by_torch)
-    imported = fairseq.read_fairseq(Request(tmp_path))
+    imported = fairseq.read_fairseq(ImportRequest(tmp_path))
     check_same(imported, config, parameters)
     assert imported.config.model.dropout == 0.3
 
@@ -219,7 +219,7 @@ def test_damage_of_fairseq_models(tmp_path, save):
     def refused(message, changed, **request):
         save(tmp_path / "model.pt", arrays | changed, args=options)
         with pytest.raises(UserError, match=message):
-            fairseq.read_fairseq(Request(tmp_path, **request))
+            fairseq.read_fairseq(ImportRequest(tmp_path, **request))
 
     refused("are one table", {"decoder.embed_tokens.weight": np.zeros((8, 16))})
     refused("--source=fr, but .* says en", {}, source="fr")
@@ -302,7 +302,7 @@ def test_marian_npz(name, tmp_path, models):
         norm = "_pre" if name == "pre" and "_ln_" in theirs else ""
         stored = arrays[theirs + norm].reshape(flat[ours].shape)
         np.testing.assert_array_equal(stored, flat[ours], ours)
-    imported = marian.read_npz(Request(tmp_path, "en", "de"))
+    imported = marian.read_npz(ImportRequest(tmp_path, "en", "de"))
     added = {each for each in weights.flatten(parameters) if "embedding." in each}
     check_same(imported, config, parameters, added)
     for each in added:
@@ -334,7 +334,7 @@ def test_marian_with_tables_in_yaml(tmp_path, models):
     (tmp_path / "opus.vocab.yml").write_text("\n".join(lines))
     settings = {"vocabs": ["opus.vocab.yml"] * 2}
     (tmp_path / "decoder.yml").write_text(json.dumps(settings))
-    vocabulary = marian.read_npz(Request(tmp_path, "en", "de")).vocabulary
+    vocabulary = marian.read_npz(ImportRequest(tmp_path, "en", "de")).vocabulary
     assert vocabulary.encode([">>de<< the"])[0][0] == 30
     assert vocabulary.piece(31) == "no"
 
@@ -362,9 +362,9 @@ def test_marian_files_that_are_refused(tmp_path, models):
     arrays["encoder_l1_self_Wr"] = np.zeros((1, 1))
     store_npz(tmp_path / "model.npz", arrays, marian_options(**MARIAN["post"][1]))
     with pytest.raises(UserError, match="encoder_l1_self_Wr, which this import does"):
-        marian.read_npz(Request(tmp_path, "en", "de"))
+        marian.read_npz(ImportRequest(tmp_path, "en", "de"))
     with pytest.raises(UserError, match="does not say its source language"):
-        marian.read_npz(Request(tmp_path))
+        marian.read_npz(ImportRequest(tmp_path))
     (tmp_path / "src.spm").write_bytes(models[1])
     with pytest.raises(UserError, match=r"src.spm and .*trg.spm differ"):
-        marian.read_npz(Request(tmp_path, "en", "de"))
+        marian.read_npz(ImportRequest(tmp_path, "en", "de"))

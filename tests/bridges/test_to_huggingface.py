@@ -19,7 +19,7 @@ from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.exports.to_huggingface import readme
-from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.formats import ImportRequest
 from t2t_jax.tools.bridges.table import EXPORTS, IMPORTS
 from t2t_jax.tools.bridges.vocabularies import written
 from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
@@ -49,7 +49,7 @@ def write(model: Translator, folder, **options):
 
 def read(folder) -> Translator:
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    found = IMPORTS[kind].read(Request(folder))
+    found = IMPORTS[kind].read(ImportRequest(folder))
     built = build(found.config.model, *found.vocabulary.sizes)
     return Translator(found.config, found.vocabulary, built, found.parameters, [7])
 

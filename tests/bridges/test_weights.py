@@ -11,7 +11,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges import weights
-from t2t_jax.tools.bridges.weights import FAIRSEQ, SAME, Rule, layer_rules
+from t2t_jax.tools.bridges.weights import FAIRSEQ, SAME, TensorRule, layer_rules
 from tests.bridges.exported import random_like
 
 SIZES = {"layers": 1, "decoder_layers": 2, "width": 8, "heads": 2, "hidden": 12}
@@ -30,8 +30,8 @@ def rules(packed=False):
         names = names._replace(linears=linears)
     return [
         *layer_rules(CONFIG, names),
-        Rule("shared", ("embedding.tokens",), SAME),
-        Rule("bias", ("embedding.output_bias",), SAME),
+        TensorRule("shared", ("embedding.tokens",), SAME),
+        TensorRule("bias", ("embedding.output_bias",), SAME),
     ]
 
 
