@@ -16,9 +16,9 @@ from t2t_jax.tools.verify.check import (
     Unavailable,
     all_equal,
     at_most,
-    chosen,
     left_out,
     run_check,
+    selected_checks,
     worst,
 )
 
@@ -91,13 +91,13 @@ def test_an_error_that_is_not_a_number_is_not_held():
 
 
 def test_names_and_groups_choose_checks():
-    assert "dear" not in chosen(CHECKS)
-    assert chosen(CHECKS, full=True) == [*CHECKS]
-    assert chosen(CHECKS, ["bad", "good"]) == ["good", "bad"]
-    assert chosen(CHECKS, ["second"]) == ["raises", "leaves", "absent"]
-    assert chosen(CHECKS, ["dear"]) == ["dear"]
+    assert "dear" not in selected_checks(CHECKS)
+    assert selected_checks(CHECKS, full=True) == [*CHECKS]
+    assert selected_checks(CHECKS, ["bad", "good"]) == ["good", "bad"]
+    assert selected_checks(CHECKS, ["second"]) == ["raises", "leaves", "absent"]
+    assert selected_checks(CHECKS, ["dear"]) == ["dear"]
     with pytest.raises(UserError, match=r"--only=absnt: no such check; did you mean"):
-        chosen(CHECKS, ["absnt"])
+        selected_checks(CHECKS, ["absnt"])
 
 
 def test_the_table_says_what_held_and_what_was_not_checked(results):

@@ -327,9 +327,10 @@ def _check_ended(outcomes: Sequence[tuple[int, str]]) -> None:
 
 def rendezvous_flags(count: int) -> list[list[str]]:
     """The flags by which each of some processes of this machine finds the others."""
-    where = f"--coordinator_address=127.0.0.1:{free_port()}"
+    coordinator = f"--coordinator_address=127.0.0.1:{free_port()}"
     return [
-        [where, f"--num_processes={count}", f"--process_id={i}"] for i in range(count)
+        [coordinator, f"--num_processes={count}", f"--process_id={i}"]
+        for i in range(count)
     ]
 
 
