@@ -200,13 +200,9 @@ def initial_parameters(rng, vocabulary, layers, d_model, d_ff, heads):
 
     def layer(*attentions):
         d_k = d_model // heads
-        weights = {
-            "ff": {"inner": weight(d_model, d_ff), "outer": weight(d_ff, d_model)}
-        }
-        weights["ff"] |= {
-            "inner_bias": jnp.zeros(d_ff),
-            "outer_bias": jnp.zeros(d_model),
-        }
+        ff = {"inner": weight(d_model, d_ff), "outer": weight(d_ff, d_model)}
+        ff |= {"inner_bias": jnp.zeros(d_ff), "outer_bias": jnp.zeros(d_model)}
+        weights = {"ff": ff}
         for name in attentions:
             weights[name] = {
                 w: weight(d_model, heads, d_k) for w in ("query", "key", "value")

@@ -33,6 +33,7 @@ from t2t_jax.model.positions import Position, stack_positions
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
+from tests import one_file
 from tests.compiler import quick_jit
 from tests.model import cases, older_twins, twin_variants
 from tests.model.subject import (
@@ -370,7 +371,7 @@ def dropout_is_the_papers(subject: Subject) -> float:
 
         if known == "paper":
             sides = batch["source"], batch["target_input"]
-            want_btv = twin.in_jax.logits(parameters, *sides, drop)
+            want_btv = one_file.in_jax.logits(parameters, *sides, drop)
         else:
             want_btv = twin_variants.logits(config, parameters, batch, drop=drop)
         assert not [*left], "the model drops more often than the twin"
@@ -525,7 +526,7 @@ def model_is_its_twin(subject: Subject) -> float:
     parameters = twin.float64(subject.parameters)
     if papers_own:  # the student's file, which has no packed rows
         sides = batch["source"], batch["target_input"]
-        want = twin.IN_NUMPY.logits(parameters, *sides)
+        want = one_file.in_numpy.logits(parameters, *sides)
     else:
         older = older_twins.outputs
         want = twin_variants.logits(subject.config, parameters, batch, older)

@@ -46,7 +46,7 @@ from t2t_jax.tools.verify.random_models import (
     packed,
     small_models,
 )
-from t2t_jax.tools.verify.references import search, transformer, twin
+from t2t_jax.tools.verify.references import search, twin
 from t2t_jax.training.losses import loss_sums
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 
@@ -144,8 +144,9 @@ def reference(context: Context) -> Callable[[dict], dict]:
 
     def mean_loss(parameters):
         logits_btv = twin.Twin(small.config).logits(parameters, batch)
-        total, tokens = transformer.cross_entropy(
-            logits_btv, batch["target"], SMOOTHING
+        real_bt = batch["target_segment"] > 0
+        total, tokens = twin.cross_entropy(
+            logits_btv, batch["target"], real_bt, SMOOTHING
         )
         return total / tokens
 
@@ -190,9 +191,9 @@ def adam_steps(context: Context) -> Measured:
     expected = twin.float64(small.parameters)
     m = v = jax.tree.map(np.zeros_like, expected)
     for step in range(1, STEPS + 1):
-        rate = transformer.learning_rate(step, small.config.width, WARMUP)
+        rate = twin.learning_rate(step, small.config.width, WARMUP)
         gradient = reference(context)(expected)
-        expected, m, v = transformer.adam(expected, gradient, m, v, step, rate)
+        expected, m, v = twin.adam(expected, gradient, m, v, step, rate)
     moved = _worst(expected, small.parameters)
     return at_most(
         _worst(actual, expected) / moved, UPDATE_ROUNDING, largest_update=moved
