@@ -30,14 +30,24 @@ SIZES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 4}
 SIZES |= {"encoder_ffn_dim": 10, "decoder_ffn_dim": 14, "max_position_embeddings": 24}
 OURS = {"vocab_size": 290, "pad_token_id": 0, "eos_token_id": 2}
 OURS |= {"decoder_start_token_id": 1}
-# Of tests/bridges/published_tokenizers.py: 150 pieces, and 108 added ones.
+# Those of tests/bridges/published_tokenizers.py and bpe_folders.py.
 M2M100 = {"vocab_size": 259, "pad_token_id": 1, "eos_token_id": 2}
 M2M100 |= {"decoder_start_token_id": 2}
+FSMT = {"src_vocab_size": 292, "tgt_vocab_size": 292, "langs": ["en", "de"]}
+FSMT |= {"tie_word_embeddings": False}
 SCALED = {"scale_embedding": True}
 # Name -> the class, and fields of its config.
 MODELS = {
     "marian": ("MarianMTModel", OURS | SCALED | {"activation_function": "swish"}),
     "marian, untied": ("MarianMTModel", OURS | {"tie_word_embeddings": False}),
+    "marian, two vocabularies": (
+        "MarianMTModel",
+        OURS
+        | SCALED
+        | {"vocab_size": 280, "decoder_vocab_size": 290}
+        | {"share_encoder_decoder_embeddings": False},
+    ),
+    "fsmt": ("FSMTForConditionalGeneration", FSMT),
     "m2m_100": (
         "M2M100ForConditionalGeneration",
         M2M100 | {"activation_function": "relu"},
@@ -71,7 +81,7 @@ def main() -> None:
         kind = getattr(transformers, kind)
         model = kind(kind.config_class(**SIZES, **fields)).eval()
         make_random(model)
-        ids = torch.randint(4, fields["vocab_size"] - 110, (2, SOURCE + TARGET))
+        ids = torch.randint(4, 140, (2, SOURCE + TARGET))
         with torch.inference_mode():
             logits = model(
                 input_ids=ids[:, :SOURCE],

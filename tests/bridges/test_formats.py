@@ -18,13 +18,13 @@ from t2t_jax.sections import Options
 from t2t_jax.tools.bridges import importing, weights
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.exports import to_safetensors
-from t2t_jax.tools.bridges.families import fairseq, huggingface, marian
+from t2t_jax.tools.bridges.families import fairseq, huggingface
 from t2t_jax.tools.bridges.formats import ImportRequest
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
+from t2t_jax.tools.bridges.vocabularies.written import own_files
 from t2t_jax.workdir import Workdir
-from tests.bridges import published_tokenizers, written
+from tests.bridges import bpe_folders, published_tokenizers, written
 from tests.bridges.exported import needs, run_peer, translator
-from tests.bridges.published_shapes import LANGUAGES, SHAPES
 from tests.decoding.small_translator import vocabulary
 from tests.small_run import assert_same
 
@@ -73,35 +73,55 @@ with np.load(Path(__file__).with_name("huggingface_numbers.npz")) as file:
     NUMBERS = dict(file)
 
 
-@pytest.mark.parametrize("name", ["marian", "marian, untied", "m2m_100", "pegasus"])
-def test_logits_are_those_of_hugging_face(name, tmp_path):
-    """Of its classes, computed by make_huggingface_numbers.py."""
-    stored = {
-        part: NUMBERS[f"{name}/{part}"] for part in ("source", "target", "logits")
-    }
+NAMES = sorted({key.partition("/")[0] for key in NUMBERS})
+
+
+@pytest.fixture
+def stored(name, tmp_path):
+    """A model of `huggingface_numbers.npz` as a folder."""
     if name == "m2m_100":
         published_tokenizers.m2m100(tmp_path)
+    elif name == "fsmt":
+        bpe_folders.fsmt(tmp_path)
     else:
-        (tmp_path / "tokenizer.model").write_bytes(vocabulary().model)
+        tokens = written.separate().vocabulary if "two" in name else vocabulary()
+        for file, content in own_files(tokens).items():
+            (tmp_path / file).write_bytes(content)
     (tmp_path / "config.json").write_text(str(NUMBERS[f"{name}/config"]))
     shapes = json.loads(str(NUMBERS[f"{name}/shapes"]))
     ends = np.cumsum([np.prod(shape) for shape in shapes.values()])[:-1]
     arrays = np.split(np.float32(NUMBERS[f"{name}/tensors"]), ends)
     tensors = {n: x.reshape(shapes[n]) for n, x in zip(shapes, arrays, strict=True)}
-    write_safetensors(tmp_path / "model.safetensors", tensors)
-    imported = read(tmp_path)
+    write_safetensors(tmp_path / "model.safetensors", tensors, {"format": "pt"})
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_hugging_face(name, stored):
+    """Of its classes, computed by make_huggingface_numbers.py."""
+    imported = read(stored)
     model = build(imported.config.model, *imported.vocabulary.sizes)
     ours = Translator(
         imported.config, imported.vocabulary, model, imported.parameters, [0]
     )
-    logits = agreement.logits(
-        agreement.float32(ours), stored["source"].tolist(), stored["target"].tolist()
-    )
-    columns = np.arange(stored["logits"].shape[2])
-    columns = columns[columns != imported.vocabulary.pad]  # it is silenced
+    pairs = [NUMBERS[f"{name}/{side}"].tolist() for side in ("source", "target")]
+    logits_btv = np.array(agreement.logits(agreement.float32(ours), *pairs))
+    expected_btv = NUMBERS[f"{name}/logits"]
+    columns = np.arange(expected_btv.shape[2])
+    columns = columns[columns != imported.vocabulary.pad]  # it may be silenced
     np.testing.assert_allclose(
-        np.array(logits)[..., columns], stored["logits"][..., columns], 1e-4, 1e-4
+        logits_btv[..., columns], expected_btv[..., columns], 1e-4, 1e-4
     )
+
+
+@needs("torch", "transformers")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_import_is_compared_with_the_original(name, stored, tmp_path):
+    request = ImportRequest(stored, "en", "de")
+    importing.import_model(request, Workdir(tmp_path / "w"))
+    facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
+    assert facts["logits"]["difference"] <= 1e-4
+    assert facts["greedy"]["equal"] + facts["greedy"]["ties"] == 100
 
 
 def test_features_in_another_order_compute_the_same():
@@ -118,68 +138,37 @@ def test_features_in_another_order_compute_the_same():
     )
 
 
-@needs("torch", "transformers")
-@pytest.mark.parametrize("shape", SHAPES)
-def test_it_computes_what_the_original_does(shape, tmp_path):
-    command = "-m", "tests.bridges.published_shapes", str(tmp_path), shape
-    subprocess.run([sys.executable, *command], check=True)
-    request = ImportRequest(tmp_path / shape, *LANGUAGES[SHAPES[shape][0]])
-    importing.import_model(request, Workdir(tmp_path / "w"))
-    facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
-    assert facts["logits"]["difference"] <= 1e-4
-    assert facts["greedy"]["equal"] + facts["greedy"]["ties"] == 100
-
-
 # -------------------------------------------------------------------- fields and arrays
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("form", "field", "value"),
     [
-        ("activation_function", "gelu_new"),
-        ("decoder_attention_heads", 3),
-        ("normalize_before", True),
-        ("auto_map", {"AutoModel": "their.Code"}),
-        ("forced_bos_token_id", 5),
-        ("num_beams", "4"),
+        ("marian", "activation_function", "gelu_new"),
+        ("marian", "decoder_attention_heads", 3),
+        ("marian", "normalize_before", True),
+        ("marian", "auto_map", {"AutoModel": "their.Code"}),
+        ("marian", "forced_bos_token_id", 5),
+        ("marian", "num_beams", "4"),
+        ("fairseq", "adaptive_softmax_cutoff", [10]),
+        ("fairseq", "decoder_normalize_before", True),
+        ("fairseq", "task", "translation_multi_simple_epoch"),
+        ("fairseq", "arch", "lightconv_wmt_en_de"),
+        ("marian-npz", "type", "s2s"),
+        ("marian-npz", "transformer-tied-layers", [1, 1]),
+        ("marian-npz", "transformer-postprocess", "dhn"),
+        ("marian-npz", "lemma-dim-emb", 8),
+        ("marian-npz", "transformer-heads", None),
     ],
 )
-def test_fields_of_hugging_face_that_are_refused(field, value, tmp_path):
-    written.write_huggingface("opus-mt", tmp_path, **{field: value})
-    refused(f"has {field}=.*want", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("adaptive_softmax_cutoff", [10]),
-        ("decoder_normalize_before", True),
-        ("task", "translation_multi_simple_epoch"),
-        ("arch", "lightconv_wmt_en_de"),
-    ],
-)
-def test_options_of_fairseq_that_are_refused(name, value):
-    content = {"args": written.fairseq_options(**{name: value}), "model": {}}
-    with pytest.raises(UserError, match=name):
-        fairseq.model_fields(fairseq.read_options(content, Path("model.pt")))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("type", "s2s"),
-        ("transformer-tied-layers", [1, 1]),
-        ("transformer-postprocess", "dhn"),
-        ("lemma-dim-emb", 8),
-        ("transformer-heads", None),
-    ],
-)
-def test_options_of_marian_that_are_refused(name, value, tmp_path):
-    file = tmp_path / "model.npz"
-    written.store_npz(file, {}, written.marian_options(**{name: value}))
-    options = marian.read_options(read_tensors(file), file)
-    with pytest.raises(UserError, match=name):
-        marian.model_fields(options)
+def test_what_we_do_not_compute_is_refused_by_its_name(form, field, value, tmp_path):
+    if form == "marian":
+        written.write_huggingface("opus-mt", tmp_path, **{field: value})
+    elif form == "fairseq":
+        written.write_fairseq("post", tmp_path, **{field: value})
+    else:
+        written.write_marian_npz("post", tmp_path, **{field: value})
+    refused(f"{field}.*want", tmp_path)
 
 
 def test_tied_copies_may_be_stored_but_must_be_equal(tmp_path):

@@ -23,8 +23,8 @@ from t2t_jax.tools.bridges.exports import to_huggingface, to_safetensors
 from t2t_jax.tools.bridges.families import fairseq, huggingface, marian
 from t2t_jax.tools.bridges.families.huggingface import SILENT
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
+from tests.bridges import bpe_folders, published_tokenizers
 from tests.bridges.exported import random_like, translator
-from tests.bridges.published_shapes import LANGUAGES, SHAPES, TOKENIZERS
 from tests.bridges.published_tokenizers import spm
 from tests.decoding.small_translator import TEXT
 
@@ -55,6 +55,20 @@ def silenced(parameters, token):
 
 # ------------------------------------------------------------- Hugging Face's classes
 
+SCALED = {"scale_embedding": True, "activation_function": "relu"}
+# Shape -> the class, options of its tokenizer, and fields of its config.
+SHAPES = {
+    "opus-mt": ("marian", {}, SCALED | {"activation_function": "swish"}),
+    "tc-big-separate": ("marian", {"separate": True}, SCALED),
+    "untied": ("marian", {}, {"tie_word_embeddings": False}),
+    "m2m100": ("m2m100", {}, {}),
+    "nllb": ("nllb", {}, {}),
+    "pegasus": ("pegasus", {}, {"activation_function": "gelu"}),
+    "fsmt": ("fsmt", {}, {}),
+}
+TOKENIZERS = published_tokenizers.FOLDERS | {"fsmt": bpe_folders.fsmt}
+LANGUAGES = {"marian": ("en", "deu"), "pegasus": ("", ""), "fsmt": ("", "")}
+LANGUAGES |= published_tokenizers.LANGUAGES
 SIZES = {
     **{"d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0.2},
     **{"encoder_attention_heads": 2, "decoder_attention_heads": 4},
@@ -156,7 +170,7 @@ def save_checkpoint(path, arrays, **content):
     CHECKPOINTS[path] = {**content, "model": arrays}
 
 
-def write_fairseq(variant, folder, save=save_checkpoint) -> Written:
+def write_fairseq(variant, folder, save=save_checkpoint, **changes) -> Written:
     fields, options = FAIRSEQ[variant]
     joint = variant == "post"
     pieces = "hel@@ 9\nlo 8\no 7\nworld 7\n"
@@ -174,7 +188,7 @@ def write_fairseq(variant, folder, save=save_checkpoint) -> Written:
         arrays["decoder.embed_positions._float_tensor"] = np.zeros(1)
     if variant == "pre":
         arrays = as_in_2018(arrays)
-    content = {"args": fairseq_options(**options)}
+    content = {"args": fairseq_options(**options | changes)}
     if variant == "learned":
         task = {"_name": "translation", "source_lang": "en"}
         content = {"args": None, "cfg": {"model": content["args"], "task": task}}
@@ -252,7 +266,7 @@ def marian_models():
     )
 
 
-def write_marian_npz(variant, folder) -> Written:
+def write_marian_npz(variant, folder, **changes) -> Written:
     """Marian's own file, without the row of padding that an import adds."""
     fields, options = MARIAN_NPZ[variant]
     joint = variant == "post"
@@ -277,7 +291,7 @@ def write_marian_npz(variant, folder) -> Written:
     arrays[marian.BIAS] = arrays[marian.BIAS][:, :-1]
     if variant == "pre":  # an older form
         arrays["decoder_ff_logit_out_W"] = arrays.pop(marian.OUTPUT).T
-    store_npz(folder / "model.npz", arrays, marian_options(**options))
+    store_npz(folder / "model.npz", arrays, marian_options(**options | changes))
     embedding = {name: np.array(x) for name, x in parameters["embedding"].items()}
     for name, x in embedding.items():
         x[-1] = SILENT if name == "output_bias" else 0

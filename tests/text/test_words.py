@@ -16,7 +16,7 @@ from t2t_jax.extensions.data.links import Words
 from t2t_jax.text.units import units
 from t2t_jax.text.words import token_words
 from t2t_jax.tools.explain.words import explained_words
-from tests.bridges.test_published_tokenizers import made
+from tests.bridges.published_tokenizers import made
 from tests.decoding import test_bpe_phrases
 
 TEXT = [
