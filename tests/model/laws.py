@@ -30,7 +30,9 @@ from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position, stack_positions
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tools.verify import numbers
 from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
 from tests import one_file
@@ -167,26 +169,17 @@ def packed_is_alone(subject: Subject) -> float:
     assert layout.segment_p.max() > 1
     long = layout.pair_p == 7
     assert min(layout.source_start_p[long], layout.target_start_p[long]) > 0
-    together = subject.forced(batch)
-    figure = 0.0
-    for start in range(0, len(layout.pair_p), 2 * ROWS):
-        places = range(start, min(start + 2 * ROWS, len(layout.pair_p)))
-        apart = subject.forced(subject.alone([layout.pair_p[p] for p in places]))
-        for row, p in enumerate(places):
-            n = len(subject.texts[1][layout.pair_p[p]])
-            first = layout.target_start_p[p]
-            packed = together[layout.row_p[p], first : first + n]
-            figure = max(figure, worst(packed, apart[row, :n]))
-    return figure
+
+    def forced(batch):
+        return subject.forced(teacher_forcing(batch, BOS))
+
+    return max(worst(*pair) for pair in numbers.packed_and_alone(forced, batch))
 
 
 def padding_is_inert(subject: Subject) -> float:
     """Tokens that stand in padding change nothing."""
     batch = subject.batch
-    noisy = dict(batch)
-    for name in ("source", "target_input"):
-        segment = batch[name.split("_")[0] + "_segment"]
-        noisy[name] = np.where(segment == 0, 7, batch[name])
+    noisy = numbers.noise_in_padding(batch, "source", "target_input")
     real = batch["target_segment"] > 0
     return worst(subject.forced(noisy), subject.forced(batch), real)
 

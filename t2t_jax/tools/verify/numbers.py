@@ -439,15 +439,19 @@ def packing(context: Context) -> Measured:
 
 def packing_error(small: SmallModel) -> float:
     """The largest difference that the other sentences of a row make."""
-    together_btv, batch = small.logits(), small.batch
-    errors = []
-    segments = range(1, int(batch["target_segment"].max()) + 1)
-    for segment in segments:  # the sentences of this number, each alone in its row
-        alone_btv = small.logits(only_segment(batch, segment))
+    pairs = packed_and_alone(small.logits, small.batch)
+    return worst(np.max(np.abs(x_tv - y_tv), initial=0) for x_tv, y_tv in pairs)
+
+
+def packed_and_alone(
+    logits: Callable[[dict], np.ndarray], batch: dict
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the logits [t, v] of each sentence, in its row and alone in one."""
+    together_btv = logits(batch)
+    for segment in range(1, int(batch["target_segment"].max()) + 1):
+        alone_btv = logits(only_segment(batch, segment))
         for b, row in enumerate(batch["target_segment"] == segment):
-            alone_tv, packed_tv = alone_btv[b, : row.sum()], together_btv[b, row]
-            errors.append(np.max(np.abs(alone_tv - packed_tv), initial=0))
-    return worst(errors)
+            yield together_btv[b, row], alone_btv[b, : row.sum()]
 
 
 def only_segment(batch, segment: int) -> dict[str, np.ndarray]:
@@ -465,14 +469,20 @@ def only_segment(batch, segment: int) -> dict[str, np.ndarray]:
 def padding(context: Context) -> Measured:
     """Counts the logits that change when other tokens stand where padding is."""
     small = models(context)[PAPER]
-    noisy = dict(small.batch)
-    for side in ("source", "target"):
-        real = small.batch[f"{side}_segment"] > 0
-        noisy[side] = np.where(real, small.batch[side], 7)
     real_bt = small.batch["target_segment"] > 0
+    noisy = noise_in_padding(small.batch, "source", "target")
     with exact():
         changed, expected = small.logits(noisy)[real_bt], small.logits()[real_bt]
     return all_equal(int(np.sum(changed != expected)), expected.size, "logits")
+
+
+def noise_in_padding(batch: dict, *names: str) -> dict:
+    """A batch with another token wherever arrays of tokens have padding."""
+    tokens = {}
+    for name in names:
+        real = batch[f"{name.split('_')[0]}_segment"] > 0
+        tokens[name] = np.where(real, batch[name], 7)
+    return batch | tokens
 
 
 # ------------------------------------------------------------------------------- search
