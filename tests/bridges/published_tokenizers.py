@@ -177,7 +177,7 @@ def read(kind, folder: Path, config: dict, languages=None) -> Vocabulary:
     return getattr(module, f"{kind}_vocabulary")(folder, config, *languages)
 
 
-def made(kind, folder: Path, **options) -> Vocabulary:
+def new_vocabulary(kind, folder: Path, **options) -> Vocabulary:
     """The vocabulary of a new folder."""
     return read(kind, folder, FOLDERS[kind](folder, **options))
 

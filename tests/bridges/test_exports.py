@@ -76,11 +76,15 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
         (tmp_path / f"scores/{name}.json").write_bytes(content)
 
     def card(target):
-        ours = copy.copy(translator())
-        config = changed(ours.config, "data", target=target)
-        ours = Translator(config, ours.vocabulary, ours.model, ours.parameters, [7])
+        original = copy.copy(translator())
+        config = changed(original.config, "data", target=target)
+        original = Translator(
+            config, original.vocabulary, original.model, original.parameters, [7]
+        )
         generation = {"max_length": 99, "length_penalty": 0.48}
-        return to_huggingface.readme(ours, generation, stored_scores(Workdir(tmp_path)))
+        return to_huggingface.readme(
+            original, generation, stored_scores(Workdir(tmp_path))
+        )
 
     # Without quotes, YAML reads Norwegian as false.
     _, header, text = card("no").split("---\n", 2)
@@ -100,23 +104,27 @@ def test_the_card_has_a_valid_header_and_the_scores_of_these_parameters(tmp_path
 @needs("torch", "transformers")
 @pytest.mark.parametrize("name", written.EXPORTED)
 def test_hugging_face_translates_as_we_do(name, tmp_path):
-    ours = agreement.float32(written.exported_model(name)).with_options(
+    original = agreement.float32(written.exported_model(name)).with_options(
         beam=4, alpha=0.6, penalty="length", stop="best"
     )
-    to_huggingface.write(ours, tmp_path, {})
+    to_huggingface.write(original, tmp_path, {})
     lines = [*TEXT[:2], *(line[:6] for line in [*NASTY.values()][:6])]
-    sources = ours.vocabulary.source.encode(lines, end=True)
+    sources = original.vocabulary.source.encode(lines, end=True)
     limits = [len(row) + 5 for row in sources]
     job = {"lines": lines, "sources": sources, "limits": limits}
     answer = run_peer("huggingface", "greedy", tmp_path, **job)
-    tokens = [hypothesis.tokens for hypothesis in ours.translate_ids(sources, beam=1)]
-    compared = agreement.compare_greedy(ours, sources, tokens, answer["tokens"], limits)
+    tokens = [
+        hypothesis.tokens for hypothesis in original.translate_ids(sources, beam=1)
+    ]
+    compared = agreement.compare_greedy(
+        original, sources, tokens, answer["tokens"], limits
+    )
     assert compared.agrees, compared
     # With the folder's own tokenizer.
     answer = run_peer("huggingface", "beam", tmp_path, beam=4, alpha=0.6, **job)
-    if ours.vocabulary.joint:
+    if original.vocabulary.joint:
         assert not answer["tokenizer_differs"]
-        assert answer["texts"] == ours.vocabulary.decode(answer["tokens"])
+        assert answer["texts"] == original.vocabulary.decode(answer["tokens"])
 
 
 # ------------------------------------------------------------------------- CTranslate2
@@ -158,19 +166,21 @@ def translator_of(**model):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_ctranslate2s_arrays_are_all_of_our_parameters(variant):
-    ours = translator_of(**VARIANTS[variant] | {"output_bias": True})
-    rules = to_ctranslate2.rules(ours.config.model)
-    tensors = weights.write(rules, ours.parameters)
-    read = weights.flatten(weights.read(rules, tensors, ours.model, "x"))
-    for name, parameter in weights.flatten(ours.parameters).items():
+    original = translator_of(**VARIANTS[variant] | {"output_bias": True})
+    rules = to_ctranslate2.rules(original.config.model)
+    tensors = weights.write(rules, original.parameters)
+    read = weights.flatten(weights.read(rules, tensors, original.model, "x"))
+    for name, parameter in weights.flatten(original.parameters).items():
         # No position reads the rows before the offset.
         unread = 2 if variant == "learned" and name.endswith("table") else 0
         np.testing.assert_array_equal(read[name][unread:], parameter[unread:], name)
 
 
 def test_positions_are_a_table_and_banned_tokens_have_a_bias():
-    ours = translator_of(**VARIANTS["sides"])
-    arrays = to_ctranslate2.variables(ours.config.model, ours.parameters, 49, (0, 1))
+    original = translator_of(**VARIANTS["sides"])
+    arrays = to_ctranslate2.variables(
+        original.config.model, original.parameters, 49, (0, 1)
+    )
     for side in ("encoder", "decoder"):
         table = arrays[f"{side}/position_encodings/encodings"]
         np.testing.assert_array_equal(table, sinusoids(58, 16, "half")[2:])
@@ -210,8 +220,8 @@ def test_tokens_of_one_name_are_refused():
 @needs("ctranslate2")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_ctranslate2_gives_our_probabilities_and_tokens(variant, tmp_path):
-    ours = translator_of(**VARIANTS[variant])
-    job = {"threads": 1} | to_ctranslate2.write(ours, tmp_path, {})
+    original = translator_of(**VARIANTS[variant])
+    job = {"threads": 1} | to_ctranslate2.write(original, tmp_path, {})
     random = np.random.default_rng(2)
     sources, targets = (
         [[*map(int, random.integers(4, 280, n)), 2] for n in lengths]
@@ -222,16 +232,18 @@ def test_ctranslate2_gives_our_probabilities_and_tokens(variant, tmp_path):
         **{"sources": sources, "targets": targets, **job},
     )
     inputs = [[1, *ids[:-1]] for ids in targets]
-    for row, logits_tv in enumerate(agreement.logits(ours, sources, inputs)):
-        banned = [*never_generated(ours.vocabulary)]
+    for row, logits_tv in enumerate(agreement.logits(original, sources, inputs)):
+        banned = [*never_generated(original.vocabulary)]
         log_p_tv = jax.nn.log_softmax(jnp.asarray(logits_tv).at[:, banned].add(-6e4))
         log_p_t = log_p_tv[np.arange(len(targets[row])), np.array(targets[row])]
         np.testing.assert_allclose(answer["log_probs"][row], log_p_t, atol=1e-4)
     limits = [len(ids) + 8 for ids in sources]
     job |= {"sources": sources, "limits": limits}
     answer = run_peer("ctranslate2_peer", "greedy", tmp_path, **job)
-    tokens = [h.tokens for h in ours.translate_ids(sources, beam=1)]
-    compared = agreement.compare_greedy(ours, sources, tokens, answer["tokens"], limits)
+    tokens = [h.tokens for h in original.translate_ids(sources, beam=1)]
+    compared = agreement.compare_greedy(
+        original, sources, tokens, answer["tokens"], limits
+    )
     assert compared.equal == 5
     assert len({*map(tuple, tokens)}) > 3
 
@@ -259,16 +271,16 @@ def exported(tmp_path_factory):
 
     Its translations begin with two forced tokens, as those of a multilingual model.
     """
-    ours = translator(own_source=True).with_options(max_source=32)
+    original = translator(own_source=True).with_options(max_source=32)
     folder = tmp_path_factory.mktemp("exported")
-    job = to_stablehlo.write(ours, folder, OPTIONS)
+    job = to_stablehlo.write(original, folder, OPTIONS)
     assert job["search"] == {**OPTIONS, "penalty": "gnmt", "stop": "best"}
-    return ours, folder
+    return original, folder
 
 
 def test_texts_and_scores_are_those_of_the_translator(exported, peer):
-    ours, folder = exported
-    translations = ours.translate(LINES, **OPTIONS)
+    original, folder = exported
+    translations = original.translate(LINES, **OPTIONS)
     answer = peer.beam({"model": folder, "lines": LINES, "beam": OPTIONS["beam"]})
     assert answer["texts"] == [translation.text for translation in translations]
     assert len({*answer["texts"]}) > 2
@@ -281,14 +293,14 @@ def test_texts_and_scores_are_those_of_the_translator(exported, peer):
 
 
 def test_the_readme_says_for_how_long_and_its_loader_translates(exported, monkeypatch):
-    ours, folder = exported
+    original, folder = exported
     readme = (folder / "README.md").read_text()
     assert "**Short-lived**" in readme
     code = readme.partition("```python\n")[2].partition("print(")[0]
     monkeypatch.chdir(folder)
     loaded = {}
     exec(code, loaded)
-    (translation,) = ours.translate(LINES[:1], **OPTIONS)
+    (translation,) = original.translate(LINES[:1], **OPTIONS)
     assert loaded["translate"](LINES[0]) == translation.text
 
 
@@ -303,8 +315,8 @@ def test_programs_run_on_all_platforms(exported):
 
 @pytest.mark.parametrize("kind", ["lstm", "conv"])
 def test_other_models_are_exported_for_any_number_of_rows(kind):
-    ours = translator(kind=kind, dtype="float32")
-    program = to_stablehlo.export_search(ours, 2, 32, 37)
+    original = translator(kind=kind, dtype="float32")
+    program = to_stablehlo.export_search(original, 2, 32, 37)
     assert [str(axis) for axis in program.in_avals[-1].shape] == ["rows"]
 
 
@@ -320,13 +332,13 @@ def test_no_kernel_of_the_exporting_machine_is_used(monkeypatch):
 
 def test_greedy_search_begins_with_forced_tokens_and_respects_limits(peer, tmp_path):
     """Forced tokens are those of multilingual models: the language of the target."""
-    ours = translator(tied="target").with_options(max_source=32)
-    vocabulary = ours.vocabulary = copy.copy(ours.vocabulary)
+    original = translator(tied="target").with_options(max_source=32)
+    vocabulary = original.vocabulary = copy.copy(original.vocabulary)
     vocabulary._tokenizer = copy.copy(vocabulary._tokenizer)
     vocabulary._tokenizer.first = (7, 9)
-    to_stablehlo.write(ours, tmp_path, {"beam": 1})
+    to_stablehlo.write(original, tmp_path, {"beam": 1})
     sources = vocabulary.source.encode(["the cat sees", "a dog"], end=True)
-    rows = [[*h.tokens] for h in ours.translate_ids(sources, beam=1)]
+    rows = [[*h.tokens] for h in original.translate_ids(sources, beam=1)]
     limits = [len(ids) + 5 for ids in sources]
     job = {"model": tmp_path, "sources": sources, "limits": limits}
     assert peer.greedy(job)["tokens"] == rows
@@ -336,9 +348,9 @@ def test_greedy_search_begins_with_forced_tokens_and_respects_limits(peer, tmp_p
 
 
 def test_a_model_without_a_source_is_refused(tmp_path):
-    ours = translator().with_options(beam=2)
-    (member,) = ours.members
-    ours.members = (member._replace(model=member.model._replace(has_source=False)),)
+    original = translator().with_options(beam=2)
+    (member,) = original.members
+    original.members = (member._replace(model=member.model._replace(has_source=False)),)
     with pytest.raises(UserError, match="'transformer' has no source"):
-        to_stablehlo.write(ours, tmp_path, {})
+        to_stablehlo.write(original, tmp_path, {})
     assert not [*tmp_path.iterdir()]

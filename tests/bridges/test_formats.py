@@ -101,11 +101,13 @@ def test_logits_are_those_of_hugging_face(name, stored):
     """Of its classes, computed by make_huggingface_numbers.py."""
     imported = read(stored)
     model = build(imported.config.model, *imported.vocabulary.sizes)
-    ours = Translator(
+    imported_translator = Translator(
         imported.config, imported.vocabulary, model, imported.parameters, [0]
     )
     pairs = [NUMBERS[f"{name}/{side}"].tolist() for side in ("source", "target")]
-    logits_btv = np.array(agreement.logits(agreement.float32(ours), *pairs))
+    logits_btv = np.array(
+        agreement.logits(agreement.float32(imported_translator), *pairs)
+    )
     expected_btv = NUMBERS[f"{name}/logits"]
     columns = np.arange(expected_btv.shape[2])
     columns = columns[columns != imported.vocabulary.pad]  # it may be silenced
@@ -126,15 +128,18 @@ def test_an_import_is_compared_with_the_original(name, stored, tmp_path):
 
 def test_features_in_another_order_compute_the_same():
     """All sines before all cosines, as other systems have them."""
-    ours = agreement.float32(translator(layers=1, decoder_layers=2))
-    parameters = weights.sines_first(ours.config.model, ours.parameters)
+    original = agreement.float32(translator(layers=1, decoder_layers=2))
+    parameters = weights.sines_first(original.config.model, original.parameters)
     options = Options(sinusoid_layout="half")
-    config = changed(ours.config, "model", options=options)
-    model = build(config.model, *ours.vocabulary.sizes)
-    theirs = Translator(config, ours.vocabulary, model, parameters, [7])
+    config = changed(original.config, "model", options=options)
+    model = build(config.model, *original.vocabulary.sizes)
+    reordered = Translator(config, original.vocabulary, model, parameters, [7])
     pairs = [[5, 6, 7, 8, 9, 2]], [[1, 9, 8, 7, 6]]
     np.testing.assert_allclose(
-        agreement.logits(theirs, *pairs), agreement.logits(ours, *pairs), 1e-5, 1e-5
+        agreement.logits(reordered, *pairs),
+        agreement.logits(original, *pairs),
+        1e-5,
+        1e-5,
     )
 
 
@@ -424,13 +429,13 @@ def test_the_library_reads_the_same_values(tmp_path):
 
 
 def test_added_biases_are_zero_and_all_else_stays():
-    ours = translator()
+    original = translator()
     config, parameters = weights.with_biases(
-        ours.config.model, ours.parameters, "attention_bias", "output_bias"
+        original.config.model, original.parameters, "attention_bias", "output_bias"
     )
-    model = build(config, *ours.vocabulary.sizes)
+    model = build(config, *original.vocabulary.sizes)
     arrays = weights.flatten(parameters)
     assert arrays.keys() == weights.flatten(model.shapes).keys()
     for name, x in arrays.items():
-        original = weights.flatten(ours.parameters).get(name, np.zeros_like(x))
-        np.testing.assert_array_equal(x, original, name)
+        array = weights.flatten(original.parameters).get(name, np.zeros_like(x))
+        np.testing.assert_array_equal(x, array, name)

@@ -30,7 +30,13 @@ from t2t_jax.tools.bridges.vocabularies.marian import marian_vocabulary
 from tests.bridges import published_tokenizers as published
 from tests.bridges.bpe_folders import fairseq, fsmt, learned
 from tests.bridges.exported import needs
-from tests.bridges.published_tokenizers import made, nasty_lines, original, pieces, spm
+from tests.bridges.published_tokenizers import (
+    nasty_lines,
+    new_vocabulary,
+    original,
+    pieces,
+    spm,
+)
 from tests.bridges.written import separate
 from tests.decoding.small_translator import vocabulary as our_vocabulary
 
@@ -60,7 +66,7 @@ def split(model: bytes, line: str) -> list[str]:
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_marian(tmp_path, separate):
-    vocabulary = made("marian", tmp_path, separate=separate)
+    vocabulary = new_vocabulary("marian", tmp_path, separate=separate)
     assert vocabulary.joint is not separate
     for side, name, table in zip(
         (vocabulary.source, vocabulary),
@@ -96,7 +102,7 @@ def test_marian_tags_the_lines_of_a_chosen_language(tmp_path):
 
 @pytest.mark.parametrize("kind", ["m2m100", "nllb"])
 def test_languages_begin_lines(tmp_path, kind):
-    vocabulary = made(kind, tmp_path)
+    vocabulary = new_vocabulary(kind, tmp_path)
     model = (tmp_path / "sentencepiece.bpe.model").read_bytes()
     if kind == "m2m100":
         ids = json.loads((tmp_path / "vocab.json").read_text())
@@ -113,7 +119,7 @@ def test_languages_begin_lines(tmp_path, kind):
 
 
 def test_pegasus(tmp_path):
-    vocabulary = made("pegasus", tmp_path)
+    vocabulary = new_vocabulary("pegasus", tmp_path)
     model = (tmp_path / "spiece.model").read_bytes()
     names = pieces(model)
     assert [vocabulary.piece(i) for i in range(len(vocabulary))][105:] == names[2:]
@@ -126,13 +132,13 @@ def test_pegasus(tmp_path):
     assert vocabulary.decode([[*row, 105, 3, space, 1]]) == ["the cat "]
 
 
-def made_fairseq(folder, **options):
+def new_fairseq(folder, **options):
     return fairseq_vocabulary(folder, fairseq(folder) | options)[0]
 
 
 @pytest.fixture(scope="module")
 def by_codes(tmp_path_factory):
-    return made_fairseq(tmp_path_factory.mktemp("fairseq"))
+    return new_fairseq(tmp_path_factory.mktemp("fairseq"))
 
 
 def names(vocabulary, line):
@@ -241,7 +247,7 @@ def test_sentencepiece_s_pieces_have_ids_of_the_dictionary(tmp_path, joint):
 
 @pytest.mark.parametrize("language", ["de", "fr"])
 def test_one_line_stays_one_line(tmp_path, language):
-    vocabulary = made_fairseq(tmp_path, moses_target_lang=language)
+    vocabulary = new_fairseq(tmp_path, moses_target_lang=language)
     texts = vocabulary.decode(vocabulary.encode(MOSES + nasty_lines(100)[13:]))
     assert not any(re.search(r"[\n\r]", text) for text in texts)
     # sacremoses 0.2 fails.
@@ -252,7 +258,8 @@ def test_one_line_stays_one_line(tmp_path, language):
 
 TOKENIZERS = {
     **{
-        kind: lambda folder, kind=kind: made(kind, folder) for kind in published.FOLDERS
+        kind: lambda folder, kind=kind: new_vocabulary(kind, folder)
+        for kind in published.FOLDERS
     },
     "fsmt": lambda folder: fsmt_vocabulary(folder, fsmt(folder)),
     "ours": lambda folder: our_vocabulary(),
@@ -263,7 +270,7 @@ TOKENIZERS = {
 @pytest.mark.parametrize("kind", published.FOLDERS)
 def test_all_ids_have_a_text_and_what_they_spell_is_it(tmp_path, kind):
     options = {"byte_fallback": True} if kind in ("marian", "m2m100") else {}
-    vocabulary = made(kind, tmp_path, **options)
+    vocabulary = new_vocabulary(kind, tmp_path, **options)
     draw = random.Random(1)
     for _ in range(100):
         row = [draw.randrange(len(vocabulary)) for _ in range(draw.randrange(12))]
@@ -439,7 +446,7 @@ def test_ids_and_texts_are_those_of_the_original(tmp_path, kind, options):
         vocabulary = fsmt_vocabulary(tmp_path, fsmt(tmp_path, **options))
         lines = moses_lines(len(lines))
     else:
-        vocabulary = made(kind, tmp_path, **options)
+        vocabulary = new_vocabulary(kind, tmp_path, **options)
     ids = [side.encode(lines, end=True) for side in (vocabulary.source, vocabulary)]
     rows, draw = ids[1], random.Random(3)
     if kind != "fsmt":

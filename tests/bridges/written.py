@@ -317,24 +317,24 @@ def exported_model(variant) -> Translator:
 
 def separate() -> Translator:
     """A translator with two vocabularies whose special pieces have the same ids."""
-    ours = translator(True)
+    original = translator(True)
     source = Vocabulary(train_tokenizer(TEXT * 20, 280), "source")
-    vocabulary = Vocabulary(ours.vocabulary.model, "target", source)
-    model = build_once(ours.config.model, *vocabulary.sizes)
+    vocabulary = Vocabulary(original.vocabulary.model, "target", source)
+    model = build_once(original.config.model, *vocabulary.sizes)
     tables = {
         name: x[: model.shapes["embedding"][name].shape[0]]
-        for name, x in ours.parameters["embedding"].items()
+        for name, x in original.parameters["embedding"].items()
     }
-    parameters = ours.parameters | {"embedding": tables}
-    return Translator(ours.config, vocabulary, model, parameters, [7])
+    parameters = original.parameters | {"embedding": tables}
+    return Translator(original.config, vocabulary, model, parameters, [7])
 
 
 def write_export(variant, folder) -> Written:
     """A MarianMT or Pegasus that `export` writes."""
-    ours = exported_model(variant)
-    to_huggingface.write(ours, folder, {})
-    config = ours.config.model
-    parameters = weights.sines_first(config, ours.parameters)
+    original = exported_model(variant)
+    to_huggingface.write(original, folder, {})
+    config = original.config.model
+    parameters = weights.sines_first(config, original.parameters)
     config, parameters = weights.with_biases(
         config, parameters, "attention_bias", "output_bias"
     )
@@ -346,17 +346,19 @@ def write_export(variant, folder) -> Written:
     config = dataclasses.replace(
         config,
         norm_epsilon=to_huggingface.EPSILON,
-        max_positions=to_huggingface.positions(ours),
+        max_positions=to_huggingface.positions(original),
         options=Options({} if learned else HALF),
     )
-    return Written(config, parameters, ours.vocabulary.joint)
+    return Written(config, parameters, original.vocabulary.joint)
 
 
 def write_own(variant, folder) -> Written:
     """Our own format."""
-    ours = translator(own_source=variant == "two vocabularies")
-    to_safetensors.write(ours, folder, {})
-    return Written(ours.config.model, ours.parameters, ours.vocabulary.joint)
+    original = translator(own_source=variant == "two vocabularies")
+    to_safetensors.write(original, folder, {})
+    return Written(
+        original.config.model, original.parameters, original.vocabulary.joint
+    )
 
 
 def write_class(variant, folder) -> Written:

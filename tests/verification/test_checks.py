@@ -140,7 +140,7 @@ def test_a_search_that_loses_an_output_is_caught():
         return search.as_hypotheses(rows, 4)
 
     assert numbers.search_differences(exhaustive, options, 0) == (0, 16)
-    lossy = functools.partial(exhaustive, last=3)  # the best is missing
+    lossy = functools.partial(exhaustive, end=3)  # the best is missing
     differing, compared = numbers.search_differences(lossy, options, 0)
     assert differing > 4
     assert compared == 16

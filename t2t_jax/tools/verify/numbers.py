@@ -508,15 +508,15 @@ def beam(context: Context) -> Measured:
 
 def table_search(options: search.Options):
     """The product's beam search of table models: (table, seeds, limits) -> result."""
-    fields = options._asdict()
-    del fields["vocabulary"]
+    arguments = {**options._asdict(), **search.SPECIAL}
+    del arguments["vocabulary"]
 
     @jax.jit
     def run(table, seed_b, limit_b):
         step = search.table_step(table, seed_b)
         cache = search.table_cache(len(seed_b), options.beam)
-        most = {"max_length": search.MAX_LENGTH, **search.SPECIAL}
-        return beam_search(step, cache, limit_b, **most, **fields)
+        longest = search.MAX_LENGTH
+        return beam_search(step, cache, limit_b, max_length=longest, **arguments)
 
     return run
 

@@ -189,12 +189,12 @@ def model_fields(options: Fields) -> dict[str, Any]:
         str(options.get(f"transformer-{name}", "")).replace("d", "") for name in names
     )
     if operations not in NORMS:
-        got = ", ".join(
+        text = ", ".join(
             f"transformer-{name}={options.get(f'transformer-{name}', '')!r}"
             for name in names
         )
         raise UserError(
-            f'{options.name} has {got}; want "", "dan" and "" or "n" (post-norm), or '
+            f'{options.name} has {text}; want "", "dan" and "" or "n" (post-norm), or '
             '"n", "da" and "n" (pre-norm)'
         )
     activation = options.choice("transformer-ffn-activation", ACTIVATIONS, "swish")
