@@ -111,17 +111,20 @@ def test_what_does_not_agree_is_not_imported(original, request_, tmp_path, damag
     assert not (tmp_path / "run").exists()
 
 
-def test_without_the_library_it_says_so(
-    original, request_, tmp_path, monkeypatch, capsys
-):
+@pytest.fixture
+def absent(original, monkeypatch):
+    """The other system is not installed."""
     monkeypatch.setattr(peer_process, "missing_packages", lambda script: ["torch"])
+
+
+def test_without_the_library_it_says_so(absent, request_, tmp_path, capsys):
     importing.import_model(request_, Workdir(tmp_path / "run"))
     assert "nothing was compared with the original: torch" in capsys.readouterr().err
     facts = json.loads((tmp_path / "run" / "imported.json").read_text())
     assert "torch" in facts["compared"]["not_compared"]
 
 
-def test_an_interrupted_import_starts_again(original, request_, tmp_path, monkeypatch):
+def test_an_interrupted_import_starts_again(absent, request_, tmp_path, monkeypatch):
     def stop(*arguments):
         raise KeyboardInterrupt
 
@@ -276,7 +279,9 @@ def test_peers_know_nothing_of_us():
         assert "t2t_jax" not in script.read_text(), script
 
 
-def test_an_import_can_be_trained_further(original, request_, tmp_path, monkeypatch):
+def test_an_import_can_be_trained_further(
+    original, absent, request_, tmp_path, monkeypatch
+):
     ours = changed(original.ours.config, "data", source="fr", max_length=128)
     ours = changed(ours, "model", dropout=0.3)
     member = original.ours.members[0]._replace(config=ours)

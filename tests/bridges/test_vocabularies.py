@@ -303,6 +303,7 @@ def readme(tmp_path, monkeypatch):
 FILES = {
     "fsmt": ["tokenizer.model", "source_tokenizer.model"],
     "ours": ["tokenizer.model", "pieces.py"],
+    "ours, two": ["source.spm", "target.spm", "pieces.py"],
 }
 
 
@@ -311,13 +312,13 @@ def test_stored_again_and_by_the_readme_it_is_the_same(tmp_path, readme, kind):
     vocabulary = TOKENIZERS[kind](tmp_path)
     lines = [*nasty_lines(60), ">>deu<< a dog </s> the ", *OUR_LINES]
     lines += [">> a dog", "<s> a <pad>", *(MOSES if kind == "fsmt" else [])]
-    sides = [Vocabulary(side.model) for side in (vocabulary.source, vocabulary)]
     sources, targets = vocabulary.source.encode(lines), vocabulary.encode(lines)
-    if kind != "ours, two" and vocabulary.joint is False:
-        assert [side.encode(lines) for side in sides] == [sources, targets]
+    source = None if vocabulary.joint else Vocabulary(vocabulary.source.model)
+    again = Vocabulary(vocabulary.model, "again", source)
+    assert again.source.encode(lines) == sources
+    assert again.encode(lines) == targets
     files, encode, decode = readme(vocabulary)
-    expected = ["source.spm", "target.spm", "pieces.py"]
-    assert files == FILES.get(kind, files if "pieces.py" in files else expected)
+    assert files == FILES.get(kind, files)
     source = vocabulary.source
     ids = {source.piece(i): i for i in range(len(source))}
     for line, row in zip(lines, sources, strict=True):
