@@ -355,8 +355,9 @@ def train_step(parameters, m, v, batch, step, rate, rng, smoothing, p_drop):
 def train(flags, pairs, dev_pairs):
     """Trains; returns the average of the last checkpoints (6.1)."""
     rng, order = jax.random.key(flags.seed), np.random.default_rng(flags.seed)
-    sizes = flags.vocabulary, flags.layers, flags.d_model, flags.d_ff, flags.heads
-    parameters = initial_parameters(rng, *sizes)
+    parameters = initial_parameters(
+        rng, flags.vocabulary, flags.layers, flags.d_model, flags.d_ff, flags.heads
+    )
     m, v = (jax.tree.map(jnp.zeros_like, parameters) for _ in range(2))
     count = sum(x.size for x in jax.tree.leaves(parameters))
     print(f"{len(pairs):,} pairs, {count:,} parameters", flush=True)
@@ -472,9 +473,9 @@ def translate(parameters, subwords, lines, beam, alpha, extra=50, rows=64):
         source_bs = as_array([sentences[i] for i in batch], rows, length)
         limit_b = (source_bs != PAD).sum(axis=1) + extra
         limit_b[len(batch) :] = 1  # rows without a sentence
-        settings = limit_b, beam, alpha, length + extra
-        found_bt = beam_search(parameters, source_bs, *settings)
-        for i, tokens in zip(batch, np.asarray(found_bt).tolist(), strict=False):
+        longest = length + extra
+        best_bt = beam_search(parameters, source_bs, limit_b, beam, alpha, longest)
+        for i, tokens in zip(batch, np.asarray(best_bt).tolist(), strict=False):
             ids = itertools.takewhile(lambda x: x not in (EOS, PAD), tokens[1:])
             translations[i] = subwords.decode([*ids])
     return translations

@@ -24,7 +24,7 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Form(NamedTuple):
-    """Another system's storage of an array: reshaped, and perhaps then transposed."""
+    """How another system stores an array: reshaped, and perhaps then transposed."""
 
     reshaped: Callable[[tuple[int, ...]], tuple[int, ...]]
     transposed: bool = False

@@ -1,4 +1,4 @@
-"""Checks of the documentation's promises: what one is, and how they run."""
+"""Checks of the documentation's promises: their interface, results and order."""
 
 import dataclasses
 import time
@@ -32,8 +32,8 @@ class Context:
     def shared(self, name: str, make: Callable[[], T]) -> T:
         """Returns what `make` returned at the first call with this name.
 
-        For what several checks need and is dear: a small trained run, a compiled
-        function. If `make` raises, the next check tries again.
+        For what is expensive and used by several checks: a small trained run, a
+        compiled function. If `make` raises, the next check tries again.
         """
         if name not in self._shared:
             self._shared[name] = make()

@@ -1,8 +1,8 @@
-"""Checks of a workdir: its files, that they train on, and that its scores follow.
+"""Checks of a workdir: its files are intact, it trains on, and its scores follow.
 
-Scores from its translations, these from its model. None writes into the workdir. Each
-check judges one thing. What another check judges makes it unavailable here, so that one
-fault is reported once.
+Scores follow from translations, and these from the model. No check writes into the
+workdir. Each judges one thing: behind a fault that another check reports, it is
+unavailable, so that a fault is reported once.
 """
 
 import contextlib
