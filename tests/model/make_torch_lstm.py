@@ -40,7 +40,7 @@ def randomise(layers: nn.LSTM):
         parameter.data = torch.round(1024 * value).double() / 1024
 
 
-def by_our_names(layers: nn.LSTM, start: int) -> dict[str, np.ndarray]:
+def ours(layers: nn.LSTM, first: int) -> dict[str, np.ndarray]:
     """The parameters by our names.
 
     PyTorch has the four gates (input, forget, cell, output) one after another in the
@@ -54,7 +54,7 @@ def by_our_names(layers: nn.LSTM, start: int) -> dict[str, np.ndarray]:
                 part: getattr(layers, f"{part}_{suffix}").detach().numpy()
                 for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             }
-            name = f"encoder/{start + i}/{direction}"
+            name = f"encoder/{first + i}/{direction}"
             for part, matrix in (("input", "weight_ih"), ("recurrent", "weight_hh")):
                 gates_gdi = array[matrix].reshape(4, WIDTH, -1)
                 named[f"{name}/{part}"] = gates_gdi.transpose(2, 0, 1)
@@ -71,18 +71,18 @@ def main():
         randomise(layers)
     x = torch.randn(len(LENGTH), max(LENGTH), INPUT).double()
 
-    outputs, bidirectional_state = run(bidirectional, x)
-    stacked, stacked_state = run(stack, outputs)
+    first, first_state = run(bidirectional, x)
+    last, last_state = run(stack, first)
 
     saved = {}
     for layers, start in (bidirectional, 0), (stack, 1):
-        for name, array in by_our_names(layers, start).items():
+        for name, array in ours(layers, start).items():
             assert (array == array.astype(np.float32)).all()
             saved[f"weights/{name}"] = array.astype(np.float32)
     names = "0/forward", "0/backward", "1/forward", "2/forward"
     states = [
         np.stack([part[i].detach().numpy() for part in state])
-        for state in (bidirectional_state, stacked_state)
+        for state in (first_state, last_state)
         for i in range(2)
     ]
     for name, state in zip(names, states, strict=True):
@@ -90,8 +90,8 @@ def main():
     saved |= {
         "x": x.detach().numpy().astype(np.float32),
         "length": np.array(LENGTH),
-        "bidirectional": outputs.detach().numpy(),
-        "stacked": stacked.detach().numpy(),
+        "bidirectional": first.detach().numpy(),
+        "stacked": last.detach().numpy(),
         "torch_version": np.array(torch.__version__),
     }
     np.savez(PLACE, **saved)
