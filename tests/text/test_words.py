@@ -16,7 +16,7 @@ from t2t_jax.extensions.data.links import WordFinder
 from t2t_jax.text.units import units
 from t2t_jax.text.words import token_words
 from t2t_jax.tools.explain.words import explained_words
-from tests.bridges.test_published_tokenizers import made
+from tests.bridges.published_tokenizers import new_vocabulary
 from tests.decoding import test_bpe_phrases
 
 TEXT = [
@@ -41,7 +41,7 @@ def vocabulary(kind):
     if kind in ("fairseq", "fsmt"):
         return test_bpe_phrases.vocabulary(kind)
     with tempfile.TemporaryDirectory() as folder:
-        return made(kind, Path(folder))
+        return new_vocabulary(kind, Path(folder))
 
 
 def link_words(side, ids, mode):
