@@ -7,7 +7,7 @@ from t2t_jax.tools.compare import summary
 from t2t_jax.tools.compare.compare import System, compare
 from t2t_jax.tools.doctor import findings
 from t2t_jax.tools.doctor.examination import Examination
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 from tests.browser.looking import HOSTILE, plain, value
 from tests.comparison.made_up_systems import made_up
 from tests.doctor.made_up import corpus_of, grammar_pairs
@@ -27,7 +27,7 @@ def compared():
 
 @pytest.fixture
 def opened(open_page, compared):
-    return open_page(summary.page([compared]))
+    return open_page(summary.comparison_page([compared]))
 
 
 def titles(opened):
@@ -110,11 +110,11 @@ def test_text_is_never_read_as_html_and_fits_a_phone(open_page):
     texts, systems = made_up(lines=4)
     texts.references[1] = HOSTILE
     hostile = [System(HOSTILE, [HOSTILE, *s.lines[1:]], HOSTILE) for s in systems]
-    opened = open_page(summary.page([compare(texts, hostile)]), dark=True)
+    opened = open_page(summary.comparison_page([compare(texts, hostile)]), dark=True)
     assert "onerror" in opened.page.locator("#lines").inner_text()
     assert not opened.page.locator("img, [onerror]").count()
     assert opened.page.title() != "broken"
-    html = summary.page([compare(*made_up(lines=4))])
+    html = summary.comparison_page([compare(*made_up(lines=4))])
     assert open_page(html, width=390).overflow() <= 0
 
 
@@ -123,8 +123,8 @@ def test_the_doctor_s_rules_open_on_their_worst_pairs(open_page, width):
     text = grammar_pairs(200)
     text[50] = text[50][::-1]
     text[60] = text[60][0], "<img src=x onerror=alert(1)> \x02" + text[60][1]
-    examination = Examination([corpus_of(text)], [Reference("dev", text[:3])])
-    html = findings.page(findings.findings(examination, ("en", "de")))
+    examination = Examination([corpus_of(text)], [ReferenceSet("dev", text[:3])])
+    html = findings.findings_page(findings.findings(examination, ("en", "de")))
     opened = open_page(html, width=width)
 
     def rule(name):

@@ -11,10 +11,14 @@ import pytest
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import model_scores
-from t2t_jax.tools.doctor.examination import Examination, Options, find_stretches
-from t2t_jax.tools.doctor.findings import findings, page, report, shown
+from t2t_jax.tools.doctor.examination import (
+    Examination,
+    ExaminationOptions,
+    find_stretches,
+)
+from t2t_jax.tools.doctor.findings import escaped, findings, findings_page, report
 from t2t_jax.tools.doctor.model_scores import ModelScores
-from t2t_jax.tools.doctor.overlap import Overlap, Reference
+from t2t_jax.tools.doctor.overlap import Overlap, ReferenceSet
 from t2t_jax.tools.doctor.rules import BIT, RULES
 from tests.doctor.made_up import corpus_of
 
@@ -38,7 +42,7 @@ def damaged(text):
 @pytest.fixture(scope="module")
 def examination(text, damaged):
     corpora = [corpus_of(damaged[:350], "one"), corpus_of(damaged[350:], "two")]
-    return Examination(corpora, [Reference("dev", text[700:720])])
+    return Examination(corpora, [ReferenceSet("dev", text[700:720])])
 
 
 def broken(examination, name):
@@ -75,8 +79,8 @@ def test_a_shifted_stretch_is_found_with_its_offset(examination):
 
 
 def test_results_do_not_depend_on_the_size_of_chunks(text, examination):
-    references = [Reference("dev", text[700:720])]
-    other = Examination(examination.corpora, references, Options(chunk=7))
+    references = [ReferenceSet("dev", text[700:720])]
+    other = Examination(examination.corpora, references, ExaminationOptions(chunk=7))
     np.testing.assert_array_equal(other.mask_p, examination.mask_p)
     assert other.counts == examination.counts
     reasons = [*examination.reasons()]
@@ -99,7 +103,7 @@ def test_stretches_do_not_cross_corpora_and_need_evidence():
 
 def test_overlaps_are_those_of_a_comparison_of_all_pairs(text):
     rng = random.Random(0)
-    references = [Reference("dev", text[:60])]
+    references = [ReferenceSet("dev", text[:60])]
     train = []
     for source, target in text[:40]:  # one word of a side is another one
         words = source.split()
@@ -140,14 +144,14 @@ def test_findings_are_json_and_are_shown(examination):
     assert "swapped: one, line 11" in told
     assert "<U+0002>" in told
     assert "\x02" not in told
-    html = page(content)
+    html = findings_page(content)
     assert "</script> " not in html  # what a user wrote is packed
     assert "packed-program" in html
 
 
 def test_the_verdict_counts_a_pair_once(text):
     """A pair whose two sides are in the dev set, and nearly in it, is one pair."""
-    examination = Examination([corpus_of([*text])], [Reference("dev", [*text[:3]])])
+    examination = Examination([corpus_of([*text])], [ReferenceSet("dev", [*text[:3]])])
     examination.mask_p[:] = 0
     examination.mask_p[:3] = BIT["overlap"] | BIT["near_overlap"]
     said = findings(examination, LANGUAGES)["verdict"]
@@ -161,8 +165,8 @@ def test_a_text_of_one_pair_is_examined():
 
 
 def test_text_cannot_steer_a_terminal():
-    assert shown("a\x1b[31m\u202eb") == "a<U+001B>[31m<U+202E>b"
-    assert shown("schön 👍") == "schön 👍"
+    assert escaped("a\x1b[31m\u202eb") == "a<U+001B>[31m<U+202E>b"
+    assert escaped("schön 👍") == "schön 👍"
 
 
 # ------------------------------------------------------------------ scores of models
@@ -216,7 +220,7 @@ def test_models_of_another_direction_are_refused(models):
 def test_improbable_pairs_are_accused(models, text):
     pairs = [*text[:200]]
     pairs[20] = "x" * 2_000, pairs[20][1]
-    options = Options(scores=ModelScores("forth", None, None, LANGUAGES))
+    options = ExaminationOptions(scores=ModelScores("forth", None, None, LANGUAGES))
     examination = Examination([corpus_of(pairs)], options=options)
     found = np.flatnonzero(examination.mask_p & np.uint32(BIT["cross_entropy"]))
     assert found.tolist() == [20]

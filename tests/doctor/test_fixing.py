@@ -10,7 +10,7 @@ from t2t_jax import load_config
 from t2t_jax.data.corpus import file_corpus
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.doctor import command
-from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.examination import Examination, ExaminationOptions
 from t2t_jax.tools.doctor.fixing import HEADER, write_fix
 from tests.doctor.made_up import corpus_of
 from tests.small_run import write_pairs
@@ -70,7 +70,7 @@ def test_nothing_is_overwritten(pairs, tmp_path):
 
 
 def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
-    options = Options(drops=frozenset({"empty"}))
+    options = ExaminationOptions(drops=frozenset({"empty"}))
     examination = Examination([corpus_of(pairs)], options=options)
     assert write_fix(examination, tmp_path / "fixed", LANGUAGES)[1] == 1
     # Carriage returns and a byte order mark are kept, too.
