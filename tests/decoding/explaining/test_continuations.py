@@ -62,14 +62,14 @@ def test_the_search_goes_on_from_an_alternative():
 
     as_best, ended, full = found(Constraints())  # nothing can follow 77
     assert (as_best.position, as_best.token) == (at, best.tokens[at])
-    assert as_best.found.tokens == best.tokens
-    assert as_best.found.log_prob == pytest.approx(best.log_prob, rel=1e-5)
+    assert as_best.hypothesis.tokens == best.tokens
+    assert as_best.hypothesis.log_prob == pytest.approx(best.log_prob, rel=1e-5)
     for position, each in ((at, ended), (limit - 1, full)):
         ids = (*other.tokens[:position], eos)
         assert (each.position, each.token) == (position, eos)
-        assert each.found.tokens == ids
+        assert each.hypothesis.tokens == ids
         (score,) = one.score([(LINE, Hypothesis("", 0.0, 0.0, True, ids))])
-        assert each.found.log_prob == pytest.approx(score.log_prob, rel=1e-4)
+        assert each.hypothesis.log_prob == pytest.approx(score.log_prob, rel=1e-4)
     # What was forced stays so; what is forbidden is not offered.
     for forced in (
         Constraints(prefix=other.tokens[: at + 1]),

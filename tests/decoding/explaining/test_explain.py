@@ -92,7 +92,10 @@ def test_the_page_holds_the_arrays(explained):
             packed = shown["attention"][name]["weights"]
             weights = array(packed, "u1") * packed["scale"]
             assert np.abs(weights - getattr(reading.maps, name)).max() < 0.51 / 255
-        packed, wanted = shown["attribution"]["source"], reading.attribution.said.source
+        packed, wanted = (
+            shown["attribution"]["source"],
+            reading.attribution.chosen.source,
+        )
         values = array(packed, "i1") * np.array(packed["scale"])[:, None]
         steps = np.abs(wanted).max(1, keepdims=True) / 127
         assert (np.abs(values - wanted) <= 0.51 * steps + 1e-6).all()
