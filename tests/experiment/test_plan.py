@@ -17,7 +17,7 @@ from t2t_jax.tools.experiment import (
     experiment,
     with_fields,
 )
-from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
+from t2t_jax.tools.experiment.experiment import ExperimentRequest, freeze, with_changes
 from t2t_jax.tools.experiment.results import read_results
 
 TINY = load_config("tiny")
@@ -33,7 +33,7 @@ class File:
     def freeze(self, replan=False, changes=None, ideas=None, **given):
         """What a start of the command with these flags makes of it."""
         parameters = {"seeds": self.default} | given
-        request = Request("mine", parameters, changes or {}, ideas or {})
+        request = ExperimentRequest("mine", parameters, changes or {}, ideas or {})
         return freeze(self.folder, request, given, self.define, replan).rows
 
     def define(self, request):
