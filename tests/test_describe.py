@@ -14,7 +14,7 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.shapes import static_shapes
 from t2t_jax.model.model import build
 from t2t_jax.tools.plan.describe import beside_paper, describe, describe_workdir
-from t2t_jax.tools.plan.describe_command import page
+from t2t_jax.tools.plan.describe_command import description_text
 from t2t_jax.training.step import initial_state
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary
@@ -42,7 +42,11 @@ def test_the_papers_models_differ_nowhere():
 
 def test_what_differs_from_the_paper_is_told_with_its_value_and_section():
     told = describe(small(model={"dropout": 0.2}, train={"adam_b2": 0.5}))
-    lines = {line.split()[0]: line for line in page(told).splitlines() if line.strip()}
+    lines = {
+        line.split()[0]: line
+        for line in description_text(told).splitlines()
+        if line.strip()
+    }
     for field, remark in (
         ("dropout", "paper: 0.1 (base), 0.3 (big), section 5.4, Table 3"),
         ("adam_b2", "paper: 0.98, section 5.3"),

@@ -28,7 +28,7 @@ def told():
 
 
 def test_a_page_has_the_memory_the_collectives_and_the_time(told):
-    page = command.page(told)
+    page = command.plan_text(told)
     assert page.endswith("It fits.")
     words = "P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"
     assert [word for word in (*words, "3,000 tokens") if word not in page] == []

@@ -19,7 +19,7 @@ def eventful(tmp_path):
 
 
 def lines(run, kind, undone=False):
-    return [s for s in run.stretches if (s.kind, s.undone) == (kind, undone)]
+    return [s for s in run.segments if (s.kind, s.undone) == (kind, undone)]
 
 
 def test_what_counts_is_what_training_counts(eventful):
