@@ -167,14 +167,16 @@ def opened(browser, file: Path) -> dict[str, float]:
     def heap() -> float:
         session.send("HeapProfiler.collectGarbage")
         metrics = session.send("Performance.getMetrics")["metrics"]
-        return {each["name"]: each["value"] for each in metrics}["JSHeapUsedSize"] / 1e6
+        return {metric["name"]: metric["value"] for metric in metrics}[
+            "JSHeapUsedSize"
+        ] / 1e6
 
-    first = heap()
+    first_heap = heap()
     page.evaluate(SCROLL)
     figures = {
         "first paint, ms": min(paints),
         "translation drawn, ms": drawn,
-        "heap, MB": first,
+        "heap, MB": first_heap,
         "heap after all views, MB": heap(),
     }
     page.close()
@@ -220,24 +222,28 @@ def main(_):
 
 def rows_of(work, bound, size, seconds) -> list[measuring.Row]:
     """Rows of a page's size, with its bound, and of the seconds of `explain`."""
-    beside = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
-    first, again = seconds
+    bound_columns = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
+    first_seconds, second_seconds = seconds
     return [
-        _row(work, "size", "kB", size / 1e3, **beside),
-        _row(work, "explain", "s", first, peer=again, peer_name="again"),
+        _row(work, "size", "kB", size / 1e3, **bound_columns),
+        _row(
+            work, "explain", "s", first_seconds, peer=second_seconds, peer_name="again"
+        ),
     ]
 
 
 def rows_of_browser(work: str, rounds: list[dict[str, float]]) -> list[measuring.Row]:
     """Rows of the medians of what `opened` returned."""
     return [
-        _row(work, *named.rsplit(", ", 1), median(each[named] for each in rounds))
+        _row(work, *named.rsplit(", ", 1), median(opening[named] for opening in rounds))
         for named in rounds[0]
     ]
 
 
-def _row(work: str, what: str, unit: str, value: float, **beside) -> measuring.Row:
-    return measuring.Row(f"{work}: {what}", unit, value, more_is_better=False, **beside)
+def _row(work: str, quantity: str, unit: str, value: float, **columns) -> measuring.Row:
+    return measuring.Row(
+        f"{work}: {quantity}", unit, value, more_is_better=False, **columns
+    )
 
 
 if __name__ == "__main__":
