@@ -17,6 +17,7 @@ from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.training.metrics_log import METRICS, read_log
+from t2t_jax.workdir import STARTS
 
 # Files of a run's workdir that the runner adds to those of training.
 TRAINING = "training"  # the step of a failure; or the name of a measure
@@ -91,7 +92,7 @@ class RunResult:
     def started(self) -> float:
         """Unix time of the first start of the training; infinite if there was none."""
         try:
-            line, *_ = (self.path / "starts.jsonl").read_bytes().splitlines()
+            line, *_ = (self.path / STARTS).read_bytes().splitlines()
         except (FileNotFoundError, ValueError):
             return math.inf
         return json.loads(line)["time"]
