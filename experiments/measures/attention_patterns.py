@@ -126,19 +126,17 @@ def cross_attention(
 
 
 def sentences_of(
-    maps: Sequence[AttentionMaps], text: Iterable[tuple[str | Sequence[str], ...]]
+    maps: Sequence[AttentionMaps], text: Iterable[tuple[str, str]]
 ) -> dict[str, list[Sentence]]:
     """The encoder's, the decoder's and the cross-attention of pairs.
 
     Words are the units of `text/words.py`: a sign is one.
 
     Args:
-      text: further pairs of lines, or of SentencePiece's tokens; helps to align the
-        words of `maps`.
+      text: further pairs of lines, which help to align the words of `maps`.
     """
 
-    def words(line: str | Sequence[str]) -> list[str]:
-        line = line if isinstance(line, str) else "".join(line).replace("▁", " ")
+    def words(line: str) -> list[str]:
         return [line[begin:end].lower() for begin, end in units(line)]
 
     pairs = [*([side.text for side in m.units] for m in maps), *text]
