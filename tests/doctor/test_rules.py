@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from t2t_jax.io.errors import UserError
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import relatedness
 from t2t_jax.tools.doctor.knowledge import Knowledge
@@ -147,11 +146,6 @@ def test_limits_and_drops_are_changed_by_name():
     default = dropping("")
     assert dropping("numbers,-duplicate") == default - {"duplicate"} | {"numbers"}
     assert dropping("none, numbers") == {"numbers"}
-    for wrong in (["ratio.y=1"], ["ratio.z=much"], ["nothing"]):
-        with pytest.raises(UserError, match="--limit"):
-            with_limits(wrong)
-    with pytest.raises(UserError, match="did you mean 'numbers'"):
-        dropping("number")
 
 
 def test_a_lexicon_has_words_of_the_whole_sample(monkeypatch):
@@ -173,13 +167,9 @@ def test_evidence_does_not_depend_on_the_order_of_sets():
         "pairs = [(line[:n], line[:n]) for n in range(1, 41)] * 2 + [([], [])] * 9\n"
         "print(Lexicon(pairs).evidence(line, line))"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            stdout=subprocess.PIPE,
-            check=True,
-        ).stdout
+    command = [sys.executable, "-c", program]
+    evidence = {
+        subprocess.check_output(command, env=os.environ | {"PYTHONHASHSEED": seed})
         for seed in "12"
     }
-    assert len(said) == 1
+    assert len(evidence) == 1
