@@ -29,23 +29,18 @@ samples = st.lists(st.integers(0, 999), min_size=2, max_size=5, unique=True)
 
 @settings(max_examples=25)
 @given(samples, samples)
-def test_of_two_rows_it_is_the_usual_t_test(ours, theirs):
-    p = t_test(ours, theirs, *pooled_deviation([ours, theirs]))
-    assert p == pytest.approx(scipy.stats.ttest_ind(ours, theirs).pvalue, abs=1e-9)
-    p = scipy.stats.ttest_ind(ours, theirs, equal_var=False).pvalue
-    assert welch_test(ours, theirs) == pytest.approx(p, abs=1e-9)
-
-
-@settings(max_examples=25)
-@given(samples, st.integers(0, 999))
-def test_a_single_seed_is_a_draw_from_the_same_distribution(theirs, ours):
-    """It is inside the usual prediction interval exactly if p is above 5%."""
-    pooled = pooled_deviation([theirs, [ours], []])
-    assert pooled == (pytest.approx(np.std(theirs, ddof=1)), len(theirs) - 1)
+def test_tests_are_the_usual_ones(row, base):
+    p = t_test(row, base, *pooled_deviation([row, base]))
+    assert p == pytest.approx(scipy.stats.ttest_ind(row, base).pvalue, abs=1e-9)
+    p = scipy.stats.ttest_ind(row, base, equal_var=False).pvalue
+    assert welch_test(row, base) == pytest.approx(p, abs=1e-9)
+    # A single seed: inside the prediction interval exactly if p is above 5%.
+    pooled = pooled_deviation([base, row[:1], []])
+    assert pooled == (pytest.approx(np.std(base, ddof=1)), len(base) - 1)
     half = scipy.stats.t.ppf(0.975, pooled[1]) * pooled[0]
-    half *= math.sqrt(1 + 1 / len(theirs))
-    inside = abs(ours - np.mean(theirs)) < half
-    assert (t_test([ours], theirs, *pooled) > LEVEL) == inside
+    half *= math.sqrt(1 + 1 / len(base))
+    inside = abs(row[0] - np.mean(base)) < half
+    assert (t_test(row[:1], base, *pooled) > LEVEL) == inside
 
 
 def test_without_a_difference_few_experiments_claim_one():
