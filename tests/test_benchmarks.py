@@ -112,11 +112,11 @@ def test_a_profile_has_the_products_of_the_program_and_no_more_than_its_time():
 def test_measurements_are_not_overwritten(tmp_path):
     place = tmp_path / "rows.json"
     measuring.publish([Row("T", "tokens/s", 3.0)], str(place))
-    before = place.read_bytes()
-    assert json.loads(before)["rows"][0]["ours"] == 3.0
+    content = place.read_bytes()
+    assert json.loads(content)["rows"][0]["ours"] == 3.0
     with pytest.raises(UserError, match="is there already"):
         measuring.publish([Row("T", "tokens/s", 4.0)], str(place))
-    assert place.read_bytes() == before
+    assert place.read_bytes() == content
 
 
 def test_the_peers_batches_hold_every_pair_once_within_the_budget():
@@ -135,8 +135,8 @@ def test_the_padded_peer_has_every_pair_once_and_fits_the_budget():
     pairs = made_up.random_pairs(made_up.lengths(300), 1000)
     padded = Padded(pairs, batch_tokens=512)
     plan = padded.plan()
-    found = np.sort(np.concatenate([pair_p for _, pair_p in plan]))
-    np.testing.assert_array_equal(found, np.arange(300))
+    planned = np.sort(np.concatenate([pair_p for _, pair_p in plan]))
+    np.testing.assert_array_equal(planned, np.arange(300))
     padded.plan = lambda: plan
     real = computed = 0
     for batch, (_, pair_p) in zip(padded.feed(), plan, strict=False):
@@ -163,15 +163,15 @@ def test_weights_of_reranking_are_those_of_the_highest_bleu_on_the_whole_set():
     grid = [*itertools.product((0.0, 0.5, 2.0), (0.0, 1.0), (-0.3, 0.0))]
 
     def bleu(weights):
-        chosen = [
+        best = [
             texts[int(np.argmax(terms_nk @ [1.0, *weights]))]
             for texts, terms_nk in zip(lines, terms, strict=True)
         ]
-        return sacrebleu.corpus_bleu(chosen, [references], tokenize="none").score
+        return sacrebleu.corpus_bleu(best, [references], tokenize="none").score
 
-    weights, found = best_weights(terms, sums, grid)
-    assert bleu(weights) == pytest.approx(found)
-    assert found == pytest.approx(max(map(bleu, grid)))
+    weights, highest = best_weights(terms, sums, grid)
+    assert bleu(weights) == pytest.approx(highest)
+    assert highest == pytest.approx(max(map(bleu, grid)))
 
 
 def test_gold_links_are_those_of_lines_of_one_text(tmp_path):
@@ -191,7 +191,7 @@ def test_gold_links_are_those_of_lines_of_one_text(tmp_path):
             alignment.with_gold(corpus, name)
 
 
-async def answering(job, seen):
+async def answering(job, received):
     """Runs a job of clients against a server that answers with a request's text."""
 
     async def serve(reader, writer):
@@ -200,7 +200,7 @@ async def answering(job, seen):
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(re.search(rb"Content-Length: (\d+)", head)[1])
                 text = json.loads(await reader.readexactly(length))["text"]
-                seen.append(text)
+                received.append(text)
                 await asyncio.sleep(job.get("pause", 5) if text == "slow" else 0)
                 status = "500 no" if text == "bad" else "200 OK"
                 body = text.encode()

@@ -18,6 +18,6 @@ def text():
 
 
 @pytest.fixture(scope="session")
-def known(text):
+def knowledge(text):
     blocks = [text[at : at + 4] for at in range(0, len(text), 4)]
     return Knowledge(blocks, [ReferenceSet("dev", DEV)])

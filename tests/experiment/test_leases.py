@@ -67,20 +67,20 @@ def change(folder, **fields):
 
 
 def test_a_live_owner_keeps_its_lease_until_it_gives_it_back(tmp_path):
-    mine, other = Leases(tmp_path), Leases(tmp_path)
-    assert other.owner("row") == ""
-    lease = mine.take("row")
-    assert f"process {os.getpid()} on" in other.owner("row")
-    assert other.take("row") is None
-    assert mine.take("row") is None
-    assert other.take("another row") is not None
+    owner, reader = Leases(tmp_path), Leases(tmp_path)
+    assert reader.owner("row") == ""
+    lease = owner.take("row")
+    assert f"process {os.getpid()} on" in reader.owner("row")
+    assert reader.take("row") is None
+    assert owner.take("row") is None
+    assert reader.take("another row") is not None
     lease.check()
     lease.release()
     assert files(tmp_path) == ["another row.json"]
     for content in ("", '{"owner": "pro'):  # what a loss of power leaves is nobody's
         (tmp_path / "row.json").write_text(content)
-        assert other.owner("row") == ""
-        other.take("row").release()
+        assert reader.owner("row") == ""
+        reader.take("row").release()
 
 
 def test_a_killed_process_loses_its_lease_at_once_a_stopped_one_never(tmp_path, clock):
@@ -141,6 +141,6 @@ def test_an_owner_that_was_taken_for_dead_notices(tmp_path, clock):
 
 def test_of_those_who_come_at_the_same_moment_one_has_it(tmp_path):
     command = [sys.executable, "-c", RACE, str(tmp_path), "20"]
-    told = subprocess.check_output(command, cwd=ROOT, text=True, timeout=500)
-    assert told.split() == ["1"] * 20
+    printed = subprocess.check_output(command, cwd=ROOT, text=True, timeout=500)
+    assert printed.split() == ["1"] * 20
     assert len(files(tmp_path)) == 20  # of processes that ended; no temporary ones

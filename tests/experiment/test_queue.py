@@ -36,9 +36,9 @@ class Runner:
 
     def __call__(self, rows, patterns="", retry=False, wait=False):
         """A new process's look at the rows; runs them and returns their states."""
-        made = Queue(self.folder, rows)
-        made.run(select(rows, patterns), retry, wait, lambda: None)
-        return {task.run.folder[:-13]: made.state(task) for task in made.tasks}
+        queue = Queue(self.folder, rows)
+        queue.run(select(rows, patterns), retry, wait, lambda: None)
+        return {task.run.folder[:-13]: queue.state(task) for task in queue.tasks}
 
     def _train(self, config, workdir):
         name = workdir.name[:-13]
@@ -53,8 +53,8 @@ class Runner:
         return {"needs": {name: len(paths) for name, paths in context.needs.items()}}
 
     def workdir(self, name):
-        (found,) = self.folder.glob(f"runs/{name}-*")
-        return found
+        (workdir,) = self.folder.glob(f"runs/{name}-*")
+        return workdir
 
     def leases(self):
         return [*self.folder.glob("leases/*.json")]
@@ -72,18 +72,18 @@ def a_b():
 
 
 def test_a_row_comes_after_those_it_needs_and_has_their_workdirs(run):
-    first = row("first", seeds=2)
-    last = Row("last", measures=[Measure("count")], needs=["first"])
+    needed = row("first", seeds=2)
+    needing = Row("last", measures=[Measure("count")], needs=["first"])
     run.faults["first.seed1"] = ValueError("no")
-    assert run([first, last])["last"] == "left"
+    assert run([needed, needing])["last"] == "left"
     assert "not run: last; it needs first, which is not done" in run.said
     run.faults.clear()
-    assert run([first, last], retry=True)["last"] == "done"
+    assert run([needed, needing], retry=True)["last"] == "done"
     measured = RunResult(None, run.workdir("last")).measure("count")
     assert measured == {"needs": {"first": 2}}
     assert run.trained == ["first", "first.seed1", "first.seed1"]
     # A measure of other runs is computed again.
-    assert run([row("first", seeds=1), last])["last"] == "done"
+    assert run([row("first", seeds=1), needing])["last"] == "done"
     assert [name for name, _ in run.measured] == ["last", "last"]
 
 
@@ -121,10 +121,10 @@ def test_what_would_end_every_row_ends_the_queue(run, a_b, end):
 
 
 def test_rows_that_share_all_fields_are_trained_once(run):
-    one = row("one", seeds=1, measures=[Measure("count")])
-    two = Row("two", one.config, measures=[Measure("count", {"n": 2}, "second")])
-    assert set(run([one, two]).values()) == {"done"}
-    renamed = Row("three", one.config, measures=[Measure("count", {"n": 3}, "third")])
+    row_a = row("one", seeds=1, measures=[Measure("count")])
+    row_b = Row("two", row_a.config, measures=[Measure("count", {"n": 2}, "second")])
+    assert set(run([row_a, row_b]).values()) == {"done"}
+    renamed = Row("three", row_a.config, measures=[Measure("count", {"n": 3}, "third")])
     assert run([renamed]) == {"three": "done"}
     assert run.trained == ["one"]
     assert run.measured == [("one", {}), ("one", {"n": 2}), ("one", {"n": 3})]

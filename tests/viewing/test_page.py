@@ -94,7 +94,7 @@ def test_modules_come_once_after_what_they_import():
 def test_the_script_is_javascript(tmp_path, main):
     script = tmp_path / "page.mjs"
     script.write_text(bundle(main), encoding="utf-8")
-    done = subprocess.run(
+    process = subprocess.run(
         ["node", "--check", str(script)], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr

@@ -21,9 +21,9 @@ def explained():
 
 
 def test_the_translation_is_that_of_translate(explained):
-    (wanted,) = translator().translate([LINE], beam=3)
-    found, target = explained.readings
-    assert found.hypothesis == wanted.best
+    (expected,) = translator().translate([LINE], beam=3)
+    reading, target = explained.readings
+    assert reading.hypothesis == expected.best
     assert target.hypothesis.text == TARGET
     (score,) = translator().score([(LINE, TARGET)])
     np.testing.assert_allclose(target.hypothesis.score, score.score, rtol=1e-5)
@@ -31,14 +31,14 @@ def test_the_translation_is_that_of_translate(explained):
     assert target.pieces == score.pieces
     (sentence,) = explained.sentences
     np.testing.assert_allclose(sentence.reference_score, score.score, rtol=1e-5)
-    verdict = "search error" if score.score > wanted.score else "model error"
+    verdict = "search error" if score.score > expected.score else "model error"
     assert sentence.tree.reference.verdict == verdict
     # The readings differ where they say so.
-    position, rival = found.difference
-    ours, theirs = (r.hypothesis.tokens for r in explained.readings)
-    assert ours[:position] == theirs[:position]
-    assert rival == theirs[position] != ours[position]
-    assert target.difference.rival == ours[position]
+    position, rival = reading.difference
+    tokens, target_tokens = (r.hypothesis.tokens for r in explained.readings)
+    assert tokens[:position] == target_tokens[:position]
+    assert rival == target_tokens[position] != tokens[position]
+    assert target.difference.rival == tokens[position]
 
 
 def test_the_verdict_names_the_difference(explained):
@@ -72,26 +72,28 @@ def test_the_page_holds_the_arrays(explained):
     (sentence,) = content["sentences"]
     assert sentence["source"] == LINE
 
-    def array(shown, kind):
-        raw = np.frombuffer(blobs[f"blob-{shown['blob']}"], kind)
-        return raw.reshape(shown["shape"])
+    def array(entry_readingence, kind):
+        raw = np.frombuffer(blobs[f"blob-{entry_readingence['blob']}"], kind)
+        return raw.reshape(entry_readingence["shape"])
 
     (entry,) = sentence["of"]
-    for reading, shown in zip(explained.readings, entry["readings"], strict=True):
-        assert shown["pieces"] == [*reading.pieces]
+    for reading, entry_reading in zip(
+        explained.readings, entry["readings"], strict=True
+    ):
+        assert entry_reading["pieces"] == [*reading.pieces]
         log_probs = reading.distribution.log_probs
-        np.testing.assert_allclose(shown["log_probs"], log_probs, rtol=1e-4)
+        np.testing.assert_allclose(entry_reading["log_probs"], log_probs, rtol=1e-4)
         for name in ("encoder", "decoder", "cross"):
-            packed = shown["attention"][name]["weights"]
+            packed = entry_reading["attention"][name]["weights"]
             weights = array(packed, "u1") * packed["scale"]
             assert np.abs(weights - getattr(reading.maps, name)).max() < 0.51 / 255
-        packed, wanted = (
-            shown["attribution"]["source"],
+        packed, expected = (
+            entry_reading["attribution"]["source"],
             reading.attribution.chosen.source,
         )
         values = array(packed, "i1") * np.array(packed["scale"])[:, None]
-        steps = np.abs(wanted).max(1, keepdims=True) / 127
-        assert (np.abs(values - wanted) <= 0.51 * steps + 1e-6).all()
+        steps = np.abs(expected).max(1, keepdims=True) / 127
+        assert (np.abs(values - expected) <= 0.51 * steps + 1e-6).all()
 
 
 def test_the_tree_of_the_page_is_the_tree(explained):
@@ -126,9 +128,9 @@ def test_what_a_model_has_not_is_named():
     assert len(reading.maps.cross)
     assert isinstance(reading.rollout, Missing)
     content = to_payload(explanation).content
-    shown = content["sentences"][0]["of"][0]["readings"][0]["attention"]
-    assert "within the source" in shown["encoder"]["missing"]
-    assert "weights" in shown["cross"]
+    attention = content["sentences"][0]["of"][0]["readings"][0]["attention"]
+    assert "within the source" in attention["encoder"]["missing"]
+    assert "weights" in attention["cross"]
 
 
 def test_mistakes_are_named():
