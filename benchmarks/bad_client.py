@@ -186,11 +186,7 @@ class BadClient:
         for _ in range(VARIANTS):
             for kind, requests in requests_by_kind(*texts, rng).items():
                 self.requests[kind] += requests
-        self.all = [
-            request
-            for kind_requests in self.requests.values()
-            for request in kind_requests
-        ]
+        self.all = [r for drawn in self.requests.values() for r in drawn]
         self.counts: dict = defaultdict(lambda: defaultdict(Counter))
 
     def headers(self, request: Request) -> dict[str, str]:

@@ -245,15 +245,12 @@ def main(_):
     contenders = {name: partial(measured, make) for name, make in makers.items()}
     rows = turns(contenders, args.rounds)
     medians = {
-        name: {
-            column: statistics.median(row[column] for row in rounds)
-            for column in rounds[0]
-        }
-        for name, rounds in rows.items()
+        name: {part: statistics.median(row[part] for row in timed) for part in timed[0]}
+        for name, timed in rows.items()
     }
-    columns = dict.fromkeys(column for values in medians.values() for column in values)
+    columns = dict.fromkeys(part for values in medians.values() for part in values)
     rows = [
-        {"checkpoint": name} | {column: values.get(column) for column in columns}
+        {"checkpoint": name} | {part: values.get(part) for part in columns}
         for name, values in medians.items()
     ]
     publish(rows, args.output)

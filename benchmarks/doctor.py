@@ -132,11 +132,9 @@ def repeated(pair: Pair, text: Text) -> Pair:
     def stutter(line: str) -> str:
         words = line.split()
         size = text.rng.randint(1, 3)
-        position = text.rng.randrange(max(1, len(words) - size + 1))
+        start = text.rng.randrange(max(1, len(words) - size + 1))
         return " ".join(
-            words[:position]
-            + words[position : position + size] * 4
-            + words[position + size :]
+            words[:start] + words[start : start + size] * 4 + words[start + size :]
         )
 
     return _one_side(pair, text.rng, stutter)
@@ -195,13 +193,11 @@ def look_alikes(pair: Pair, text: Text) -> Pair | None:
     """Some letters are Cyrillic ones that look the same."""
     table = str.maketrans({letter: HOMOGLYPHS[letter] for letter in "aeopc"})
     words = pair[0].split()
-    candidates = [
-        i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w
-    ]
-    candidates = [i for i in candidates if not all(c in "aeopc" for c in words[i])]
-    if not candidates:
+    spots = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
+    spots = [i for i in spots if not all(c in "aeopc" for c in words[i])]
+    if not spots:
         return None
-    position = text.rng.choice(candidates)
+    position = text.rng.choice(spots)
     words[position] = words[position].translate(table)
     return " ".join(words), pair[1]
 
@@ -222,11 +218,9 @@ def dev_line(pair: Pair, text: Text) -> Pair:
 def nearly_dev_line(pair: Pair, text: Text) -> Pair | None:
     """The pair is one of dev with one word of each side replaced."""
 
-    def change(line: str, pair_line: str) -> str:
+    def change(line: str, donor: str) -> str:
         words = line.split()
-        words[text.rng.randrange(len(words))] = text.rng.choice(
-            pair_line.split() or ["x"]
-        )
+        words[text.rng.randrange(len(words))] = text.rng.choice(donor.split() or ["x"])
         return " ".join(words)
 
     dev_pair = text.rng.choice(text.dev)
@@ -266,7 +260,7 @@ def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
     """
     pairs, rng = [*text.pairs], text.rng
     count = max(1, int(share * len(pairs)))
-    damaged_places: dict[str, list[int]] = {name: [] for name in (SHIFTED, *DAMAGES)}
+    damaged: dict[str, list[int]] = {name: [] for name in (SHIFTED, *DAMAGES)}
     # Copies of the first pairs are damaged copies if those are damaged.
     free = set(range(50, len(pairs)))
     starts = list(range(60, len(pairs) - 2 * STRETCH, 3 * STRETCH))
@@ -276,22 +270,22 @@ def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
         moved = [text.pairs[place + offset][1] for place in places]
         for place, target in zip(places, moved, strict=True):
             pairs[place] = pairs[place][0], target
-        damaged_places[SHIFTED] += places
+        damaged[SHIFTED] += places
         free -= {*places, *range(start + STRETCH, start + STRETCH + offset)}
     order = sorted(free)
     rng.shuffle(order)
     for name, (function, _) in DAMAGES.items():
         passed_over = []
-        while order and len(damaged_places[name]) < count:
+        while order and len(damaged[name]) < count:
             place = order.pop()
             changed = function(text.pairs[place], text)
             if changed is None or changed == text.pairs[place]:
                 passed_over.append(place)
                 continue
             pairs[place] = changed
-            damaged_places[name].append(place)
+            damaged[name].append(place)
         order = passed_over + order
-    return pairs, damaged_places
+    return pairs, damaged
 
 
 def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
@@ -300,14 +294,12 @@ def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
     return Examination([corpus], [ReferenceSet("dev", dev)] if dev else [])
 
 
-def rows_of(
-    examination: Examination, damaged_places: dict[str, list[int]]
-) -> list[tuple]:
+def rows_of(examination: Examination, damaged: dict[str, list[int]]) -> list[tuple]:
     """Returns (damage, pairs, share found, share removed) of each damage."""
     rules = {SHIFTED: {"misaligned"}} | {n: rules for n, (_, rules) in DAMAGES.items()}
     dropped = examination.dropped_p
     rows = []
-    for name, places in damaged_places.items():
+    for name, places in damaged.items():
         if not places:
             continue
         bits = np.uint64(sum(BIT[rule] for rule in rules[name]))
@@ -334,20 +326,16 @@ def damaged_text(args) -> None:
     )
     clean = clean[: args.lines or None]
     alarms_before = false_alarms(examined(clean, dev, languages), set())
-    pairs, damaged_places = damage(
-        Text(clean, dev, random.Random(args.seed)), args.share
-    )
+    pairs, damaged = damage(Text(clean, dev, random.Random(args.seed)), args.share)
     examination = examined(pairs, dev, languages)
     heads = "damage", "pairs", "found by its rule", "removed"
-    rows = [
-        dict(zip(heads, r, strict=True)) for r in rows_of(examination, damaged_places)
-    ]
-    alarms_after = false_alarms(
-        examination, {p for places in damaged_places.values() for p in places}
+    rows = [dict(zip(heads, r, strict=True)) for r in rows_of(examination, damaged)]
+    accused = false_alarms(
+        examination, {p for places in damaged.values() for p in places}
     )
     alarms = [
         {"rule": name, "undamaged pairs accused": share, "before": alarms_before[name]}
-        for name, share in alarms_after.items()
+        for name, share in accused.items()
         if share or alarms_before[name]
     ]
     print("\n".join([*measuring.markdown(alarms), ""]))

@@ -115,9 +115,9 @@ def row(
       gold, links: gold links of each pair, and those that the tags are placed by.
     """
     table = []
-    for n, (pair, right, line_links) in enumerate(zip(pairs, gold, links, strict=True)):
+    for n, (pair, right, guess) in enumerate(zip(pairs, gold, links, strict=True)):
         tags = tagged(pair[0], np.random.default_rng(n))
-        aligned = Aligned(units(pair[0]), units(pair[1]), [*line_links])
+        aligned = Aligned(units(pair[0]), units(pair[1]), [*guess])
         table.append(statistics(pair, tags, right, aligned))
     counts_nk = np.array(table)
     cells = {"links": name}
@@ -145,20 +145,16 @@ def main(_):
     corpus = test_sets(args, translator.config)[0]
     pairs, gold = alignment.with_gold(corpus, args.gold)
     pairs, gold = pairs[: args.lines or None], gold[: args.lines or None]
-    sure = [aligned_line.sure for aligned_line in gold]
+    sure = [line.sure for line in gold]
     text = [tuple(map(alignment.words, pair)) for pair in pairs]
     links = {
         "gold": sure,
-        "attention": [
-            aligned_line.links for aligned_line in translator.align_units(pairs)
-        ],
+        "attention": [line.links for line in translator.align_units(pairs)],
         "Aligner": align_words(text, len(text)),
         "all at the end": [()] * len(pairs),
         "by proportion": list(map(by_proportion, pairs)),
     }
-    rows = [
-        row(name, pairs, sure, method_links) for name, method_links in links.items()
-    ]
+    rows = [row(name, pairs, sure, linked) for name, linked in links.items()]
     measuring.publish(rows, args.output, test=corpus.spec, gold=args.gold)
 
 

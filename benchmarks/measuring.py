@@ -131,12 +131,10 @@ def alternate_with_peak(
     contenders: Mapping[str, Callable[[], float]], rounds: int, *products
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Medians as of `alternate`, and matrix peaks, the higher of before and after."""
-    peaks_before = matrix_peaks(*products)
+    early = matrix_peaks(*products)
     medians = alternate(contenders, rounds)
-    peaks_after = matrix_peaks(*products)
-    return medians, {
-        name: max(peaks_before[name], peaks_after[name]) for name in peaks_before
-    }
+    late = matrix_peaks(*products)
+    return medians, {name: max(early[name], late[name]) for name in early}
 
 
 class Stopwatch:
@@ -288,15 +286,13 @@ def markdown(rows: Sequence[dict]) -> list[str]:
     names = [
         name for name in rows[0] if any(row[name] not in ("", None) for row in rows)
     ]
-    text_columns = [
+    aligned = [
         column
         for column, name in enumerate(names)
         if any(isinstance(row[name], str) for row in rows)
     ]
     cells = [[_cell(row[name]) for name in names] for row in rows]
-    return markdown_table(
-        [name.replace("_", " ") for name in names], cells, text_columns
-    )
+    return markdown_table([name.replace("_", " ") for name in names], cells, aligned)
 
 
 def _cell(value) -> str:

@@ -96,13 +96,10 @@ def gradient(attend: Callable, mask: Mask, longest: int) -> Callable:
 
 def check(name: str, computed, expected, tolerance: float) -> None:
     """Raises UserError if arrays differ by more than a share of the largest entry."""
-    for computed_x, expected_x in zip(
-        jax.tree.leaves(computed), jax.tree.leaves(expected), strict=True
-    ):
-        computed_x, expected_x = (
-            np.asarray(x, np.float32) for x in (computed_x, expected_x)
-        )
-        apart = np.abs(computed_x - expected_x).max() / np.abs(expected_x).max()
+    trees = jax.tree.leaves(computed), jax.tree.leaves(expected)
+    for leaves in zip(*trees, strict=True):
+        x, y = (np.asarray(leaf, np.float32) for leaf in leaves)
+        apart = np.abs(x - y).max() / np.abs(y).max()
         if not apart <= tolerance:
             raise UserError(
                 f"{name}: attention by sentences differs from that by its formula by "

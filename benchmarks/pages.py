@@ -167,9 +167,7 @@ def opened(browser, file: Path) -> dict[str, float]:
     def heap() -> float:
         session.send("HeapProfiler.collectGarbage")
         metrics = session.send("Performance.getMetrics")["metrics"]
-        return {metric["name"]: metric["value"] for metric in metrics}[
-            "JSHeapUsedSize"
-        ] / 1e6
+        return {m["name"]: m["value"] for m in metrics}["JSHeapUsedSize"] / 1e6
 
     first_heap = heap()
     page.evaluate(SCROLL)
@@ -222,13 +220,11 @@ def main(_):
 
 def rows_of(work, bound, size, seconds) -> list[measuring.Row]:
     """Rows of a page's size, with its bound, and of the seconds of `explain`."""
-    bound_columns = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
-    first_seconds, second_seconds = seconds
+    bounds = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
+    initial, repeated = seconds
     return [
-        _row(work, "size", "kB", size / 1e3, **bound_columns),
-        _row(
-            work, "explain", "s", first_seconds, peer=second_seconds, peer_name="again"
-        ),
+        _row(work, "size", "kB", size / 1e3, **bounds),
+        _row(work, "explain", "s", initial, peer=repeated, peer_name="again"),
     ]
 
 
@@ -240,10 +236,8 @@ def rows_of_browser(work: str, rounds: list[dict[str, float]]) -> list[measuring
     ]
 
 
-def _row(work: str, quantity: str, unit: str, value: float, **columns) -> measuring.Row:
-    return measuring.Row(
-        f"{work}: {quantity}", unit, value, more_is_better=False, **columns
-    )
+def _row(work: str, name: str, unit: str, value: float, **extra) -> measuring.Row:
+    return measuring.Row(f"{work}: {name}", unit, value, more_is_better=False, **extra)
 
 
 if __name__ == "__main__":

@@ -90,10 +90,10 @@ def placeholder_rows(args, models, corpus, pairs):
         raise UserError(f"--test={args.test} has no placeholder; want lines with some")
     sources, references = zip(*pairs, strict=True)
 
-    def add(name, condition, texts, reported=None, searched_again=None):
+    def add(name, condition, texts, reported=None, repeats=None):
         texts, row = [*map(str, texts)], {"model": name, "way": condition}
         cells, kind_rows = kept(texts, sources)
-        cells |= {"reported": reported, "searched again": searched_again}
+        cells |= {"reported": reported, "searched again": repeats}
         rows.append(row | cells | scores(texts, pairs, corpus.target))
         kinds.extend(row | kind_row for kind_row in kind_rows)
 
@@ -104,11 +104,9 @@ def placeholder_rows(args, models, corpus, pairs):
         restored = [*map(restore, map(str, first_search), protected)]
         wrong = sum(bool(text.missing or text.repeated) for text in restored)
         add(name, "first search", [text.text for text in restored], wrong)
-        preserved = model.translate(
-            sources, placeholders=True, report=report, warn=False
-        )
-        searched_again = report.placeholders["searched again"]
-        add(name, "on", preserved, len({*report.lost}), searched_again)
+        placed = model.translate(sources, placeholders=True, report=report, warn=False)
+        repeats = report.placeholders["searched again"]
+        add(name, "on", placed, len({*report.lost}), repeats)
         if symbols:  # without them the first search is the same
             add(name, "off", model.translate(sources, warn=False))
     add("reference", "", references)
@@ -122,21 +120,17 @@ def kept(texts, sources):
     for text, source in zip(texts, sources, strict=True):
         kind_of = {source[p.begin : p.end]: p.kind for p in find(source)}
         spelled = restore(text, protect(source, ()))
-        lost = Counter(kind_of[wrong_kind] for wrong_kind in spelled.missing)
-        for kind, expected in Counter(p.kind for p in find(source)).items():
-            counts[kind].append((expected - lost[kind], expected))
+        lost = Counter(kind_of[errors] for errors in spelled.missing)
+        for kind, totals in Counter(p.kind for p in find(source)).items():
+            counts[kind].append((totals - lost[kind], totals))
         wrong.append((bool(spelled.missing), bool(spelled.repeated)))
-    expected = {
-        kind: sum(n for _, n in kind_counts) for kind, kind_counts in counts.items()
-    }
-    cells = {"lines": len(texts), "asked": sum(expected.values())}
-    cells |= share(
-        "exactly once, %", [(not any(wrong_kind), 1) for wrong_kind in wrong]
-    )
+    totals = {kind: sum(n for _, n in pairs) for kind, pairs in counts.items()}
+    cells = {"lines": len(texts), "asked": sum(totals.values())}
+    cells |= share("exactly once, %", [(not any(errors), 1) for errors in wrong])
     cells["lost"], cells["repeated"] = map(sum, zip(*wrong, strict=True))
     return cells, [
-        {"kind": kind, "asked": expected[kind]} | share("kept, %", counts[kind])
-        for kind in sorted(expected, key=expected.get, reverse=True)
+        {"kind": kind, "asked": totals[kind]} | share("kept, %", counts[kind])
+        for kind in sorted(totals, key=totals.get, reverse=True)
     ]
 
 
@@ -148,16 +142,10 @@ def glossary(args, model, corpus):
             training = open_corpora(
                 data.train, data.source, data.target, data.dir, True
             )
-            pairs = [
-                pair for training_corpus in training for pair in training_corpus.pairs()
-            ]
+            pairs = [pair for part in training for pair in part.pairs()]
             often = Counter(word for _, target in pairs for word in words(target))
             lexicon = learn_lexicon(pairs)
-            lexicon = {
-                k: {*translations}
-                for k, translations in lexicon.items()
-                if len(translations) > 1
-            }
+            lexicon = {k: {*words} for k, words in lexicon.items() if len(words) > 1}
             lines = Counter(
                 (word, translation)
                 for source, target in corpus.pairs()
@@ -178,7 +166,7 @@ def term_rows(args, models, corpus, pairs):
     terms = glossary(args, models["trained"], corpus)
     matches = [*map(terms.matches, sources)]
     for row, (line_matches, (_, target)) in enumerate(zip(matches, pairs, strict=True)):
-        used = all(match.outcome == "exact" for match in check(line_matches, target))
+        used = all(term.outcome == "exact" for term in check(line_matches, target))
         sorts["none" if not line_matches else "used" if used else "other"].append(row)
     options = {mode: {"terms": terms, "term_mode": mode} for mode in ("soft", "hard")}
     arms = {
@@ -191,24 +179,18 @@ def term_rows(args, models, corpus, pairs):
     texts = {arm: [*map(str, translations)] for arm, translations in results.items()}
     filled = [(sort, numbers) for sort, numbers in sorts.items() if numbers]
     for (name, mode), (sort, numbers) in itertools.product(arms, filled):
-        with_terms, none = (
-            [texts[name, m][n] for n in numbers] for m in (mode, "none")
-        )
+        outputs, none = ([texts[name, m][n] for n in numbers] for m in (mode, "none"))
         counts = [
-            Counter(match.outcome for match in check(matches[n], text))
-            for n, text in zip(numbers, with_terms, strict=True)
+            Counter(term.outcome for term in check(matches[n], text))
+            for n, text in zip(numbers, outputs, strict=True)
         ]
         total = sum(counts, Counter())
         cells = {"model": name, "mode": mode, "sort": sort, "lines": len(numbers)}
         cells |= {"asked": total.total()} | {key: total[key] for key in OUTCOMES}
-        cells |= share(
-            "exact, %", [(match["exact"], match.total()) for match in counts]
-        )
-        cells["changed"] = sum(map(str.__ne__, with_terms, none))
-        cells |= scores(with_terms, [pairs[n] for n in numbers], corpus.target)
-        cells["lines/s"] = (
-            len(with_terms) / seconds[name, mode] if sort == "all" else None
-        )
+        cells |= share("exact, %", [(term["exact"], term.total()) for term in counts])
+        cells["changed"] = sum(map(str.__ne__, outputs, none))
+        cells |= scores(outputs, [pairs[n] for n in numbers], corpus.target)
+        cells["lines/s"] = len(outputs) / seconds[name, mode] if sort == "all" else None
         rows.append(cells)
     return rows, {"terms": terms.count}
 

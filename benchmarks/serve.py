@@ -214,15 +214,12 @@ NUMBERS += ("client_cores", "filled_rows")
 
 def medians(results: Sequence[dict], work: str, program: str) -> dict:
     """A row of the medians of some loads."""
-    statuses = sum((Counter(result["statuses"]) for result in results), Counter())
-    numbers = {name: [result[name] for result in results] for name in NUMBERS}
+    statuses = sum((Counter(row["statuses"]) for row in results), Counter())
+    numbers = {name: [row[name] for row in results] for name in NUMBERS}
     return {
         "work": work,
         "program": program,
-        **{
-            n: None if None in result else median(result)
-            for n, result in numbers.items()
-        },
+        **{n: None if None in row else median(row) for n, row in numbers.items()},
         "not_answered": sum(n for status, n in statuses.items() if status != "200"),
     }
 
@@ -293,8 +290,7 @@ def translate_row(args, lines: Sequence[str], folder: Path) -> dict:
         for _ in range(args.rounds)
     ]
     wall, cpu = (
-        median(every[n] - single[n] for every, single in rounds)
-        / max(1, len(lines) - 1)
+        median(full[n] - line[n] for full, line in rounds) / max(1, len(lines) - 1)
         for n in (0, 1)
     )
     return {
@@ -377,11 +373,9 @@ class PeerServers:
     def fastest(self, name: str, job: dict) -> str:
         """The variant of a peer that translates most lines a second in a trial."""
         cores = core_count()
-        thread_counts = dict.fromkeys(("1x1", f"1x{cores}", f"{cores}x1"))
+        shapes = dict.fromkeys(("1x1", f"1x{cores}", f"{cores}x1"))
         rates = {}
-        for variant in (
-            f"{name}:{kind}:{threads}" for kind in TYPES for threads in thread_counts
-        ):
+        for variant in (f"{name}:{kind}:{shape}" for kind in TYPES for shape in shapes):
             with self.make(variant) as server:
                 rates[variant] = server.load(**job)["lines_per_second"]
             say(f"trial of {variant}: {rates[variant]:,.1f} lines/s")

@@ -114,12 +114,8 @@ async def deleted_workdir(server: Server) -> Counter:
     shutil.rmtree(server.workdir)
     os.kill(server.pid, signal.SIGHUP)
     await asyncio.sleep(3)
-    provenance_body = json.dumps(
-        {"lines": ["A dog runs."], "provenance": True}
-    ).encode()
-    return await all_of(
-        sent(server.port, post(body)) for body in (BODY, provenance_body)
-    )
+    detailed = json.dumps({"lines": ["A dog runs."], "provenance": True}).encode()
+    return await all_of(sent(server.port, post(body)) for body in (BODY, detailed))
 
 
 async def stopped(server: Server) -> Counter:
@@ -208,18 +204,16 @@ class Others:
 async def tried(server: Faulty, fault: str, alone: dict[str, list]) -> dict:
     """Tries a fault; returns its row."""
     try_it, may_see, may_get = FAULTS[fault]
-    other_clients = Others(server.port, alone)
+    clients = Others(server.port, alone)
     ends = try_it is stopped
-    tasks = [
-        asyncio.create_task(other_clients.client()) for _ in range(CLIENTS * (not ends))
-    ]
+    tasks = [asyncio.create_task(clients.client()) for _ in range(CLIENTS * (not ends))]
     await asyncio.sleep(1)
     files, memory = server.files(), server.megabytes()
-    outcome = await try_it(server)
+    kinds = await try_it(server)
     await asyncio.sleep(1)
     row: dict = {
         "fault": fault,
-        "seen": _counted(outcome),
+        "seen": _counted(kinds),
         "files": "",
         "megabytes": "",
     }
@@ -231,8 +225,8 @@ async def tried(server: Faulty, fault: str, alone: dict[str, list]) -> dict:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    row["others"] = _counted(other_clients.counts)
-    right = {*outcome} <= may_see and {*other_clients.counts} <= {"right", *may_get}
+    row["others"] = _counted(clients.counts)
+    right = {*kinds} <= may_see and {*clients.counts} <= {"right", *may_get}
     return row | {"as_expected": "yes" if right and ends else "no"}
 
 

@@ -190,11 +190,11 @@ def main(_):
                 measuring.Row(
                     name,
                     "s",
-                    command_seconds,
-                    share_of_limit=limit / command_seconds,
+                    spent,
+                    share_of_limit=limit / spent,
                     **beside,
                 )
-                for name, command_seconds in seconds.items()
+                for name, spent in seconds.items()
             ]
         if "answer" in parts:
             seconds = answers(args.workdir, args.rounds, Path(folder))

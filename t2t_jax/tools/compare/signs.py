@@ -157,10 +157,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
       A sign that lacks something has `missing`, the reason, instead. And bool
       [signs, systems, n]: the lines that show a sign more often than their reference.
     """
-    results, has_sign = (
-        {},
-        np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool),
-    )
+    results, shows = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
     for number, (name, sign) in enumerate(SIGNS.items()):
         head = {"title": name.capitalize(), "about": sign.about, "of": sign.unit}
         try:
@@ -169,7 +166,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
         except NotAvailableError as e:
             results[name] = head | {"missing": str(e)}
             continue
-        has_sign[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
+        shows[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
         rows = [_row(counts_n2) for counts_n2 in counts]
         exact = [row["share"] or 0.0 for row in rows]
         sampled = [_sampled_shares(counts_n2) for counts_n2 in counts]
@@ -181,7 +178,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
                 for share, share_m in zip(exact[1:], sampled[1:], strict=True)
             ],
         }
-    return results, has_sign
+    return results, shows
 
 
 def _row(counts_n2: np.ndarray) -> dict:
