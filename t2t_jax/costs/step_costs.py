@@ -107,8 +107,10 @@ def model_flops(
     with kernels.disabled():
         if config.train.freeze or frozen:
             gradient = _gradient(model, config, None, frozen)
-            shapes = model.shapes, batch, [f.shapes for f in frozen]
-            return flops.count(gradient, *shapes, taken=share)
+            frozen_shapes = [f.shapes for f in frozen]
+            return flops.count(
+                gradient, model.shapes, batch, frozen_shapes, taken=share
+            )
         return 3 * flops.count(loss, model.shapes, batch, taken=share)
 
 
@@ -135,9 +137,12 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
         return _gradient(model, config, rng, frozen)(*arguments)
 
-    shapes = model.shapes, batch_shapes(shape, None, config), [f.shapes for f in frozen]
+    batch, frozen_shapes = batch_shapes(shape, None, config), [f.shapes for f in frozen]
+    share = chunks / SPARSE_CHUNKS
     with kernels.disabled():
-        computed = flops.count(gradient, *shapes, taken=chunks / SPARSE_CHUNKS)
+        computed = flops.count(
+            gradient, model.shapes, batch, frozen_shapes, taken=share
+        )
     return {"model": model_flops(model, config, shape, frozen), "computed": computed}
 
 

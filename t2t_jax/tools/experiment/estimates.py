@@ -56,7 +56,7 @@ def dry_run(rows: Sequence[Row], slice: str = "", measure: bool = False) -> str:
         config = row.config
         # The forecast comes first: it sets JAX up for devices that are not here.
         rented = _forecast(config, slice) if slice else []
-        cost = costs.of(config, row.name)
+        cost = costs.run_cost(config, row.name)
         steps = config.train.steps
         new = {run.hash for run in row.runs} - counted
         counted |= new
@@ -64,8 +64,8 @@ def dry_run(rows: Sequence[Row], slice: str = "", measure: bool = False) -> str:
         amounts = [len(new) * x for x in (*amounts, cost.disk(config) / GIB)]
         sums = [total + amount for total, amount in zip(sums, amounts, strict=True)]
         cells = [row.name, str(row.seeds), f"{cost.parameters:,}", f"{steps:,}"]
-        times = f"{1e3 * cost.seconds:,.1f}", *map("{:,.3g}".format, amounts)
-        lines.append([*cells, *times])
+        cells.append(f"{1e3 * cost.seconds:,.1f}")
+        lines.append(cells + [f"{amount:,.3g}" for amount in amounts])
     lines.append(["all rows", "", "", "", "", *map("{:,.3g}".format, sums)])
     return "\n".join([*text_table(lines), "", *costs.explanation()])
 
@@ -97,15 +97,13 @@ class _Costs:
         self._costs: dict[tuple, RunCost] = {}
         self._dtypes: set[str] = set()  # of the products of those models
 
-    def of(self, config: Config, name: str) -> RunCost:
+    def run_cost(self, config: Config, name: str) -> RunCost:
         """Returns the cost of a run of this config; `name` is that of its row."""
-        model = dataclasses.replace(
-            config.model, dropout=bool(config.model.dropout) / 2
-        )
-        train = config.train
-        trained = train.accumulate, train.loss, train.optimizer, train.freeze
-        trained += train.ema_decay, train.options
-        key = model, config.data, config.mesh, config.task, *trained
+        model, train = config.model, config.train
+        model = dataclasses.replace(model, dropout=bool(model.dropout) / 2)
+        update = train.optimizer, train.freeze, train.ema_decay, train.accumulate
+        loss = train.loss, train.options
+        key = model, config.data, config.mesh, config.task, loss, update
         if key not in self._costs:
             activity = "measuring" if self._measure else "forecasting"
             with waiting(f"{activity} {name}"):
