@@ -257,7 +257,7 @@ def main(_):
 
 
 def makers_of_one(args: flags.FlagValues, config: Config) -> dict:
-    """What one process measures: functions of a new folder, by name."""
+    """The contenders of one process: functions of a new folder, by name."""
     trainer = Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
     state, shapes = with_noise(trainer.state), trainer.steps.shapes
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))

@@ -37,7 +37,7 @@ STRETCH = 12  # lines
 
 
 class Text(NamedTuple):
-    """What a damage may take from: the clean pairs, those of dev, and a generator."""
+    """Sources of damage: the clean pairs, those of dev, and a random generator."""
 
     pairs: list[Pair]
     dev: list[Pair]

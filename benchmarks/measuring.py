@@ -75,7 +75,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is; None without a peer."""
+        """Ours by the peer, so that more is better; None without a peer."""
         if not self.peer or not self.ours:
             return None
         ratio = self.ours / self.peer

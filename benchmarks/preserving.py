@@ -68,7 +68,7 @@ def scores(texts, pairs, language):
 
 
 def timed(contenders, rounds):
-    """What each contender returns, and its seconds: medians of rounds after that."""
+    """Returns each contender's result, and its median seconds in later rounds."""
 
     def seconds(work):
         began = time.monotonic()

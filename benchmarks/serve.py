@@ -396,7 +396,7 @@ def check_peer(name: str) -> str:
 
 
 def unlike_ours(servers: dict[str, Server], requests: list[dict]) -> dict[str, str]:
-    """How many of the first lines each peer translates otherwise than we do."""
+    """Counts the first lines that each peer translates otherwise than we do."""
     texts = {}
     for name, server in servers.items():
         job = {"requests": requests, "count": len(requests), "clients": TRYING}

@@ -79,7 +79,7 @@ NODE = 8  # GPUs with `Chip.link` among them; nodes are linked by a network
 
 
 class Nvidia(NamedTuple):
-    """What XLA's compiler for NVIDIA's GPUs has to know, besides a `Chip`."""
+    """Numbers of a GPU that XLA's compiler reads in addition to those of a `Chip`."""
 
     capability: float  # NVIDIA's "compute capability"
     multiprocessors: int

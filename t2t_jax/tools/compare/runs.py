@@ -85,7 +85,7 @@ class OpenedRun:
 
     @cached_property
     def logged(self) -> dict[str, dict[int, Metrics]]:
-        """What is logged of each step, by kind: of training, and of the dev set."""
+        """The logged metrics of each step, by kind: of training, and of the dev set."""
         log = read_log(self.workdir / METRICS)
         return {kind: log.metrics(kind) for kind in ("train", "dev")}
 

@@ -93,11 +93,11 @@ class Examination:
 
     @property
     def dropped_p(self) -> np.ndarray:
-        """Which pairs a fix removes, bool [pairs]."""
+        """A mask of the pairs that a fix removes, bool [pairs]."""
         return self.breaking(*self.options.drops)
 
     def breaking(self, *names: str) -> np.ndarray:
-        """Which pairs break one or more of these rules, bool [pairs]."""
+        """Marks the pairs that break one or more of these rules, bool [pairs]."""
         bits = sum(BIT[name] for name in names)
         return self.mask_p & np.uint64(bits) > 0
 

@@ -100,13 +100,13 @@ def _runs(executed: Executed, chip: Chip) -> bool:
     operation = executed.operation
     if operation.kind in _FREE or operation.kind.endswith(("-done", "-update")):
         return False
-    # The scalar core of a TPU computes small things beside the others.
+    # The scalar core of a TPU computes small arrays at the same time.
     has_cost = "estimated_cycles" in operation.attributes or _is_product(operation)
     return chip.kind != "tpu" or has_cost or operation.bytes > 4096
 
 
 def stops(program: Program, computation: str = "") -> int:
-    """How often a GPU waits for its host: to choose a branch, or to end a loop."""
+    """Counts the waits of a GPU for its host, to choose a branch or to end a loop."""
     return sum(
         executed.times
         for executed in program.executed(_enters(program), computation)
@@ -197,7 +197,10 @@ _SHOWN = ("part", "line", "kind", "name", "result")
 
 
 def _enters(program: Program) -> Callable[[Operation], list[str]]:
-    """What runs other kernels: loops, calls, and the longest branch of a condition."""
+    """Returns what lists the computations that an operation runs as kernels.
+
+    Of a condition, the longest branch.
+    """
 
     def enters(operation: Operation) -> list[str]:
         called = operation.called
