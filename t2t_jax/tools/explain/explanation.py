@@ -47,25 +47,25 @@ class Continuation(NamedTuple):
 
     Attributes:
       position, token: of the alternative.
-      hypothesis: the translation; its tokens begin with those that were forced, and
+      found: the translation; its tokens begin with those that were forced, and
         `log_prob` counts them.
     """
 
     position: int
     token: int
-    hypothesis: Hypothesis
+    found: Hypothesis
 
 
 class Contrast(NamedTuple):
     """Attributions of tokens, and of their margin over others.
 
     Attributes:
-      chosen: attributions of the tokens of a reading.
+      said: attributions of the tokens of a reading.
       rivals: for each of them, a token that might have been said instead.
       contrast: attributions of log p(token) - log p(rival).
     """
 
-    chosen: Attribution
+    said: Attribution
     rivals: tuple[int, ...]
     contrast: Attribution
 
@@ -383,9 +383,9 @@ def _reading(
             {
                 "position": continuation.position,
                 "piece": piece_of[continuation.token],
-                "text": continuation.hypothesis.text,
-                "pieces": [piece_of[i] for i in continuation.hypothesis.tokens],
-                **_fields(continuation.hypothesis, "log_prob", "score", "ended"),
+                "text": continuation.found.text,
+                "pieces": [piece_of[i] for i in continuation.found.tokens],
+                **_fields(continuation.found, "log_prob", "score", "ended"),
             }
             for continuation in reading.continuations
         ],
@@ -480,7 +480,7 @@ def _attribution(payload: Payload, attribution, piece_of) -> dict[str, Any]:
     def add(values: np.ndarray) -> dict[str, Any]:
         return payload.add(values, signed=True, by_row=True)
 
-    chosen, contrast = attribution.chosen, attribution.contrast
+    chosen, contrast = attribution.said, attribution.contrast
     return {
         "positions": chosen.positions,
         "source": add(chosen.source),

@@ -68,16 +68,14 @@ def test_the_search_goes_on_from_an_alternative():
 
     as_best, ended, full = searched(Constraints())  # nothing can follow 77
     assert (as_best.position, as_best.token) == (position, best.tokens[position])
-    assert as_best.hypothesis.tokens == best.tokens
-    assert as_best.hypothesis.log_prob == pytest.approx(best.log_prob, rel=1e-5)
+    assert as_best.found.tokens == best.tokens
+    assert as_best.found.log_prob == pytest.approx(best.log_prob, rel=1e-5)
     for place, continuation in ((position, ended), (limit - 1, full)):
         ids = (*second.tokens[:place], eos)
         assert (continuation.position, continuation.token) == (place, eos)
-        assert continuation.hypothesis.tokens == ids
+        assert continuation.found.tokens == ids
         (score,) = small.score([(LINE, Hypothesis("", 0.0, 0.0, True, ids))])
-        assert continuation.hypothesis.log_prob == pytest.approx(
-            score.log_prob, rel=1e-4
-        )
+        assert continuation.found.log_prob == pytest.approx(score.log_prob, rel=1e-4)
     # What was forced stays so; what is forbidden is not offered.
     for forced in (
         Constraints(prefix=second.tokens[: position + 1]),

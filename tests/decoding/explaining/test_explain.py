@@ -89,7 +89,7 @@ def test_the_page_holds_the_arrays(explained):
             assert np.abs(weights - getattr(reading.maps, name)).max() < 0.51 / 255
         packed, expected = (
             entry_reading["attribution"]["source"],
-            reading.attribution.chosen.source,
+            reading.attribution.said.source,
         )
         values = array(packed, "i1") * np.array(packed["scale"])[:, None]
         steps = np.abs(expected).max(1, keepdims=True) / 127
