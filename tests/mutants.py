@@ -357,7 +357,7 @@ a_gpus_table_gets_a_row_of_each_token t2t_jax/model/layers.py
     model/test_gradients.py
       test_a_gpus_table_gets_the_sum_of_each_tokens_gradients[several]
 keys_of_no_sentence_have_a_gradient benchmarks/sentence_attention.py
-  - jnp.where(of_key_bs11 > 0, x, 0) for x in kv
+  - jnp.where(key_sentence_bs11 > 0, x, 0) for x in kv
   + x for x in kv
     model/test_kernels.py
       test_sentences_are_attended_to_one_by_one[30-30-False]
@@ -580,8 +580,8 @@ an_absent_tpu_is_started t2t_jax/parallel/process_setup.py 237206b
     parallel/test_process_setup.py
       test_jax_chooses_among_all_platforms_but_an_absent_tpu[absent]
 wild_seeds_hide_other_rows t2t_jax/tools/experiment/statistics.py a11739f
-  - p_seeds = welch_test(ours, others)
-  + p_seeds = t_test(ours, others, *pooled)
+  - p_seeds = welch_test(row_values, base_values)
+  + p_seeds = t_test(row_values, base_values, *pooled)
     experiment/test_statistics.py test_a_row_of_wild_seeds_does_not_hide_the_others
 a_tag_is_split t2t_jax/data/corpus.py c93f1e7
   - tuple(record.get("symbols", ()))
