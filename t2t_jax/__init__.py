@@ -10,6 +10,10 @@ first use.
 """
 
 import importlib
+import importlib.abc
+import importlib.util
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
@@ -39,3 +43,29 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted([*globals(), *__all__])
+
+
+class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules of `t2t_jax.extensions` by their addresses before 0.2.
+
+    `t2t_jax.grammar.corpus` is the same module as `t2t_jax.extensions.grammar.corpus`.
+    """
+
+    def find_spec(self, fullname, path, target=None):
+        package, _, address = fullname.partition(".")
+        if package != __name__ or not path or address.startswith("extensions"):
+            return None
+        here, name = Path(__file__).parent, address.replace(".", "/")
+        for file in (f"{name}/__init__.py", f"{name}.py"):
+            if (here / "extensions" / file).exists() and not (here / file).exists():
+                return importlib.util.spec_from_loader(fullname, self)
+        return None
+
+    def exec_module(self, module):
+        address = module.__name__.partition(".")[2]
+        sys.modules[module.__name__] = importlib.import_module(
+            f"{__name__}.extensions.{address}"
+        )
+
+
+sys.meta_path.insert(0, _MovedModules())

@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import importlib
 import re
 import subprocess
 import sys
@@ -211,6 +212,17 @@ def test_import_is_light():
     assert not {"tensorflow", "jax", "numpy", "orbax", "sacrebleu"} & set(loaded)
     code = code.replace("t2t_jax;", "t2t_jax.commands.launch;")
     assert not {"jax", "numpy", "absl"} & set(run_python(code).split())
+
+
+def test_modules_of_the_middle_have_their_earlier_addresses():
+    from t2t_jax.extensions.grammar.dice import Dice
+    from t2t_jax.extensions.text import terms
+
+    assert importlib.import_module("t2t_jax.grammar.dice").Dice is Dice
+    assert importlib.import_module("t2t_jax.text.terms") is terms
+    assert terms.__spec__.name == terms.__name__
+    with pytest.raises(ModuleNotFoundError, match="t2t_jax.text.nothing"):
+        importlib.import_module("t2t_jax.text.nothing")
 
 
 def test_describe_loads_no_orbax_and_no_command_loads_tensorflow():
