@@ -19,7 +19,7 @@ from t2t_jax.tools.bridges import importing, weights
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.exports import to_safetensors
 from t2t_jax.tools.bridges.families import fairseq, huggingface
-from t2t_jax.tools.bridges.formats import ImportRequest
+from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import own_files
 from t2t_jax.workdir import Workdir
@@ -38,7 +38,7 @@ def quick(monkeypatch):
 
 def read(folder, source="en", target="de", **fields):
     _, form = importing.chosen_format(folder, "")
-    return form.read(ImportRequest(folder, source, target, **fields))
+    return form.read(Request(folder, source, target, **fields))
 
 
 def refused(message, folder, *languages, **fields):
@@ -119,7 +119,7 @@ def test_logits_are_those_of_hugging_face(name, stored):
 @needs("torch", "transformers")
 @pytest.mark.parametrize("name", NAMES)
 def test_an_import_is_compared_with_the_original(name, stored, tmp_path):
-    request = ImportRequest(stored, "en", "de")
+    request = Request(stored, "en", "de")
     importing.import_model(request, Workdir(tmp_path / "w"))
     facts = json.loads((tmp_path / "w/imported.json").read_text())["compared"]
     assert facts["logits"]["difference"] <= 1e-4

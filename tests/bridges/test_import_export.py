@@ -19,7 +19,7 @@ from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     Imported,
     ImportFormat,
-    ImportRequest,
+    Request,
 )
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import translator
@@ -78,7 +78,7 @@ def request_(tmp_path):
     path = tmp_path / "model"
     path.mkdir()
     (path / "config.json").write_text("{}")
-    return ImportRequest(path)
+    return Request(path)
 
 
 def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, capsys):

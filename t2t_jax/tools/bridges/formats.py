@@ -25,7 +25,7 @@ from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
 
-class ImportRequest(NamedTuple):
+class Request(NamedTuple):
     """The user's description of a model to import; empty or None if not given.
 
     Attributes:
@@ -63,7 +63,7 @@ class ImportFormat(NamedTuple):
     # True if a path looks like it; reads file names and a config at most.
     recognize: Callable[[Path], bool]
     # Raises UserError for all that it cannot read exactly.
-    read: Callable[[ImportRequest], Imported]
+    read: Callable[[Request], Imported]
     peer: str | None  # a script in checks/peers/ that runs the original, if one exists
     # The fields of a request that it uses besides the path.
     reads: tuple[str, ...] = ("source", "target", "model")
@@ -102,7 +102,7 @@ TENSOR2TENSOR = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
 
 
 def languages(
-    request: ImportRequest,
+    request: Request,
     stated: tuple[str, str] = ("", ""),
     guessed: tuple[str, str] = ("", ""),
     several: bool = False,
@@ -131,7 +131,7 @@ def languages(
 
 
 def imported_config(
-    request: ImportRequest,
+    request: Request,
     name: str,
     model: Mapping[str, Any],
     vocabulary: Vocabulary,

@@ -24,7 +24,7 @@ from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import (
     Imported,
     ImportFormat,
-    ImportRequest,
+    Request,
     find_format,
 )
 from t2t_jax.tools.bridges.table import IMPORTS
@@ -34,9 +34,7 @@ from t2t_jax.workdir import IMPORTED, Workdir
 STEP = 0  # of the checkpoint: no training has happened here
 
 
-def import_model(
-    request: ImportRequest, workdir: Workdir, name: str = ""
-) -> Translator:
+def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
     """Imports a model into a new workdir.
 
     Args:
@@ -115,7 +113,7 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
     )
 
 
-def check_request(request: ImportRequest, name: str, form: ImportFormat) -> None:
+def check_request(request: Request, name: str, form: ImportFormat) -> None:
     """Refuses what the user says and the format does not read."""
     for field, value in request._asdict().items():
         if field != "path" and field not in form.reads and value:
@@ -130,7 +128,7 @@ def compare(
     translator: Translator,
     imported: Imported,
     form: ImportFormat,
-    request: ImportRequest,
+    request: Request,
 ) -> dict[str, Any]:
     """Compares logits and greedy translations with the original's, on random input."""
     if form.peer is None:
@@ -194,7 +192,7 @@ def report(workdir: Workdir, translator: Translator, imported: Imported) -> None
         say(f"note: {note}")
 
 
-def _hashes(request: ImportRequest) -> dict[str, str]:
+def _hashes(request: Request) -> dict[str, str]:
     """The SHA-256 of each file of a model: of its folder, and the user's tokenizers."""
     path = request.path
     folder = path if path.is_dir() else path.absolute().parent

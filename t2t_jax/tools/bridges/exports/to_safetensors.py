@@ -31,7 +31,7 @@ from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     Imported,
     ImportFormat,
-    ImportRequest,
+    Request,
     load_vocabulary,
 )
 from t2t_jax.tools.bridges.model_files import recognizer
@@ -75,7 +75,7 @@ def write(
 recognize = recognizer("format", FORMAT)
 
 
-def read(request: ImportRequest) -> Imported:
+def read(request: Request) -> Imported:
     """Reads a folder that `write` wrote."""
     folder = request.path
     about = _description(folder)

@@ -20,7 +20,7 @@ from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
-    ImportRequest,
+    Request,
     check_size,
     imported_config,
     languages,
@@ -91,7 +91,7 @@ def recognize(path: Path) -> bool:
     return has_weights and any(folder.glob("dict.*.txt"))
 
 
-def read_fairseq(request: ImportRequest) -> Imported:
+def read_fairseq(request: Request) -> Imported:
     """Reads a checkpoint; raises UserError for all that has no exact counterpart."""
     path = find_checkpoint(request.path)
     content = read_checkpoint(path)
@@ -277,7 +277,7 @@ FAIRSEQ = ImportFormat("fairseq's transformer", recognize, read_fairseq, peer=No
 HEAD = "model.decoder.output_projection.weight"
 
 
-def read_fsmt(request: ImportRequest) -> Imported:
+def read_fsmt(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config

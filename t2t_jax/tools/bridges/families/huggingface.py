@@ -24,7 +24,7 @@ from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
-    ImportRequest,
+    Request,
     imported_config,
     languages,
     layerdrop_notes,
@@ -276,7 +276,7 @@ def stored_languages(folder: Folder) -> tuple[str, str]:
 
 
 def finish(
-    request: ImportRequest,
+    request: Request,
     folder: Folder,
     model: dict[str, Any],
     vocabulary: Vocabulary,
@@ -324,7 +324,7 @@ def finish(
 
 
 def class_format(
-    name: str, model_type: str, read: Callable[[ImportRequest], Imported]
+    name: str, model_type: str, read: Callable[[Request], Imported]
 ) -> ImportFormat:
     """The format of a class, whose folders name its `model_type`."""
     return ImportFormat(
@@ -371,7 +371,7 @@ _PRE_NORM = {
 _TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}
 
 
-def read_m2m100(request: ImportRequest) -> Imported:
+def read_m2m100(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
@@ -400,7 +400,7 @@ M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)
 # ------------ Pegasus: summaries, and models of ours with normalization first
 
 
-def read_pegasus(request: ImportRequest) -> Imported:
+def read_pegasus(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config

@@ -21,7 +21,7 @@ from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
-    ImportRequest,
+    Request,
     check_size,
     imported_config,
     languages,
@@ -116,7 +116,7 @@ def _models(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.npz")) if _has_options(path)]
 
 
-def read_npz(request: ImportRequest) -> Imported:
+def read_npz(request: Request) -> Imported:
     """Reads a model; raises UserError for all that has no exact counterpart."""
     path = request.path
     if path.is_dir():
@@ -247,14 +247,14 @@ NPZ = ImportFormat(
     recognize_npz,
     read_npz,
     peer=None,
-    reads=ImportRequest._fields[1:],
+    reads=Request._fields[1:],
 )
 
 
 # ----------------------- MarianMT of Hugging Face: OPUS-MT and its tc-big models
 
 
-def read_marian_mt(request: ImportRequest) -> Imported:
+def read_marian_mt(request: Request) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config

@@ -12,7 +12,7 @@ import yaml
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.bridges.formats import ImportRequest
+from t2t_jax.tools.bridges.formats import Request
 from t2t_jax.tools.bridges.model_files import read_pieces, read_sentencepiece
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     filled,
@@ -100,7 +100,7 @@ def settings_beside(path: Path) -> dict[str, Any]:
     return {}
 
 
-def npz_vocabulary(request: ImportRequest, path: Path, joint: bool) -> Vocabulary:
+def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
     """Reads the vocabularies of a model, with a token of padding added at the end.
 
     Tokenizers of the request replace those of the model's folder.
@@ -120,7 +120,7 @@ def npz_vocabulary(request: ImportRequest, path: Path, joint: bool) -> Vocabular
     return _pack(kind, files["target"], target, [model], source_vocabulary)
 
 
-def _files(request: ImportRequest, path: Path) -> dict[str, Path]:
+def _files(request: Request, path: Path) -> dict[str, Path]:
     """The vocabulary files of source and target."""
     folder = path.parent
     if request.source_tokenizer and not request.tokenizer:
