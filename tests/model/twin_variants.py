@@ -52,12 +52,12 @@ def option(config, name: str):
 
 def tables(config, embedding) -> tuple:
     """The matrices [v, d] of source, target and output (section 3.4)."""
-    of_target = embedding["tokens"]
+    target = embedding["tokens"]
     one_side = config.kind in ("encoder_only", "decoder_only", "classifier")
-    one = config.tied == "all" or one_side
-    of_source = of_target if one else embedding["source_tokens"]
-    of_output = embedding["output"] if config.tied == "none" else of_target
-    return of_source, of_target, of_output
+    shared = config.tied == "all" or one_side
+    source = target if shared else embedding["source_tokens"]
+    output = embedding["output"] if config.tied == "none" else target
+    return source, target, output
 
 
 def embeddings(config, table_vd, tokens):
@@ -90,9 +90,9 @@ def logits(config, parameters, batch, older=None, drop=None):
 class Variant(Twin):
     """The model of a config that may have any variant."""
 
-    def __init__(self, config, older=None, drop=None):
+    def __init__(self, config, older_outputs=None, drop=None):
         super().__init__(config)
-        self.older, self.drop = older, drop or self.drop
+        self.older, self.drop = older_outputs, drop or self.drop
 
     def logits(self, parameters, batch):
         if self.config.kind != "classifier":
@@ -109,16 +109,16 @@ class Variant(Twin):
         kind = self.config.kind
         if kind not in KINDS:
             return self.older(self.config, parameters, batch)
-        of_half = {"encoder_only": self.encoder, "decoder_only": self.decoder}
-        return of_half.get(kind, super().outputs)(parameters, batch)
+        halves = {"encoder_only": self.encoder, "decoder_only": self.decoder}
+        return halves.get(kind, super().outputs)(parameters, batch)
 
     def classifier(self, parameters, batch):
         """tanh(pooled W + b), [b, t, d]: pooled are tokens of the label's sentence."""
         x_bsd, head = self.encoder(parameters, batch), parameters["head"]
         numpy, segment_bt = numpy_of(x_bsd), batch["target_segment"]
-        of_name = {"first": lambda x_sd, axis: x_sd[0]}
-        of_name |= {"max": numpy.max, "mean": numpy.mean}
-        pool = of_name[option(self.config, "pooling")]
+        poolings = {"first": lambda x_sd, axis: x_sd[0]}
+        poolings |= {"max": numpy.max, "mean": numpy.mean}
+        pool = poolings[option(self.config, "pooling")]
         pooled = [np.zeros(x_bsd.shape[2])] * segment_bt.size  # of padding
         for b, t in np.argwhere(segment_bt):
             mine_sd = x_bsd[b, batch["source_segment"][b] == segment_bt[b, t]]
@@ -267,13 +267,13 @@ def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> i
     log(distance / half) / log(farthest / half) * (buckets - half) is j.
     """
     if both_sides:
-        first = buckets // 2 if distance > 0 else 0
-        return first + t5_bucket(-abs(distance), False, buckets // 2, farthest)
-    far, half = max(0, -distance), buckets // 2
-    if far < half:
-        return far
+        offset = buckets // 2 if distance > 0 else 0
+        return offset + t5_bucket(-abs(distance), False, buckets // 2, farthest)
+    span, half = max(0, -distance), buckets // 2
+    if span < half:
+        return span
     j = 0
-    while Fraction(far, half) ** (buckets - half) >= Fraction(farthest, half) ** (
+    while Fraction(span, half) ** (buckets - half) >= Fraction(farthest, half) ** (
         j + 1
     ):
         j += 1

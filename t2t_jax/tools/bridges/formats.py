@@ -20,7 +20,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
@@ -116,7 +116,7 @@ def languages(
         ("source", "target"), stated, guessed, strict=True
     ):
         choice = getattr(request, side)
-        if choice and in_files and not (several or same(choice, in_files)):
+        if choice and in_files and not (several or same_language(choice, in_files)):
             raise UserError(
                 f"--{side}={choice}, but {request.path} says {in_files}; leave "
                 f"--{side} out"

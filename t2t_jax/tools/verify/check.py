@@ -167,7 +167,7 @@ def run_check(name: str, check: Check, context: Context) -> Result:
     # SystemExit: of a command that a check runs in this process.
     except (Exception, SystemExit) as e:
         measured = Measured(
-            f"{type(e).__name__}: {first_line(e, most=60)}",
+            f"{type(e).__name__}: {first_line(e, limit=60)}",
             "no error",
             False,
             {"error": f"{type(e).__name__}: {e}"},
