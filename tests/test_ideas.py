@@ -11,7 +11,7 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
-from t2t_jax.tools.plan.describe_command import page
+from t2t_jax.tools.plan.describe_command import description_text
 from t2t_jax.training.provenance_log import record_start
 from t2t_jax.workdir import Workdir
 from tests import conftest
@@ -115,7 +115,7 @@ def test_a_command_has_the_entries_and_their_options(folder, commands):
     # The options of all chosen entries, also those at their defaults.
     options = described["options"]["model"]
     assert (options["window"], options["position_offset"]) == (4, 0)
-    assert f"options              {options}\n" in page(described)
+    assert f"options              {options}\n" in description_text(described)
 
 
 def test_the_laws_of_an_idea_say_why_one_does_not_apply(folder):

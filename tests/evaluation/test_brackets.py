@@ -49,8 +49,8 @@ def test_evalbs_sample_gives_its_published_numbers():
     counted = []
     for number, answer, *numbers in PUBLISHED:
         c = count(tree(answer), tree(OTHER_GOLD.get(number, GOLD)), SAMPLE)
-        found = [c.matched, c.reference, c.answer, c.crossing, c.words, c.tags]
-        assert found == numbers, number
+        row = [c.matched, c.reference, c.answer, c.crossing, c.words, c.tags]
+        assert row == numbers, number
         counted.append(c)
     # Without sentence 19, where EVALB was told that two words are one.
     nineteen = count(tree(GOLD), tree(GOLD), SAMPLE)

@@ -30,9 +30,12 @@ from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position, stack_positions
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tools.verify import numbers
 from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
+from tests import one_file
 from tests.compiler import quick_jit
 from tests.model import cases, older_twins, twin_variants
 from tests.model.subject import (
@@ -167,26 +170,17 @@ def packed_is_alone(subject: Subject) -> float:
     assert layout.segment_p.max() > 1
     is_long = layout.pair_p == 7
     assert min(layout.source_start_p[is_long], layout.target_start_p[is_long]) > 0
-    together = subject.forced(batch)
-    figure = 0.0
-    for start in range(0, len(layout.pair_p), 2 * ROWS):
-        places = range(start, min(start + 2 * ROWS, len(layout.pair_p)))
-        apart = subject.forced(subject.alone([layout.pair_p[p] for p in places]))
-        for row, p in enumerate(places):
-            n = len(subject.texts[1][layout.pair_p[p]])
-            start_t = layout.target_start_p[p]
-            packed = together[layout.row_p[p], start_t : start_t + n]
-            figure = max(figure, worst(packed, apart[row, :n]))
-    return figure
+
+    def forced(batch):
+        return subject.forced(teacher_forcing(batch, BOS))
+
+    return max(worst(*pair) for pair in numbers.packed_and_alone(forced, batch))
 
 
 def padding_is_inert(subject: Subject) -> float:
     """Tokens that stand in padding change nothing."""
     batch = subject.batch
-    noisy = dict(batch)
-    for name in ("source", "target_input"):
-        segment = batch[name.split("_")[0] + "_segment"]
-        noisy[name] = np.where(segment == 0, 7, batch[name])
+    noisy = numbers.noise_in_padding(batch, "source", "target_input")
     real = batch["target_segment"] > 0
     return worst(subject.forced(noisy), subject.forced(batch), real)
 
@@ -375,7 +369,7 @@ def dropout_is_the_papers(subject: Subject) -> float:
 
         if kind == "paper":
             sides = batch["source"], batch["target_input"]
-            expected_btv = twin.in_jax.logits(parameters, *sides, drop)
+            expected_btv = one_file.in_jax.logits(parameters, *sides, drop)
         else:
             expected_btv = twin_variants.logits(config, parameters, batch, drop=drop)
         assert not [*remaining], "the model drops more often than the twin"
@@ -533,7 +527,7 @@ def model_is_its_twin(subject: Subject) -> float:
     parameters = twin.float64(subject.parameters)
     if papers_own:  # the student's file, which has no packed rows
         sides = batch["source"], batch["target_input"]
-        expected = twin.IN_NUMPY.logits(parameters, *sides)
+        expected = one_file.in_numpy.logits(parameters, *sides)
     else:
         older = older_twins.outputs
         expected = twin_variants.logits(subject.config, parameters, batch, older)

@@ -13,10 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_jax.tools.verify.references.twin import IN_NUMPY
+from t2t_jax.tools.verify.references.twin import softmax
 from tests.model.twin_variants import embeddings, norm, option, relu, tables
-
-softmax = IN_NUMPY.softmax
 
 
 def sigmoid(x) -> np.ndarray:

@@ -11,11 +11,17 @@ import math
 from fractions import Fraction
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from t2t_jax.tools.verify.references.twin import IN_NUMPY, Side, Twin, float64, paper
+from t2t_jax.tools.verify.references.twin import (
+    Side,
+    Twin,
+    float64,
+    layer_norm,
+    numpy_of,
+    positional_encoding,
+)
 
 # What the options are if a config does not say: the values of their papers.
 OPTIONS = {
@@ -66,7 +72,7 @@ def norm(config, weights, x_td):
     if config.norm_kind == "none":
         return x_td
     if config.norm_kind == "layer":
-        return paper(x_td).layer_norm(weights, x_td, config.norm_epsilon)
+        return layer_norm(weights, x_td, config.norm_epsilon)
     square_t1 = (x_td**2).mean(axis=-1, keepdims=True)
     return weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
 
@@ -109,7 +115,7 @@ class Variant(Twin):
     def classifier(self, parameters, batch):
         """tanh(pooled W + b), [b, t, d]: pooled are tokens of the label's sentence."""
         x_bsd, head = self.encoder(parameters, batch), parameters["head"]
-        numpy, segment_bt = paper(x_bsd).jnp, batch["target_segment"]
+        numpy, segment_bt = numpy_of(x_bsd), batch["target_segment"]
         poolings = {"first": lambda x_sd, axis: x_sd[0]}
         poolings |= {"max": numpy.max, "mean": numpy.mean}
         pool = poolings[option(self.config, "pooling")]
@@ -175,7 +181,7 @@ def sinusoids(length: int, d_model: int, layout: str, spacing: str) -> np.ndarra
     at 10000 * 2 pi and not before.
     """
     place_t, half = np.arange(length), d_model // 2
-    table_td = IN_NUMPY.positional_encoding(place_t, d_model)
+    table_td = positional_encoding(place_t, d_model)
     if spacing != "paper":
         angle_ti = place_t[:, None] / 10000 ** (np.arange(half) / (half - 1))
         table_td[:, ::2], table_td[:, 1::2] = np.sin(angle_ti), np.cos(angle_ti)
@@ -217,11 +223,8 @@ class Scheme(Side):
         theta = option(self.config, "rotary_base") ** (-2.0 * np.arange(d // 2) / d)
         pairs = x_btk[..., 0::2] + 1j * x_btk[..., 1::2]
         pairs = pairs * np.exp(1j * self.position_bt[..., None] * theta)
-        return (
-            paper(x_btk)
-            .jnp.stack([pairs.real, pairs.imag], axis=-1)
-            .reshape(x_btk.shape)
-        )
+        turned = numpy_of(x_btk).stack([pairs.real, pairs.imag], axis=-1)
+        return turned.reshape(x_btk.shape)
 
     def score(self, q_btk, head: int, heads: int):
         """The term added to q k / sqrt(d_k), [b, t, s]."""
@@ -239,7 +242,7 @@ class Scheme(Side):
             return self.weights["table"][bucket_bts, head]
         if self.config.positions == "relative":  # Shaw et al. 2018, equation 4
             keys_btsk = self._clipped("key")
-            score_bts = paper(q_btk).jnp.einsum("btk,btsk->bts", q_btk, keys_btsk)
+            score_bts = numpy_of(q_btk).einsum("btk,btsk->bts", q_btk, keys_btsk)
             return score_bts / divisor(self.config, q_btk.shape[-1])
         return 0.0
 
@@ -249,7 +252,7 @@ class Scheme(Side):
             return 0.0
         if not option(self.config, "relative_values"):
             return 0.0
-        return paper(p_bts).jnp.einsum("bts,btsk->btk", p_bts, self._clipped("value"))
+        return numpy_of(p_bts).einsum("bts,btsk->btk", p_bts, self._clipped("value"))
 
     def _clipped(self, name: str):
         """w_clip(j - i, k) of w = (w_-k, ..., w_k), [b, t, s, k]."""
@@ -290,7 +293,7 @@ def gelu(x):
 
 def silu(x):
     """x sigmoid(x), of the same section."""
-    return x / (1 + (jnp if isinstance(x, jax.Array) else np).exp(-x))
+    return x / (1 + numpy_of(x).exp(-x))
 
 
 def relu(x):
