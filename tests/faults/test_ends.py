@@ -81,6 +81,6 @@ def test_an_ended_run_has_nothing_left_to_do(tmp_path):
     workdir.mkdir()
     outcome = live(workdir, config, evaluate=evaluate)
     repeated = live(workdir, config, evaluate=evaluate)
-    assert repeated.first == repeated.last == outcome.last
-    assert repeated.why == outcome.why
-    assert "config.train.minutes" in outcome.why
+    assert repeated.first_step == repeated.last_step == outcome.last_step
+    assert repeated.reason == outcome.reason
+    assert "config.train.minutes" in outcome.reason
