@@ -13,8 +13,7 @@ from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import InputReader, Member, Source, check_lines
 from t2t_jax.decoding.results import Hypothesis
-from t2t_jax.decoding.search_options import takes
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SearchRequest, takes
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress
@@ -78,7 +77,7 @@ def explain(
             "of one plain beam; explain translator.with_options(groups=1)"
         )
     beam_search = translator.beam_search(nbest, **search)
-    request = Request(prefix=prefix, must=must, must_not=must_not, warn=warn)
+    request = SearchRequest(prefix=prefix, must=must, must_not=must_not, warn=warn)
     sources, constraints = translator.encode(lines, request)
     _check(sources, alternatives)
     reader = translator.reader(1, warn)
