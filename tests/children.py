@@ -52,14 +52,14 @@ class Children(Processes):
         super().start(command, folder, os.environ | environment)
         return self
 
-    def start_each(self, flags, **given):
+    def start_each(self, flags, **options):
         """Starts processes that find each other; `flags` are those of each."""
         count = len(flags)
-        for they, own in zip(rendezvous_flags(count), flags, strict=True):
-            self.start(*(they if count > 1 else []), *own, **given)
+        for rendezvous, own_flags in zip(rendezvous_flags(count), flags, strict=True):
+            self.start(*(rendezvous if count > 1 else []), *own_flags, **options)
         return self
 
-    def said(self):
+    def logs(self):
         """The end of what all have said, for a test that fails."""
         return "\n".join(
             f"{i}: {self.err(i)[-3_000:]}" for i in range(len(self._popen))
@@ -68,7 +68,7 @@ class Children(Processes):
     def until(self, text, number=0):
         """Waits until a process has said a text, or something else is true."""
         reached = text if callable(text) else lambda: text in self.err(number)
-        assert super().until(reached, number), self.said()
+        assert super().until(reached, number), self.logs()
         return self
 
     def send(self, signum, number=0):
@@ -77,13 +77,13 @@ class Children(Processes):
 
     def ends(self, *statuses, seconds=LONG):
         """Waits for the ends of all; a signal that kills is a negative status."""
-        assert self.end(seconds) == [*statuses], self.said()
-        assert len(statuses) > 1 or "Traceback" not in self.err(), self.said()
+        assert self.end(seconds) == [*statuses], self.logs()
+        assert len(statuses) > 1 or "Traceback" not in self.err(), self.logs()
         return self
 
 
-def start(stack, folder: Path, count, *flags, **given) -> Children:
+def start(stack, folder: Path, count, *flags, **options) -> Children:
     """Starts a command in new processes, which are killed when the stack is left."""
     number = len([*folder.glob("logs*")])
     children = stack.enter_context(Children(folder / f"logs{number}"))
-    return children.start_each([flags] * count, **given)
+    return children.start_each([flags] * count, **options)

@@ -91,8 +91,8 @@ class Commands:
     def __call__(self, module, *arguments, source=b""):
         # It compiles as the test that asks does, not as the first that ever asked.
         fast = jax.config.read(FAST)
-        asked = json.dumps([module, [*map(str, arguments)], source.hex(), fast])
-        self._process.stdin.write(f"{asked}\n")
+        request = json.dumps([module, [*map(str, arguments)], source.hex(), fast])
+        self._process.stdin.write(f"{request}\n")
         self._process.stdin.flush()
         return Ended(*json.loads(self._process.stdout.readline()))
 

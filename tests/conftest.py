@@ -234,11 +234,11 @@ def trained(text, shared, _own_cache, _quick_compiler, tmp_path_factory):
             scores = train(config_for(text), folder / "work")
         (folder / "scores").write_bytes(pickle.dumps(scores))
 
-    made = made_once(shared / "run", run)
+    folder_made = made_once(shared / "run", run)
     workdir = tmp_path_factory.mktemp("run") / "work"  # of this worker alone
-    shutil.copytree(made / "work", workdir)
+    shutil.copytree(folder_made / "work", workdir)
     before = contents(workdir)
-    yield workdir, pickle.loads((made / "scores").read_bytes())
+    yield workdir, pickle.loads((folder_made / "scores").read_bytes())
     assert contents(workdir) == before, "a test changed the workdir of all tests"
 
 
@@ -284,6 +284,6 @@ def commands():
     """Runs commands of the package; see `tests/commands.py`."""
     from tests.commands import Commands
 
-    made = Commands()
-    yield made
-    made.close()
+    server = Commands()
+    yield server
+    server.close()

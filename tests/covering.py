@@ -72,7 +72,7 @@ from tests.model.subject import Excused, Subject
 from tests.test_nasty_lines import NASTY
 
 
-def each(field: str, values: Iterable) -> dict[str, dict]:
+def values_of(field: str, values: Iterable) -> dict[str, dict]:
     return {str(value): {field: value} for value in values}
 
 
@@ -100,7 +100,7 @@ WORDS = {  # of the source and the target, and what is between them
 }
 # Factor -> value -> what it changes: fields of the config, and of `run` below.
 FACTORS: dict[str, dict[str, dict]] = {
-    "model": each("model.kind", [k for k in MODELS if k not in cases.HALVES]),
+    "model": values_of("model.kind", [k for k in MODELS if k not in cases.HALVES]),
     "sizes": {
         "1 layer": {"model.layers": 1, "model.width": 32, "model.heads": 2},
         "1 head": {"model.layers": 2, "model.width": 12, "model.heads": 1},
@@ -110,9 +110,9 @@ FACTORS: dict[str, dict[str, dict]] = {
             **{"model.value_width": 10, "model.decoder_hidden": 16},
         },
     },
-    "positions": each("model.positions", POSITIONS),
-    "attention": each("model.attention", ATTENTION),
-    "feed_forward": each("model.feed_forward", FEED_FORWARD),
+    "positions": values_of("model.positions", POSITIONS),
+    "attention": values_of("model.attention", ATTENTION),
+    "feed_forward": values_of("model.feed_forward", FEED_FORWARD),
     "norm": {
         "post": {},
         "pre": {"model.norm": "pre", "model.norm_kind": "rms"},
@@ -122,8 +122,8 @@ FACTORS: dict[str, dict[str, dict]] = {
         "none": {},
         "all": {"model.attention_bias": True, "model.output_bias": True},
     },
-    "tied": each("model.tied", ["all", "target", "none"]),
-    "vocabularies": each("data.joint_vocabulary", [True, False]),
+    "tied": values_of("model.tied", ["all", "target", "none"]),
+    "vocabularies": values_of("data.joint_vocabulary", [True, False]),
     "dropout": {
         "0": {"model.dropout": 0.0},
         "0.1": {"model.dropout": 0.1},
@@ -137,15 +137,15 @@ FACTORS: dict[str, dict[str, dict]] = {
         "bfloat16": {"model.dtype": "bfloat16"},
         "products": {"model.dtype": "float32", "model.products": "bfloat16"},
     },
-    "remat": each("model.remat", ["none", "dots", "full"]),
+    "remat": values_of("model.remat", ["none", "dots", "full"]),
     "devices": {
         "1": {},
         "3": {"run.devices": 3},
         "2x2x2": {"run.devices": 8, "mesh.fsdp": 2, "mesh.tensor": 2},
         "2 processes": {"run.processes": 2, "mesh.fsdp": 2},
     },
-    "text": each("run.text", WORDS),
-    "traps": each("run.traps", [False, True]),  # the lines of test_nasty_lines.py
+    "text": values_of("run.text", WORDS),
+    "traps": values_of("run.traps", [False, True]),  # the lines of test_nasty_lines.py
     "corpora": {
         "one": {"data.train": "train"},
         "two": {"data.train": "train@0.5,more@2", "data.deduplicate": False},
@@ -162,14 +162,14 @@ FACTORS: dict[str, dict[str, dict]] = {
         "bucketed": {"data.batching": "bucketed", "data.buckets": 3},
         "one shape": {"data.batching": "bucketed", "data.buckets": 1},
     },
-    "accumulate": each("train.accumulate", [1, 3]),
-    "feeder": each("data.feeder", ["numpy", "tfdata"]),
+    "accumulate": values_of("train.accumulate", [1, 3]),
+    "feeder": values_of("data.feeder", ["numpy", "tfdata"]),
     "dev": {
         "none": {"data.dev": ""},
         "one": {"data.dev": "dev"},
         "two, by loss": {"data.dev": "dev,more", "train.dev_lines": 0},
     },
-    "test": each("data.test", ["test", "test,more", ""]),
+    "test": values_of("data.test", ["test", "test,more", ""]),
     "rhythm": {
         "divides": rhythm(12, 4, 6, 3),
         "does not divide": rhythm(11, 4, 5, 3),
@@ -182,21 +182,21 @@ FACTORS: dict[str, dict[str, dict]] = {
         "r_drop": {"train.loss": "r_drop"},
         "guided": {"train.loss": "guided"},
     },
-    "optimizer": each("train.optimizer", OPTIMIZERS),
+    "optimizer": values_of("train.optimizer", OPTIMIZERS),
     "updates": {
         "plain": {},
         "decayed": {"train.weight_decay": 0.1, "train.layer_decay": 0.5},
         "clipped": {"train.clip_norm": 0.1, "train.freeze": "embedding"},
     },
-    "schedule": each("train.schedule", ["paper", "cosine", "warmup_stable_decay"]),
-    "ema": each("train.ema_decay", [0.0, 0.9]),
-    "seed": each("train.seed", [0, 1, 2**32 - 1]),
+    "schedule": values_of("train.schedule", ["paper", "cosine", "warmup_stable_decay"]),
+    "ema": values_of("train.ema_decay", [0.0, 0.9]),
+    "seed": values_of("train.seed", [0, 1, 2**32 - 1]),
     "parameters": {
         "average of 3": {"decode.average": 3},
         "last": {"decode.average": 1, "train.keep_best": 2},
         "best": {"decode.checkpoint": "best"},
     },
-    "patience": each("train.patience", [0, 1]),
+    "patience": values_of("train.patience", [0, 1]),
     "search": {
         "beam 4": {"decode.beam": 4},
         "greedy": {"decode.beam": 1},
@@ -206,14 +206,14 @@ FACTORS: dict[str, dict[str, dict]] = {
         },
         "mbr": {"decode.choose": "mbr", "decode.beam": 2},
     },
-    "place": each("run.place", ["w", "a b", "x,y", "ü 中"]),
+    "place": values_of("run.place", ["w", "a b", "x,y", "ü 中"]),
     "environment": {
         "usual": {},
         "without HOME": {"run.environment": {"HOME": ""}},
         "C": {"run.environment": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}},
         "elsewhere": {"run.environment": {"TZ": "Asia/Kathmandu", "COLUMNS": "20"}},
     },
-    "end": each("run.end", ["killed", "stopped", "fewer steps", "minutes"]),
+    "end": values_of("run.end", ["killed", "stopped", "fewer steps", "minutes"]),
 }
 PACKING, SCORED = {"packed", "packed in rows of the longest"}, {"one"}
 # Values that do not go together: what has to be refused is tested elsewhere.
@@ -268,7 +268,7 @@ def allowed(row: Row) -> bool:
     )
 
 
-def wanted() -> set:
+def value_pairs() -> set:
     """The pairs of values that have to meet: those that go together."""
     values = [(name, value) for name, of in FACTORS.items() for value in of]
     pairs = itertools.combinations(values, 2)
@@ -282,21 +282,21 @@ def wanted() -> set:
 def rows(seed: int) -> list[Row]:
     """A covering array of FACTORS; other seeds combine the values in other ways."""
     values, chance = {name: [*of] for name, of in FACTORS.items()}, random.Random(seed)
-    return [*cases.covering(values, wanted(), allowed, chance)]
+    return [*cases.covering(values, value_pairs(), allowed, chance)]
 
 
 def config_of(row: Row, folder: Path) -> tuple[Config, SimpleNamespace]:
     """The config of a row, and what else it says of its run."""
-    given = {
+    changes = {
         k: v for name, value in row.items() for k, v in FACTORS[name][value].items()
     }
-    place = Path(given["run.place"])
+    place = Path(changes["run.place"])
     fields = {name: dict(values) for name, values in small_run.FIELDS.items()}
-    source, target = given["run.text"].split("-")
+    source, target = changes["run.text"].split("-")
     fields["model"] |= {"max_positions": 128}
     fields["data"] |= {"source": source, "target": target, "vocab_size": 320}
-    if not given["data.joint_vocabulary"]:
-        fields["data"]["source_vocab_size"] = 360 if given["run.traps"] else 280
+    if not changes["data.joint_vocabulary"]:
+        fields["data"]["source_vocab_size"] = 360 if changes["run.traps"] else 280
     fields["data"] |= {"dir": str(folder / place / "text"), "batch_tokens": 512}
     fields["data"] |= {"max_length": 40}
     fields["decode"] |= {"extra_length": 4, "max_source": 16}
@@ -304,13 +304,13 @@ def config_of(row: Row, folder: Path) -> tuple[Config, SimpleNamespace]:
     run = SimpleNamespace(
         devices=1, processes=1, environment={}, work=place / "work", folder=folder
     )
-    for full, value in given.items():
+    for full, value in changes.items():
         section, name = full.split(".")
         if section == "run":
             setattr(run, name, value)
         elif section != "model" or name not in unused:
             fields.setdefault(section, {})[name] = value
-    if given.get("train.schedule") == "warmup_stable_decay":
+    if changes.get("train.schedule") == "warmup_stable_decay":
         fields["train"]["warmup"] = 2
     loaded = load_config(small_run.ROOT / "configs/tiny.py", **fields)
     return from_config_dict(loaded), run
@@ -319,12 +319,12 @@ def config_of(row: Row, folder: Path) -> tuple[Config, SimpleNamespace]:
 def write_text(folder: Path, run: SimpleNamespace) -> None:
     """Writes the corpora that rows name."""
     chance = random.Random(0)
-    *sides, between = WORDS[run.text]
+    *sides, space = WORDS[run.text]
     traps = [line for line in NASTY.values() if len(line) < 200] * run.traps
     folder.mkdir(parents=True, exist_ok=True)
     for name, size in {"train": 60, "zip": 50, "more": 8, "dev": 6, "test": 6}.items():
         lines = [
-            [between.join(side[i] for i in index) for side in sides]
+            [space.join(side[i] for i in index) for side in sides]
             for index in (chance.choices(range(5), k=i % 8 + 1) for i in range(size))
         ]
         lines += [[trap, trap] for trap in traps]
@@ -376,8 +376,8 @@ def start(work: Callable, run: SimpleNamespace, log: str, devices: int = 1) -> i
 def finish(child: int, run: SimpleNamespace, log: str) -> None:
     """Waits for the end of a process, which has to be a good one."""
     if os.waitpid(child, 0)[1]:
-        told = (run.folder / log).read_text(errors="replace")
-        raise AssertionError(told[-3_000:])
+        content = (run.folder / log).read_text(errors="replace")
+        raise AssertionError(content[-3_000:])
 
 
 class Runs:
@@ -443,10 +443,10 @@ class Runs:
 def check_laws(config: Config) -> None:
     attention.SMALLEST_BLOCK = 4  # rows of the laws then have several
     exact = dataclasses.replace(config.model, products="float32")
-    one, broken = Subject(exact), []
+    subject, broken = Subject(exact), []
     for law, bound in laws.LAWS.items():
         try:
-            figure = law(one)
+            figure = law(subject)
         except Excused:
             continue
         except UserError as e:
@@ -460,29 +460,29 @@ def check_laws(config: Config) -> None:
 
 def check_kills(runs: Runs, chance: random.Random) -> None:
     """A run that was disturbed and continued is the one that was not."""
-    whole, end = runs.folder / runs.run.work, runs.run.end
+    undisturbed, end = runs.folder / runs.run.work, runs.run.end
     name = str(runs.run.work.with_name("other"))
-    but, more = set(), ()
+    excluded, ignored = set(), ()
     if end == "fewer steps":
         runs.finished(name, steps=chance.randrange(1, runs.config.train.steps))
-        but = {"metrics", "best", "scores", "translations", "names", "config"}
+        excluded = {"metrics", "best", "scores", "translations", "names", "config"}
     elif end == "minutes":
         runs.finished(name, minutes=1e-6)
-        but = {"metrics", "best", "scores", "translations", "names", "config"}
+        excluded = {"metrics", "best", "scores", "translations", "names", "config"}
     else:
         for moment in chance.sample([*MOMENTS], 2):
             if end == "stopped":
                 runs.signal = chance.choice([signal.SIGINT, signal.SIGTERM])
             kill(runs, name, moment, chance)
-    other = runs.finished(name)
+    disturbed = runs.finished(name)
     if end != "killed":  # the last states may be of other steps
-        but, more = but | {"names"}, (" is missing", " is too much")
+        excluded, ignored = excluded | {"names"}, (" is missing", " is too much")
 
     def compare():
-        for kind, lines in workdir_differences(whole, other).items():
+        for kind, lines in workdir_differences(undisturbed, disturbed).items():
             if kind == "state":
-                lines = [line for line in lines if not line.endswith(more)]
-            assert kind in but or not lines, (kind, lines[:5])
+                lines = [line for line in lines if not line.endswith(ignored)]
+            assert kind in excluded or not lines, (kind, lines[:5])
 
     finish(start(compare, runs.run, "kills.log"), runs.run, "kills.log")
 
@@ -491,12 +491,12 @@ def check_translations(config: Config, run: SimpleNamespace, lines: list[str]) -
     """What the API finds; the lines of the translations go to a file."""
     workdir = run.folder / run.work
     translator = Translator.load(run.work)
-    found = translator.translate(lines, warn=False)
-    texts = [each.text for each in found]
+    answers = translator.translate(lines, warn=False)
+    texts = [translation.text for translation in answers]
     assert len(texts) == len(lines)
     assert not any("\n" in text for text in texts)
-    again = translator.translate(lines[::-1], batch_size=3, warn=False)
-    assert [each.text for each in again[::-1]] == texts
+    reversed_answers = translator.translate(lines[::-1], batch_size=3, warn=False)
+    assert [translation.text for translation in reversed_answers[::-1]] == texts
     (run.folder / "texts").write_text("".join(f"{t}\n" for t in texts), "utf-8")
     for corpus in open_specs(config.data.test, task_of(config).open, config.data.dir):
         stored = small_run.read_checked_json(workdir / f"scores/{corpus.name}.json")
@@ -513,7 +513,9 @@ def check_translations(config: Config, run: SimpleNamespace, lines: list[str]) -
     exact = agreement.float32(plain)
     sources = [ids for ids in exact.vocabulary.source.encode(lines) if len(ids) > 1]
     sources = [[*ids[:-1][:20], ids[-1]] for ids in sources]
-    greedy = [list(each.tokens) for each in exact.translate_ids(sources, beam=1)]
+    greedy = [
+        list(translation.tokens) for translation in exact.translate_ids(sources, beam=1)
+    ]
     read = [[exact.vocabulary.bos, *tokens[:-1]] for tokens in greedy]
     forced = agreement.logits(exact, sources, read)
     never_v = np.zeros(len(exact.vocabulary))
@@ -593,31 +595,35 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, help="a folder for the runs, which continue"
     )
-    asked = parser.parse_args()
-    array = rows(asked.seed)
-    first, _, last = (asked.rows or f"1-{len(array)}").partition("-")
-    chosen = range(int(first), int(last or first) + 1)
-    print(f"seed {asked.seed}, rows {chosen[0]} to {chosen[-1]} of {len(array)}")
+    args = parser.parse_args()
+    array = rows(args.seed)
+    begin, _, end = (args.rows or f"1-{len(array)}").partition("-")
+    numbers = range(int(begin), int(end or begin) + 1)
+    print(f"seed {args.seed}, rows {numbers[0]} to {numbers[-1]} of {len(array)}")
     failures = []
     # JAX has no thread yet.
     warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-    if any(array[number - 1]["feeder"] == "tfdata" for number in chosen):
+    if any(array[number - 1]["feeder"] == "tfdata" for number in numbers):
         import tensorflow  # noqa: F401  (once, and not in each fork)
     with contextlib.ExitStack() as stack:
-        root = asked.keep or stack.enter_context(tempfile.TemporaryDirectory())
-        for number in chosen:
+        root = args.keep or stack.enter_context(tempfile.TemporaryDirectory())
+        for number in numbers:
             row, began = array[number - 1], time.monotonic()
             print(f"{number}: " + ", ".join(f"{k}={v}" for k, v in row.items()))
             folder = Path(root).absolute() / str(number)
-            chance = random.Random(f"{asked.seed} {number}")
-            found = [*check(row, folder, asked.only or parts, chance)]
-            print(f"  row {number}: {time.monotonic() - began:.0f} s", *found, sep="\n")
-            failures += [(number, each) for each in found]
-            if not (found or asked.keep):
+            chance = random.Random(f"{args.seed} {number}")
+            failed = [*check(row, folder, args.only or parts, chance)]
+            print(
+                f"  row {number}: {time.monotonic() - began:.0f} s", *failed, sep="\n"
+            )
+            failures += [(number, failure) for failure in failed]
+            if not (failed or args.keep):
                 shutil.rmtree(folder)
-    for number, each in failures:
-        print(f"\npython -m tests.covering --seed={asked.seed} --rows={number}\n{each}")
-    print(f"{len(chosen)} rows, {len(failures)} failures")
+    for number, failure in failures:
+        print(
+            f"\npython -m tests.covering --seed={args.seed} --rows={number}\n{failure}"
+        )
+    print(f"{len(numbers)} rows, {len(failures)} failures")
     return bool(failures)
 
 

@@ -1,6 +1,7 @@
 """A run that takes seconds, for the tests of whole runs."""
 
 import fcntl
+import json
 import shutil
 import time
 from pathlib import Path
@@ -71,8 +72,8 @@ def config_for(text, **sections):
 
 def flags_for(text, workdir, **sections):
     """The command line of a small run."""
-    given = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
-    return [*given, *config_flags(config_for(text, **sections).to_dict())]
+    flags = [f"--config={ROOT}/configs/tiny.py", f"--workdir={workdir}"]
+    return [*flags, *config_flags(config_for(text, **sections).to_dict())]
 
 
 def made_once(folder, make):
@@ -109,6 +110,12 @@ def files(folder):
     }
 
 
+def logged(workdir, kind):
+    """The entries of one kind in the log of a run."""
+    lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+
+
 def final_parameters(workdir, text):
     config = from_config_dict(config_for(text))
     shapes = build(
@@ -136,10 +143,12 @@ def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def assert_same_run(whole, other, *but):
+def assert_same_run(reference, workdir, *excluded):
     """All that two runs leave is equal to the bit, but for times and what `but` names.
 
     Names are those of `t2t_jax.run.differences.COMPARED`.
     """
-    found = workdir_differences(whole, other)
-    assert not any(lines for name, lines in found.items() if name not in but), found
+    differences = workdir_differences(reference, workdir)
+    assert not any(
+        lines for name, lines in differences.items() if name not in excluded
+    ), differences

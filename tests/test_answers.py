@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import math
+import operator
 import types
 
 import pytest
@@ -19,44 +21,42 @@ LINES = ["The dog sees the cat.", " ", "A child laughs.", "The dog sleeps."]
 ASKED = {"lines": LINES, "nbest": 2, "must": [["Hund"], [], [], ["Katze"]]}
 
 
-def response_of(translator, request):
-    """The answer that the contract of /v1/translate gives."""
-    found = translator.translate(
-        request["lines"],
-        nbest=request["nbest"],
-        beam=request.get("beam"),
-        must=request["must"],
-    )
-    return {"translations": rows_of(found), "provenance": translator.provenance()}
-
-
-def rows_of(found):
-    return [
-        {
-            "source": each.source,
-            "hypotheses": [
-                dataclasses.asdict(h)
-                | {
-                    name: value if math.isfinite(value := getattr(h, name)) else None
-                    for name in ("score", "log_prob")
-                }
-                for h in each.hypotheses
-            ],
-        }
-        for each in found
+def exchange_of(translator, request, translations):
+    """A request to /v1/translate and its response, as JSON has them."""
+    rows = [
+        {"source": t.source, "hypotheses": [*map(dataclasses.asdict, t.hypotheses)]}
+        for t in translations
     ]
+    for hypothesis in (h for row in rows for h in row["hypotheses"]):
+        for name in ("score", "log_prob"):
+            if not math.isfinite(hypothesis[name]):
+                hypothesis[name] = None
+    response = {"translations": rows, "provenance": translator.provenance()}
+    return json.loads(json.dumps({"request": request, "response": response}))
+
+
+def searched(translator, request=ASKED):
+    lines, nbest, must = (request[name] for name in ("lines", "nbest", "must"))
+    translations = translator.translate(lines, nbest=nbest, must=must)
+    return exchange_of(translator, request, translations)
 
 
 @pytest.fixture(scope="module")
 def answer(trained):
-    translator = Translator.load(trained[0], "8").with_options(beam=2)
-    made = {"request": ASKED, "response": response_of(translator, ASKED)}
-    return json.loads(json.dumps(made))
+    return searched(Translator.load(trained[0], "8").with_options(beam=2))
 
 
 @pytest.fixture
 def file(tmp_path):
     return tmp_path / "answer.json"
+
+
+def altered(exchange, value, *path):
+    """A copy with another value at a path of keys."""
+    copied = {"": copy.deepcopy(exchange)}
+    *keys, last_key = "", *path
+    functools.reduce(operator.getitem, keys, copied)[last_key] = value
+    return copied[""]
 
 
 def repeated(trained, file, answer):
@@ -65,18 +65,18 @@ def repeated(trained, file, answer):
 
 
 def test_an_answer_comes_to_the_same_bits_with_its_own_options(trained, file, answer):
-    made = copy.deepcopy(answer)
-    made["response"]["translations"].append({"source": "x", "error": "too long"})
-    made["request"]["lines"].append("x")
-    made["request"] |= {"must": [*made["request"]["must"], []], "min_precision": 0.9}
-    made["response"]["provenance"]["precision"] = {"lines": 1014, "good": 612}
-    hidden = made["response"]["translations"][2]  # by min_precision
-    hidden["refused"] = True
-    for each in hidden["hypotheses"]:
-        each |= {"text": "", "tokens": []}
-    assert repeated(trained, file, made) == (3, "")
-    hidden["hypotheses"][0]["score"] = -9.0  # by which it is compared all the same
-    different = repeated(trained, file, made).different
+    other = copy.deepcopy(answer)
+    other["response"]["translations"].append({"source": "x", "error": "too long"})
+    other["request"]["lines"].append("x")
+    other["request"] |= {"must": [*other["request"]["must"], []], "min_precision": 0.9}
+    other["response"]["provenance"]["precision"] = {"lines": 1014, "good": 612}
+    refused = other["response"]["translations"][2]  # by min_precision
+    refused["refused"] = True
+    for row in refused["hypotheses"]:
+        row |= {"text": "", "tokens": []}
+    assert repeated(trained, file, other) == (3, "")
+    refused["hypotheses"][0]["score"] = -9.0  # by which it is compared all the same
+    different = repeated(trained, file, other).different
     assert "line 3, hypothesis 1, score: -9.0 then" in different
 
 
@@ -88,35 +88,31 @@ def test_the_first_bit_that_differs_is_named(trained, file, answer):
         ("tokens", [2]),
         ("ended", None),
     ):
-        made = copy.deepcopy(answer)
-        made["response"]["translations"][2]["hypotheses"][1][name] = value
-        different = repeated(trained, file, made).different
+        path = "response", "translations", 2, "hypotheses", 1, name
+        different = repeated(trained, file, altered(answer, value, *path)).different
         assert different.startswith(f"line 3, hypothesis 2, {name}: "), different
-    made = copy.deepcopy(answer)
-    made["request"]["nbest"] = 1
-    assert (
-        repeated(trained, file, made).different == "line 1, hypotheses: 2 then, 1 now"
-    )
+    result = repeated(trained, file, altered(answer, 1, "request", "nbest"))
+    assert result.different == "line 1, hypotheses: 2 then, 1 now"
 
 
 def test_samples_are_drawn_again(trained, file):
     translator = Translator.load(trained[0], "8")
-    asked = {"lines": LINES, "samples": 1, "seed": 5, "must_not": ["Hund"]}
+    request = {"lines": LINES, "samples": 1, "seed": 5, "must_not": ["Hund"]}
     drawn = translator.sample(
         LINES, samples=2, seed=5, temperature=0.7, must_not=["Hund"], warn=False
     )
-    response = {"translations": rows_of(drawn), "provenance": translator.provenance()}
-    for row in response["translations"]:
+    exchange = exchange_of(translator, request, drawn)
+    for row in exchange["response"]["translations"]:
         del row["hypotheses"][1:]  # one is asked for, of the two that are drawn
-    response["provenance"]["sampling"] = {"temperature": 0.7, "samples": 2}
-    made = json.loads(json.dumps({"request": asked, "response": response}))
-    assert repeated(trained, file, made) == (3, "")
-    made["request"]["seed"] = 6
-    assert repeated(trained, file, made).different
+    sampling = {"temperature": 0.7, "samples": 2}
+    exchange["response"]["provenance"]["sampling"] = sampling
+    assert repeated(trained, file, exchange) == (3, "")
+    exchange["request"]["seed"] = 6
+    assert repeated(trained, file, exchange).different
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "words"),
     [
         ({"lines": ["a", "b"]}, "2 lines were asked for, and 1 answered"),
         ({"lines": ["other\x1b[2J"]}, r"line 1: 'other\x1b[2J' was asked for, and 'a'"),
@@ -126,10 +122,10 @@ def test_samples_are_drawn_again(trained, file):
         ({}, ""),
     ],
 )
-def test_what_was_asked_is_compared(change, told, file, made_up):
+def test_what_was_asked_is_compared(change, words, file, made_up):
     made_up["request"] |= change
     different = repeated((None,), file, made_up).different
-    assert (different[: len(told)], bool(different)) == (told, bool(told))
+    assert (different[: len(words)], bool(different)) == (words, bool(words))
 
 
 @pytest.fixture
@@ -160,20 +156,20 @@ def made_up(monkeypatch):
     monkeypatch.setitem(globals(), "Workdir", lambda _: workdir)
     best = {"text": "A", "score": -1.0, "log_prob": -2.0, "ended": True}
     row = {"source": "a", "hypotheses": [best | {"tokens": [5, 2]}]}
-    made = {"checkpoints": [[8]], "parameters_sha256": ["0"], "dtype": ["float32"]}
-    made |= {"decode": {"beam": 4, "alpha": 0.6, "max_source": 64}, "tag": "<2de>"}
-    made |= {"sampling": {"samples": 0, "top_k": 0}, "weights": ["float32"]}
-    asked = {"lines": ["a"], "nbest": 1, "prefix": [""], "must": [[]], "seed": 0}
-    response = {"direction": "en-de", "translations": [row], "provenance": made}
-    return {"request": asked, "response": response}
+    origin = {"checkpoints": [[8]], "parameters_sha256": ["0"], "dtype": ["float32"]}
+    origin |= {"decode": {"beam": 4, "alpha": 0.6, "max_source": 64}, "tag": "<2de>"}
+    origin |= {"sampling": {"samples": 0, "top_k": 0}, "weights": ["float32"]}
+    request = {"lines": ["a"], "nbest": 1, "prefix": [""], "must": [[]], "seed": 0}
+    response = {"direction": "en-de", "translations": [row], "provenance": origin}
+    return {"request": request, "response": response}
 
 
 def paths_of(value, path=()):
     yield path
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, each in pairs:
-            yield from paths_of(each, (*path, key))
+        for key, item in pairs:
+            yield from paths_of(item, (*path, key))
 
 
 def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
@@ -182,26 +178,21 @@ def test_any_file_is_repeated_or_refused_in_a_sentence(file, made_up):
     values = None, True, -1, 10**9 + 1, 1e300, "x\x1b", [], {}, [[]], ["x", 1], deep
     for path in [*paths_of(made_up), *(("request", "samples"), ("request", "beam"))]:
         for value in values:
-            made = {"": copy.deepcopy(made_up)}
-            within = made
-            for key in ("", *path)[:-1]:
-                within = within[key]
-            within[("", *path)[-1]] = value
             try:
-                told = repeated((None,), file, made[""]).different
+                case = altered(made_up, value, *path)
+                words = repeated((None,), file, case).different
             except UserError as e:
-                told = str(e)
-            assert "\x1b" not in told, path
-            assert len(told) < 1000, path
+                words = str(e)
+            assert "\x1b" not in words, path
+            assert len(words) < 1000, path
     for text in "[" * 100_000, '{"request": ' * 5000:
         file.write_text(text)
         with pytest.raises(UserError, match="want JSON"):
             answers.read_exchanges(file)
     for name in "max_source", "extra_length", "beam":
-        made = copy.deepcopy(made_up)
-        made["response"]["provenance"]["decode"][name] = 60_000
+        case = altered(made_up, 60_000, "response", "provenance", "decode", name)
         with pytest.raises(UserError, match=f"{name}=60000; want at most"):
-            repeated((None,), file, made)
+            repeated((None,), file, case)
 
 
 def test_terminals_get_no_control_characters(capsys):
@@ -211,40 +202,34 @@ def test_terminals_get_no_control_characters(capsys):
 
 def test_other_parameters_are_named_before_a_search(trained, file, answer, monkeypatch):
     monkeypatch.setattr(Translator, "translate", None)
-    made = copy.deepcopy(answer)
-    made["response"]["provenance"]["parameters_sha256"] = ["0" * 64]
-    result = repeated(trained, file, made)
+    path = "response", "provenance", "parameters_sha256"
+    case = altered(answer, ["0" * 64], *path)
+    result = repeated(trained, file, case)
     assert (result.lines, "parameters are others" in result.different) == (0, True)
 
 
 def test_an_ensemble_is_loaded_member_by_member(trained, file):
     members = [Translator.load(trained[0], step) for step in ("8", "12")]
-    both = Translator.ensemble(members).with_options(beam=2)
-    made = {"request": ASKED, "response": response_of(both, ASKED)}
-    file.write_text(json.dumps(made))
+    ensemble = Translator.ensemble(members).with_options(beam=1)
+    request = {"lines": LINES[2:3], "nbest": 1, "must": []}
+    file.write_text(json.dumps(searched(ensemble, request)))
     [read] = answers.read_exchanges(file)
-    assert answers.repeat([Workdir(trained[0])] * 2, *read) == (3, "")
+    assert answers.repeat([Workdir(trained[0])] * 2, *read) == (1, "")
     with pytest.raises(UserError, match="1 workdirs, and an ensemble of 2"):
         answers.repeat([Workdir(trained[0])], *read)
 
 
 def test_what_cannot_be_repeated_is_refused(file, answer):
-    for change, message in (
-        (lambda a: a["response"].pop("provenance"), "want JSON"),
-        (lambda a: a["request"].update(terms="ours"), "send its phrases in must"),
-        (
-            lambda a: a["response"].update(provenance={"a": {}, "b": {}}),
-            "one direction",
-        ),
+    provenance = "response", "provenance"
+    for content, message in (
+        (json.dumps(altered(answer, None, *provenance)), "want JSON"),
+        (json.dumps(altered(answer, "ours", "request", "terms")), "phrases in must"),
+        (json.dumps(altered(answer, {"a": {}, "b": {}}, *provenance)), "one direction"),
+        ("{", "want JSON"),
     ):
-        made = copy.deepcopy(answer)
-        change(made)
-        file.write_text(json.dumps(made))
+        file.write_text(content)
         with pytest.raises(UserError, match=message):
             answers.read_exchanges(file)
-    file.write_text("{")
-    with pytest.raises(UserError, match="want JSON"):
-        answers.read_exchanges(file)
     with pytest.raises(UserError, match="No such file"):
         answers.read_exchanges(file.with_name("no"))
 
@@ -252,19 +237,19 @@ def test_what_cannot_be_repeated_is_refused(file, answer):
 def test_the_command_says_it_by_its_status(trained, file, answer, commands):
     arguments = f"--workdir={trained[0]}", f"--answer={file}"
     file.write_text(json.dumps(answer))
-    done = commands("whatwas", *arguments)
-    assert (done.returncode, done.stdout) == (
+    ended = commands("whatwas", *arguments)
+    assert (ended.returncode, ended.stdout) == (
         0,
         "3 lines come to the same texts, tokens and scores, to the bit\n",
-    ), done.stderr
-    other = copy.deepcopy(answer)
-    other["response"]["translations"][0]["hypotheses"][0]["log_prob"] = 1.0
+    ), ended.stderr
+    path = "response", "translations", 0, "hypotheses", 0, "log_prob"
+    other = altered(answer, 1.0, *path)
     # As the page of the server saves several, in a page.
     element = '<p>a</p><script type="application/json" id="answer">'
     file.write_text(f"{element}{json.dumps([answer, other])}</script>")
-    done = commands("whatwas", *arguments)
-    assert done.returncode == 1
-    told = "not the same: answer 2, line 1, hypothesis 1, log_prob: 1.0 "
-    assert done.stdout.startswith(told)
-    done = commands("whatwas", *arguments, "--step=3")
-    assert (done.returncode, "one of them" in done.stderr) == (2, True)
+    ended = commands("whatwas", *arguments)
+    assert ended.returncode == 1
+    words = "not the same: answer 2, line 1, hypothesis 1, log_prob: 1.0 "
+    assert ended.stdout.startswith(words)
+    ended = commands("whatwas", *arguments, "--step=3")
+    assert (ended.returncode, "one of them" in ended.stderr) == (2, True)

@@ -19,7 +19,7 @@ def array():
 def test_any_two_values_that_go_together_meet_in_a_row(array):
     found = {pair for row in array for pair in itertools.combinations(row.items(), 2)}
     found |= {(b, a) for a, b in found}
-    assert covering.wanted() <= found
+    assert covering.value_pairs() <= found
     assert all(covering.allowed(row) for row in array)
     assert len(array) < 100
 

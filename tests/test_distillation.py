@@ -14,7 +14,7 @@ from t2t_jax.data.text_files import encode_line
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.extensions.run import distillation
 from t2t_jax.extensions.run.distillation import distill, student_config
-from t2t_jax.extensions.run.teacher_text import Recipe
+from t2t_jax.extensions.run.synthetic_text import Recipe
 from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.workdir import Workdir
 from tests.decoding.small_translator import vocabulary
@@ -48,7 +48,7 @@ def answers(line):
 
 
 @pytest.fixture
-def place(tmp_path, trained, monkeypatch):
+def workplace(tmp_path, trained, monkeypatch):
     """A folder with an input; its `made` makes the text in another folder."""
     for ending, lines in (("en", LINES), ("de", [f"Katze {x}" for x in LINES])):
         (tmp_path / f"in.{ending}").write_bytes(
@@ -60,7 +60,7 @@ def place(tmp_path, trained, monkeypatch):
         distillation, "train", lambda *a: trained_with.append(a) or {"test": {}}
     )
 
-    def made(name="student", fails_after=None, places=tmp_path / "in", **options):
+    def distilled(name="student", fails_after=None, places=tmp_path / "in", **options):
         fake = Teacher(teacher, fails_after)
         monkeypatch.setattr(Translator, "load", lambda *_, **__: fake)
         config = from_config_dict(load_config(f"student:{trained[0]}"))
@@ -69,7 +69,7 @@ def place(tmp_path, trained, monkeypatch):
             [str(trained[0])], str(places), config, tmp_path / name, **options
         )
 
-    return SimpleNamespace(folder=tmp_path, made=made, trained_with=trained_with)
+    return SimpleNamespace(folder=tmp_path, made=distilled, trained_with=trained_with)
 
 
 def test_the_student_reads_what_the_teacher_writes(
@@ -90,15 +90,15 @@ def test_the_student_reads_what_the_teacher_writes(
     arguments = [str(trained[0])], str(text / "test"), config, workdir
     distill(*arguments)
     sources = [source for source, _ in file_corpus(text / "test", "en", "de").pairs()]
-    found = Translator.load(trained[0]).translate(sources)
+    translations = Translator.load(trained[0]).translate(sources)
     pairs = [*file_corpus(workdir / "distilled", "en", "de").pairs()]
-    assert pairs == [(t.source, t.text) for t in found]
-    assert any(t.text for t in found)
-    ((given, folder),) = called
+    assert pairs == [(t.source, t.text) for t in translations]
+    assert any(t.text for t in translations)
+    ((student, folder),) = called
     assert folder == workdir
-    assert given.data.train == str(workdir / "distilled")
-    assert given.data.tokenizer == str(trained[0] / "tokenizer.model")
-    assert given.data.dev == config.data.dev
+    assert student.data.train == str(workdir / "distilled")
+    assert student.data.tokenizer == str(trained[0] / "tokenizer.model")
+    assert student.data.dev == config.data.dev
     # Again: nothing is made or read but the record, and the teacher is not loaded.
     before = contents(workdir)
     monkeypatch.setattr(Translator, "load", None)
@@ -108,45 +108,49 @@ def test_the_student_reads_what_the_teacher_writes(
 
 
 @pytest.mark.parametrize("stops", [1, 6])
-def test_a_stopped_text_is_continued(place, stops):
-    place.made("whole")
+def test_a_stopped_text_is_continued(workplace, stops):
+    workplace.made("whole")
     with pytest.raises(KeyboardInterrupt):
-        place.made(fails_after=stops)
-    assert not (place.folder / "student/distilled.de").exists()
-    place.made()
-    assert contents(place.folder / "student") == contents(place.folder / "whole")
-    assert len(place.trained_with) == 2  # not by the one that was stopped
+        workplace.made(fails_after=stops)
+    assert not (workplace.folder / "student/distilled.de").exists()
+    workplace.made()
+    assert contents(workplace.folder / "student") == contents(
+        workplace.folder / "whole"
+    )
+    assert len(workplace.trained_with) == 2  # not by the one that was stopped
 
 
-def test_parts_are_the_whole(place):
-    place.made("whole")
+def test_parts_are_the_whole(workplace):
+    workplace.made("whole")
     for number in (3, 2, 1):
         if number == 1:
             with pytest.raises(UserError, match=r"2 of 3 .*pairs.1-of-3 is missing"):
-                place.made()
-        assert place.made(part=(number, 3)) == {}
-        place.made(part=(number, 3))  # is there
-    assert place.made() == {"test": {}}
-    assert contents(place.folder / "student") == contents(place.folder / "whole")
+                workplace.made()
+        assert workplace.made(part=(number, 3)) == {}
+        workplace.made(part=(number, 3))  # is there
+    assert workplace.made() == {"test": {}}
+    assert contents(workplace.folder / "student") == contents(
+        workplace.folder / "whole"
+    )
 
 
-def test_lines_stay_in_step_whatever_they_are(place):
-    (place.folder / "in.de").unlink()  # a text without references is enough
-    place.made()
-    pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
+def test_lines_stay_in_step_whatever_they_are(workplace):
+    (workplace.folder / "in.de").unlink()  # a text without references is enough
+    workplace.made()
+    pairs = [*file_corpus(workplace.folder / "student/distilled", "en", "de").pairs()]
     assert pairs == [(line, answers(line)[0].text) for line in LINES]
     for options in ({"recipe": Recipe(4)}, {"mix": "original@0.5"}):
         with pytest.raises(UserError, match=r"in\.de does not exist"):
-            place.made("other", **options)
+            workplace.made("other", **options)
 
 
-def test_the_nearest_to_the_reference_is_kept(place):
-    place.made(recipe=Recipe(4, "bleu"), mix="original@0.5")
-    ((config, _),) = place.trained_with
-    original = f"{place.folder}/in@0.5"
-    assert config.data.train == f"{place.folder}/student/distilled,{original}"
+def test_the_nearest_to_the_reference_is_kept(workplace):
+    workplace.made(recipe=Recipe(4, "bleu"), mix="original@0.5")
+    ((config, _),) = workplace.trained_with
+    original = f"{workplace.folder}/in@0.5"
+    assert config.data.train == f"{workplace.folder}/student/distilled,{original}"
     score = sacrebleu.BLEU(effective_order=True).sentence_score
-    pairs = [*file_corpus(place.folder / "student/distilled", "en", "de").pairs()]
+    pairs = [*file_corpus(workplace.folder / "student/distilled", "en", "de").pairs()]
     for source, target in pairs[len(ODD) :]:
         texts = [hypothesis.text for hypothesis in answers(source)]
         scores = [score(t, [f"Katze {source}"]).score for t in texts]
@@ -157,67 +161,67 @@ def test_the_nearest_to_the_reference_is_kept(place):
 
 
 def test_half_a_translation_is_not_kept():
-    one, two, *_ = answers("x y")
-    open_ended = dataclasses.replace(one, ended=False)
-    kept = Recipe().chooser("de")
-    assert kept(Translation("x", (one, two)), "") == one.text
-    assert kept(Translation("x", (one, two), cut=1), "") == ""
-    assert kept(Translation("x", (open_ended,)), "") == ""
+    best, second, *_ = answers("x y")
+    open_ended = dataclasses.replace(best, ended=False)
+    choose = Recipe().chooser("de")
+    assert choose(Translation("x", (best, second)), "") == best.text
+    assert choose(Translation("x", (best, second), cut=1), "") == ""
+    assert choose(Translation("x", (open_ended,)), "") == ""
 
 
-def test_word_level_needs_the_pieces_of_the_teacher(place, text, trained):
-    place.made(word_level=True)
-    ((config, _),) = place.trained_with
+def test_word_level_needs_the_pieces_of_the_teacher(workplace, text, trained):
+    workplace.made(word_level=True)
+    ((config, _),) = workplace.trained_with
     assert config.train.loss == "distillation"
     assert config.train.options["teacher"] == str(trained[0])
-    other = place.folder / "other.model"
-    other.write_bytes(vocabulary().model)
-    small = from_config_dict(config_for(text, data={"tokenizer": str(other)}))
+    tokenizer = workplace.folder / "other.model"
+    tokenizer.write_bytes(vocabulary().model)
+    small = from_config_dict(config_for(text, data={"tokenizer": str(tokenizer)}))
     with pytest.raises(UserError, match="needs the tokenizer of its teacher"):
-        student_config(small, [trained[0]], place.folder / "x", word_level=True)
+        student_config(small, [trained[0]], workplace.folder / "x", word_level=True)
 
 
-def test_changed_files_are_noticed(place):
+def test_changed_files_are_noticed(workplace):
     def edit_and_make(file, message, name="student"):
-        file = place.folder / file
+        file = workplace.folder / file
         file.write_bytes(file.read_bytes()[:-3])
         with pytest.raises(UserError, match=message):
-            place.made(name)
+            workplace.made(name)
 
-    place.made()
+    workplace.made()
     with pytest.raises(UserError, match=r"by: 'probability' then, 'chrf' now"):
-        place.made(recipe=Recipe(3))
+        workplace.made(recipe=Recipe(3))
     edit_and_make("student/distilled.de", "was changed after the teacher wrote it")
     edit_and_make("student/distilled.json", r"distilled.json is damaged")
     for number in (1, 2):
-        place.made("parts", part=(number, 2))
-    part = place.folder / "parts/distilled.pairs.1-of-2"
+        workplace.made("parts", part=(number, 2))
+    part = workplace.folder / "parts/distilled.pairs.1-of-2"
     lines = part.read_bytes().splitlines(keepends=True)
     part.write_bytes(b"".join(lines[:-2]))
     with pytest.raises(UserError, match="1-of-2 was changed after it was written"):
-        place.made("parts")
+        workplace.made("parts")
     edit_and_make("in.de", r"of another text of a teacher:\n +input", "parts")
 
 
-def test_mistakes_are_reported_before_anything_is_translated(place, trained, text):
+def test_mistakes_are_reported_before_anything_is_translated(workplace, trained, text):
     for options, message in (
         ({"name": trained[0]}, "--workdir=.* is the teacher"),
         ({"only": "train"}, "--only=train, but"),
         ({"part": (1, 21)}, "of 20 pairs is empty"),
     ):
         with pytest.raises(UserError, match=message):
-            place.made(fails_after=0, **options)
+            workplace.made(fails_after=0, **options)
     config = from_config_dict(config_for(text, data={"source": "de", "target": "en"}))
     with pytest.raises(UserError, match="languages of its teacher"):
-        distill([str(trained[0])], str(text / "test"), config, place.folder / "s")
+        distill([str(trained[0])], str(text / "test"), config, workplace.folder / "s")
 
 
 def test_a_student_is_its_teacher_with_other_sizes(trained, tmp_path):
     teacher = Workdir(trained[0]).config()
-    same = from_config_dict(load_config(f"student:{trained[0]}"))
-    assert (same.model, same.train) == (teacher.model, teacher.train)
-    assert same.data.tokenizer == str(trained[0] / "tokenizer.model")
-    assert same.data.train == teacher.data.train
+    student = from_config_dict(load_config(f"student:{trained[0]}"))
+    assert (student.model, student.train) == (teacher.model, teacher.train)
+    assert student.data.tokenizer == str(trained[0] / "tokenizer.model")
+    assert student.data.train == teacher.data.train
     small = from_config_dict(load_config(f"student:{trained[0]},3+1,narrow,tied")).model
     assert [small.side(side).layers for side in ("encoder", "decoder")] == [3, 1]
     assert (small.width, small.heads, small.hidden) == (16, 1, 16)

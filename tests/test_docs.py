@@ -55,11 +55,11 @@ def generated(conf):
 
 def test_a_block_that_is_not_run_says_why():
     for block in CODE:
-        kind, _, rest = block.mark.partition(": ")
+        kind, _, reason = block.mark.partition(": ")
         if kind == "run by":
-            assert (ROOT / rest.partition(",")[0]).exists(), block
+            assert (ROOT / reason.partition(",")[0]).exists(), block
         elif kind:
-            assert len(rest.split()) >= 3, f"{block}: give a reason"
+            assert len(reason.split()) >= 3, f"{block}: give a reason"
     assert len(TO_RUN) >= 20
 
 
@@ -87,19 +87,23 @@ def known_flags(generated, module: str, arguments: list[str]) -> set[str]:
     if package == "t2t_jax":
         shipped = {*config_files.shipped_names("experiments")} & {*arguments}
         named = shipped if name == "experiment" else ()
-        own = set()
+        flags_of_file = set()
         if name == "experiment" and not shipped:  # a file that the page shows
             code = "\n".join(block.code for block in PYTHON)
             for parameters in re.findall(r"def get_experiment\((.*?)\):", code):
-                own |= {*re.findall(r"(\w+)=", parameters)}
-        return {*own, *generated.flags_of(name, *named)} if name else own
+                flags_of_file |= {*re.findall(r"(\w+)=", parameters)}
+        return (
+            {*flags_of_file, *generated.flags_of(name, *named)}
+            if name
+            else flags_of_file
+        )
     if package in ("benchmarks", "tests"):
-        own = ROOT / f"{module.replace('.', '/')}.py"
-        assert own.exists(), module
+        flags_of_file = ROOT / f"{module.replace('.', '/')}.py"
+        assert flags_of_file.exists(), module
         files = [*(ROOT / package).rglob("*.py")]
         if package == "benchmarks":  # its own flags, and those that several share
             shared = "benchmarks/measuring.py", "t2t_jax/commands/flags.py"
-            files = [own, *(ROOT / file for file in shared)]
+            files = [flags_of_file, *(ROOT / file for file in shared)]
         text = "".join(path.read_text(encoding="utf-8") for path in files)
         return {"ideas", *re.findall(r"\"(?:--)?(\w+)\"", text)}
     if package == "pytest":
@@ -110,21 +114,23 @@ def known_flags(generated, module: str, arguments: list[str]) -> set[str]:
 
 
 def test_every_flag_of_a_command_exists(generated):
-    found = [(str(block), words) for block in SHELL for words in block.commands]
+    command_lines = [(str(block), words) for block in SHELL for words in block.commands]
     for page in NOW:
         for text in re.findall(r"`(python -m [^`]+)`", prose(page)):
-            found += [(name_of(page), w) for w in commands(" ".join(text.split()))]
+            command_lines += [
+                (name_of(page), w) for w in commands(" ".join(text.split()))
+            ]
     checked = 0
-    for place, words in found:
+    for place, words in command_lines:
         module, arguments = module_and_arguments(words)
         if not module or re.search(r"[A-Z]", module):
             continue  # `python -m t2t_jax COMMAND`, or no program of ours
-        known = {"help", *known_flags(generated, module, arguments)}
+        flags = {"help", *known_flags(generated, module, arguments)}
         for word in arguments:
             flag, _, value = word.removeprefix("--").partition("=")
             if word[:2] != "--" or flag.startswith("config."):
                 continue
-            assert flag in known or flag.removeprefix("no") in known, (place, word)
+            assert flag in flags or flag.removeprefix("no") in flags, (place, word)
             if flag == "config" and re.fullmatch(r"[a-z0-9_/.]*[a-z0-9_]", value):
                 config_files.resolve(value)
             checked += 1
@@ -132,7 +138,7 @@ def test_every_flag_of_a_command_exists(generated):
 
 
 def test_every_field_of_the_config_exists():
-    known = {*field_names(), *SECTIONS}
+    names = {*field_names(), *SECTIONS}
     for page in NOW:
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"(?:--|`)config\.([a-z]\w*(?:\.[a-z]\w*)+)", text):
@@ -140,7 +146,7 @@ def test_every_field_of_the_config_exists():
                 continue  # a variable of an example
             option = name.partition(".options.")[2]
             in_an_idea = option and f"    {option}: " in "".join(QUOTED)
-            exists = name in known or in_an_idea or name.endswith(".options")
+            exists = name in names or in_an_idea or name.endswith(".options")
             assert exists, f"{name_of(page)}: config.{name}"
 
 
@@ -182,7 +188,7 @@ def test_the_reference_in_the_repository_is_fresh(generated):
     text = {page: page.read_text(encoding="utf-8") for page in pages}
     stale = [page.name for page in pages if generated.stored(text[page]) != text[page]]
     assert not stale
-    assert sum(generated.END in each for each in text.values()) >= 4
+    assert sum(generated.END in page_text for page_text in text.values()) >= 4
 
 
 def test_each_box_of_the_architecture_names_a_file():
@@ -227,14 +233,14 @@ def test_the_reference_has_every_field_and_flag_with_a_meaning(generated):
 
 
 def test_links_out_of_the_docs_lead_to_pages_of_the_site(conf):
-    for place, link, there in (
+    for place, link, target in (
         ("page", "../CONTRIBUTING.md#b", "contributing.md#b"),
         ("page", "../notebooks/1_paper.ipynb", "_notebooks/1_paper.md"),
         ("tutorials/page", "../../CONTRIBUTING.md", "../contributing.md"),
     ):
         page = [f"[a]({link})\n[b]({link})"]
         conf.on_the_site(None, place, page)
-        assert page == [f"[a]({there})\n[b]({there})"]
+        assert page == [f"[a]({target})\n[b]({target})"]
 
 
 @pytest.mark.slow
@@ -244,8 +250,8 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path):
     built = tmp_path / "site"
     options = ["-q", "-W", "--keep-going", "-n", "-b", "html", "-d", tmp_path / "kept"]
     words = [sys.executable, "-m", "sphinx", *options, ROOT / "docs", built]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
     pages = {p: p.read_text(encoding="utf-8") for p in built.rglob("*.html")}
     for path, text in pages.items():
         for file in re.findall(LOADED, text):

@@ -55,9 +55,9 @@ def test_python_runs(block):
         ideas.load(str(ROOT / "docs/ideas/kerple.py"))
         exec(compile(block.code, str(block), "exec"), names)
         if "get_experiment" in names:
-            made = names["get_experiment"]()
-            assert isinstance(made, Experiment)
-            assert len(made.rows) >= 2
+            experiment = names["get_experiment"]()
+            assert isinstance(experiment, Experiment)
+            assert len(experiment.rows) >= 2
     del sys.modules["kerple"]
 
 
@@ -124,7 +124,7 @@ def run(block: Block, folder: Path) -> None:
     else:
         words = ["bash", "-euo", "pipefail", "-c", block.code]
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
-    done = subprocess.run(
+    ended = subprocess.run(
         words,
         cwd=folder,
         env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
@@ -132,7 +132,7 @@ def run(block: Block, folder: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert done.returncode == 0, f"{block}\n{done.stderr}"
+    assert ended.returncode == 0, f"{block}\n{ended.stderr}"
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from tests.small_run import (
     config_for,
     files,
     final_parameters,
+    logged,
 )
 
 pytestmark = pytest.mark.usefixtures("compiled_once", "users_compiler")
@@ -23,18 +24,17 @@ pytestmark = pytest.mark.usefixtures("compiled_once", "users_compiler")
 
 def test_a_workdir_is_all_there(trained):
     workdir, scores = trained
-    there = {p.name for p in workdir.iterdir()}
-    assert there == {
+    names = {p.name for p in workdir.iterdir()}
+    assert names == {
         *("config.json", "training_text.json", "tokenizer.model"),
         *("checkpoints", "metrics.jsonl", "starts.jsonl", "time.jsonl"),
         *("tensorboard", "scores", "translations"),
     }
     text = json.loads((workdir / "training_text.json").read_text())
     assert (text["read"], text["kept"]) == (300, 300)
-    metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
-    assert [m["step"] for m in metrics if m["kind"] == "train"] == [3, 6, 9, 12]
-    assert [m["step"] for m in metrics if m["kind"] == "dev"] == [6, 12]
-    assert all(np.isfinite(m["loss"]) for m in metrics)
+    metrics = [logged(workdir, kind) for kind in ("train", "dev")]
+    assert [[m["step"] for m in part] for part in metrics] == [[3, 6, 9, 12], [6, 12]]
+    assert all(np.isfinite(m["loss"]) for part in metrics for m in part)
     assert (scores["test"]["lines"], scores["test"]["checkpoints"]) == (10, [8, 12])
     assert not [name for name in files(workdir) if ".py" in name or "pkl" in name]
 
@@ -51,10 +51,10 @@ def test_the_same_command_again_says_it_is_finished(trained, text, capsys):
 
 def test_another_config_is_refused_with_the_differences(trained, text):
     workdir, _ = trained
-    other = config_for(text, model={"layers": 2}, train={"steps": 20, "seed": 4})
+    config = config_for(text, model={"layers": 2}, train={"steps": 20, "seed": 4})
     before = files(workdir)
     with pytest.raises(UserError) as error:
-        train(other, workdir)
+        train(config, workdir)
     assert "--config.model.layers: 1 there, 2 now" in str(error.value)
     assert "--config.train.seed: 0 there, 4 now" in str(error.value)
     assert "train.steps" not in str(error.value)
@@ -63,12 +63,12 @@ def test_another_config_is_refused_with_the_differences(trained, text):
 
 def test_a_start_that_failed_is_not_yet_a_run(text, tmp_path):
     """A mistake that is mended is no other config of an earlier run."""
-    for field, value, told in (
+    for field, value, message in (
         ("vocab_size", 30_000, "vocab_size=30000 does not fit"),
         ("test", "test,grammar:test", "are both called 'test'"),
     ):
         wrong = config_for(text, data={field: value})
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             train(wrong, tmp_path / "work")
     right = config_for(text, data={"test": ""}, train={"steps": 1, "eval_every": 9})
     assert train(right, tmp_path / "work") == {}
@@ -80,15 +80,17 @@ def test_the_average_is_what_is_scored(trained, text):
     assert translator.steps == (8, 12)
     corpus = open_corpus("test", "en", "de", str(text))
     assert score_set(translator, corpus, workdir) == scores["test"]
-    last = Translator.load(workdir, "last")
-    assert last.steps == (12,)
-    assert_same(jax.device_get(last.parameters), final_parameters(workdir, text))
+    last_translator = Translator.load(workdir, "last")
+    assert last_translator.steps == (12,)
+    assert_same(
+        jax.device_get(last_translator.parameters), final_parameters(workdir, text)
+    )
 
 
 def test_whatwas_prints_a_pair_a_line(trained, commands):
-    done = commands("whatwas", f"--workdir={trained[0]}", "--step=3")
-    assert "step 3 is trained on batch 2 of epoch 0" in done.stderr
-    assert done.stdout.splitlines() == rerun.batch_of_step(trained[0], 3)[1]
+    ended = commands("whatwas", f"--workdir={trained[0]}", "--step=3")
+    assert "step 3 is trained on batch 2 of epoch 0" in ended.stderr
+    assert ended.stdout.splitlines() == rerun.batch_of_step(trained[0], 3)[1]
 
 
 def test_evaluate_scores_any_files(trained, text, tmp_path, commands):
@@ -96,9 +98,9 @@ def test_evaluate_scores_any_files(trained, text, tmp_path, commands):
         content = (text / f"dev.{language}").read_bytes()
         (tmp_path / f"mine.{language}").write_bytes(content)
     workdir = shutil.copytree(trained[0], tmp_path / "work")
-    done = commands("evaluate", f"--workdir={workdir}", f"--test={tmp_path}/mine")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["lines"] == 20
+    ended = commands("evaluate", f"--workdir={workdir}", f"--test={tmp_path}/mine")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["lines"] == 20
     assert len((workdir / "translations/mine.de").read_text().splitlines()) == 20
 
 

@@ -58,16 +58,18 @@ def test_every_change_of_a_sealed_folder_is_found_and_named(tree, data):
         assert sealed.notes(folder) == {"bleu": 1.5}
         name = data.draw(st.sampled_from(sorted(tree)), "name")
         content = tree[name]
-        at = data.draw(st.integers(0, len(content)), "at")
+        offset = data.draw(st.integers(0, len(content)), "at")
         bits = data.draw(st.integers(1, 255), "bits")
-        changed = bytes([content[at] ^ bits]) if at < len(content) else bytes([bits])
-        (folder / name).write_bytes(content[:at] + changed + content[at + 1 :])
+        changed = (
+            bytes([content[offset] ^ bits]) if offset < len(content) else bytes([bits])
+        )
+        (folder / name).write_bytes(content[:offset] + changed + content[offset + 1 :])
         assert name in sealed.damage(folder)
         (folder / name).write_bytes(content)
         assert sealed.damage(folder) == ""
-        if at < len(content):
-            os.truncate(folder / name, at)
-            assert f"{name} has {at} bytes, not" in sealed.damage(folder)
+        if offset < len(content):
+            os.truncate(folder / name, offset)
+            assert f"{name} has {offset} bytes, not" in sealed.damage(folder)
         (folder / name).unlink()
         assert sealed.damage(folder) == f"{name} is missing"
         (folder / name).mkdir()
@@ -78,9 +80,9 @@ def test_every_bit_of_what_was_noted_counts(sealed_folder):
     sealed.seal(sealed_folder, bleu=27.25)
     manifest = sealed_folder / sealed.MANIFEST
     written = manifest.read_bytes()
-    for at in range(8 * len(written)):
+    for offset in range(8 * len(written)):
         changed = bytearray(written)
-        changed[at // 8] ^= 1 << at % 8
+        changed[offset // 8] ^= 1 << offset % 8
         manifest.write_bytes(changed)
         if not sealed.damage(sealed_folder):
             assert sealed.notes(sealed_folder) == {"bleu": 27.25}
@@ -184,8 +186,8 @@ def test_a_folder_set_aside_is_still_sealed(tmp_path, monkeypatch, on_disk):
         (folder / "a").mkdir(parents=True)
         (folder / "a/b").write_text(f"content of {name}")
         sealed.seal(folder)
-        found = sealed.set_aside(folder, epath.Path(tmp_path / "old/state-8"))
-        assert found == tmp_path / "old" / name
+        moved = sealed.set_aside(folder, epath.Path(tmp_path / "old/state-8"))
+        assert moved == tmp_path / "old" / name
         assert not folder.exists()
     for name in names:
         assert sealed.damage(tmp_path / "old" / name) == ""

@@ -15,9 +15,12 @@ from tests.small_run import ROOT
 def test_without_a_command_they_are_listed_by_group_as_a_user_starts_it():
     words = [sys.executable, "-m", "t2t_jax"]
     text = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
-    for group, does in COMMANDS.items():
+    for group, commands in COMMANDS.items():
         assert f"\n{group}\n" in text
-        assert all(f"  {name:10} {what}\n" in text for name, what in does.items())
+        assert all(
+            f"  {name:10} {description}\n" in text
+            for name, description in commands.items()
+        )
 
 
 def test_a_reader_that_has_left_is_no_error():
@@ -25,9 +28,9 @@ def test_a_reader_that_has_left_is_no_error():
     read, write = os.pipe()
     os.close(read)
     words = [sys.executable, "-m", "t2t_jax"]
-    done = subprocess.run(words, cwd=ROOT, stdout=write, stderr=subprocess.PIPE)
+    ended = subprocess.run(words, cwd=ROOT, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,15 @@ MISTAKES = {
     "evaluate": {
         "--workdir=WORK --test=nix": "nix.en does not exist",
         "--workdir=WORK --test=grammar:test --baseline=nix": "nix is not a file",
+        "--workdir=WORK --test=grammar:test --baseline=TMP/in": "in has 2 lines, but",
+        "--workdir=WORK --test=grammar:test --baseline=TMP/latin": "line 2: byte 1",
     },
-    "whatwas": {"--workdir=WORK --step=99": "from 1 to 12"},
+    "whatwas": {
+        "--workdir=WORK --step=99": "from 1 to 12",
+        "--workdir=WORK --step=x": "want a step, such as 600, or a stretch",
+        "--workdir=WORK --step=3-4-5": "want a step, such as 600, or a stretch",
+        "--workdir=WORK --rerun --step=5-4": "from 1 to 12, or a stretch",
+    },
     "main": {
         "--config=configs/tny.py": "did you mean 'configs/tiny.py'?",
         "--config.model.layrs=3": "did you mean 'model.layers'?",
@@ -80,7 +87,29 @@ MISTAKES = {
         "table3 --workdir=TMP/w --config.model.layer=3": "'model.layers'",
         "TMP/mine.py --workdir=TMP/w": "it has no function get_experiment",
     },
-    "plan": {"--slice=v5e:3x5": "the nearest are v5e:4x4"},
+    "plan": {
+        "--slice=v5e:3x5": "the nearest are v5e:4x4",
+        "--slice=h100:8 --mesh=dat:2": "did you mean 'data'",
+    },
+    "plot": {
+        "--workdir=TMP/no": "does not exist",
+        "--workdir=WORK --output=TMP/plot.jpg": "ends in .svg",
+        "--workdir=WORK --output=TMP/no/plot.png": "not an existing folder",
+    },
+    "compare": {
+        "": "want --test=PREFIX",
+        "--test=x": "0 systems given; want two",
+        "--test=x WORK nothing": "nothing is neither a folder nor a file",
+        "--test=x WORK x=": "names no system",
+        "--test=x a=WORK a=TMP/in": "two systems are called 'a'",
+        "--test=x TMP/in TMP/latin": "want --direction=en-de",
+    },
+    "doctor": {
+        "--limit=ratio.y=1": "--limit=ratio.y=1: no such limit",
+        "--limit=ratio.z=much": "want a number, such as ratio.z=6",
+        "--drop=number": "did you mean 'numbers'",
+        "--reverse=WORK": "name that one by --workdir",
+    },
     "explain": {
         "--workdir=no --output=TMP/page.html": "want either a sentence in quotes or",
         "--workdir=no --output=TMP/page.html The cat": "'cat' is not a flag",
@@ -120,11 +149,11 @@ def test_they_are_told_without_a_traceback(command, trained, commands, tmp_path)
     (tmp_path / "flags").write_text("--ideas=mine.py\n")
     (tmp_path / "mine.py").touch()
     before = {*tmp_path.iterdir()}
-    for flags, told in MISTAKES[command].items():
+    for flags, message in MISTAKES[command].items():
         words = flags.replace("WORK", str(trained[0])).replace("TMP", str(tmp_path))
         status, printed, error = commands(command, *shlex.split(words))
         assert (status, printed) == (2, ""), (flags, error)
-        assert told.replace("TMP", str(tmp_path)) in error, flags
+        assert message.replace("TMP", str(tmp_path)) in error, flags
         assert len(error.strip().splitlines()) == 1, error  # no traceback
     assert {*tmp_path.iterdir()} == before
 
@@ -172,18 +201,20 @@ for words in json.loads(sys.argv[1]):
 
 
 def test_help_and_refusals_import_nothing_that_computes(trained, tmp_path):
-    asked = [[name, "--help"] for name in all_commands()]
-    asked += [shlex.split(words.replace("WORK", str(trained[0]))) for words in QUICK]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_JAX, json.dumps(asked)],
+    command_lines = [[name, "--help"] for name in all_commands()]
+    command_lines += [
+        shlex.split(words.replace("WORK", str(trained[0]))) for words in QUICK
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAX, json.dumps(command_lines)],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT), "T2T_JAX_HUGE_PAGES": "0"},
         capture_output=True,
         text=True,
         check=True,
     )
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    wanted = [[2 * (words[-1] != "--help"), []] for words in asked]
-    assert dict(zip(map(str, asked), results, strict=True)) == dict(
-        zip(map(str, asked), wanted, strict=True)
+    results = [json.loads(line) for line in ended.stdout.splitlines()]
+    expected = [[2 * (words[-1] != "--help"), []] for words in command_lines]
+    assert dict(zip(map(str, command_lines), results, strict=True)) == dict(
+        zip(map(str, command_lines), expected, strict=True)
     )

@@ -64,10 +64,17 @@ def ipynb(path: Path, outputs: dict[str, list]) -> str:
     """The notebook of a script; the outputs are those of cells with these sources."""
     cells = []
     for number, cell in enumerate(jupytext.read(path, fmt="py:percent").cells):
-        made = {"cell_type": cell.cell_type, "id": f"cell-{number}", "metadata": {}}
+        cell_json = {
+            "cell_type": cell.cell_type,
+            "id": f"cell-{number}",
+            "metadata": {},
+        }
         if cell.cell_type == "code":
-            made |= {"execution_count": None, "outputs": outputs.get(cell.source, [])}
-        cells.append(made | {"source": cell.source.splitlines(keepends=True)})
+            cell_json |= {
+                "execution_count": None,
+                "outputs": outputs.get(cell.source, []),
+            }
+        cells.append(cell_json | {"source": cell.source.splitlines(keepends=True)})
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook = {
         "cells": cells,
@@ -89,15 +96,15 @@ def cells_that_show(sources) -> list[str]:
 
     A function of the notebook that calls such a function counts as one.
     """
-    shows, found = {"print", "display", "subplots", "plot"}, []
+    shows, showing = {"print", "display", "subplots", "plot"}, []
     for source in sources:
         outside = {True: [], False: []}
         for part in ast.parse(source).body:
             outside[not isinstance(part, ast.FunctionDef | ast.ClassDef)].append(part)
         shows |= {part.name for part in outside[False] if shows & calls([part])}
         if shows & calls(outside[True]):
-            found.append(source)
-    return found
+            showing.append(source)
+    return showing
 
 
 def calls(parts: list[ast.stmt]) -> set[str]:
@@ -116,13 +123,13 @@ def run(path: Path, folder: Path) -> dict[str, list]:
         "T2T_JAX_NOTEBOOK_WORKDIR": str(folder / "runs/tiny"),
         "T2T_JAX_NOTEBOOK_IDEAS": str(folder / "runs"),
     }
-    here = {"metadata": {"path": ROOT / "notebooks"}}
+    resources = {"metadata": {"path": ROOT / "notebooks"}}
     # A busy machine delivers outputs late; by default they would be missing.
-    late = {"iopub_timeout": 300, "raise_on_iopub_timeout": True}
-    client = NotebookClient(notebook, timeout=None, resources=here, **late)
+    patience = {"iopub_timeout": 300, "raise_on_iopub_timeout": True}
+    client = NotebookClient(notebook, timeout=None, resources=resources, **patience)
     client.execute(env=os.environ | folders | {"PYTHONPATH": str(ROOT)})
-    done = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return {cell.source: readable(cell.outputs, [folder, ROOT]) for cell in done}
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return {cell.source: readable(cell.outputs, [folder, ROOT]) for cell in cells}
 
 
 def readable(outputs: list, folders: list[Path]) -> list:
@@ -130,27 +137,27 @@ def readable(outputs: list, folders: list[Path]) -> list:
 
     A page in a frame, which GitHub does not show, leaves its one line of text.
     """
-    kept, text = [], ""
+    stored, text = [], ""
     for output in outputs:
         if output["output_type"] == "stream":
             if output["name"] == "stdout":
                 text += output["text"]
         elif "image/png" in output["data"]:
             picture = {"image/png": smaller(output["data"]["image/png"])}
-            kept.append(picture)
+            stored.append(picture)
         else:
             text += output["data"]["text/plain"] + "\n"
     for folder in folders:
         text = text.replace(f"{folder}/", "").replace(str(folder), ".")
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}/tmp\w+/", "", text)
     text = re.sub("|".join(OF_MACHINE), "", text, flags=re.MULTILINE)
-    kept = [
-        {"output_type": "display_data", "metadata": {}, "data": data} for data in kept
+    stored = [
+        {"output_type": "display_data", "metadata": {}, "data": data} for data in stored
     ]
     if text:
         lines = text.splitlines(keepends=True)
-        kept.insert(0, {"output_type": "stream", "name": "stdout", "text": lines})
-    return kept
+        stored.insert(0, {"output_type": "stream", "name": "stdout", "text": lines})
+    return stored
 
 
 def smaller(picture: str) -> str:
@@ -165,18 +172,18 @@ def smaller(picture: str) -> str:
     return base64.b64encode(content.getvalue()).decode()
 
 
-def write(names: list[str], again: bool) -> None:
+def write(names: list[str], rerun: bool) -> None:
     """Writes each .ipynb; runs those of these names again, 3, which trains, first."""
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(NOTEBOOKS, key=lambda path: path.stem[0] != "3"):
             place = path.with_suffix(".ipynb")
             outputs = code_cells(place.read_text("utf-8")) if place.exists() else {}
-            if again and (not names or path.stem in names):
+            if rerun and (not names or path.stem in names):
                 outputs = run(path, Path(folder).resolve())
             text = ipynb(path, outputs)
             place.write_text(text, encoding="utf-8")
-            now = code_cells(text)
-            if lost := [cell for cell in cells_that_show(now) if not now[cell]]:
+            cells = code_cells(text)
+            if lost := [cell for cell in cells_that_show(cells) if not cells[cell]]:
                 print(
                     f"{place.name}: {len(lost)} cells show nothing, since they were "
                     f"changed or never run: python -m tests.test_notebooks --run "
@@ -185,12 +192,12 @@ def write(names: list[str], again: bool) -> None:
 
 
 def test_each_ipynb_is_in_step_and_has_its_outputs():
-    made = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert made == {path.stem for path in NOTEBOOKS} != set()
+    stems = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert stems == {path.stem for path in NOTEBOOKS} != set()
     for path in NOTEBOOKS:
-        there = path.with_suffix(".ipynb").read_text(encoding="utf-8")
-        outputs = code_cells(there)
-        assert there == ipynb(path, outputs), (
+        stored = path.with_suffix(".ipynb").read_text(encoding="utf-8")
+        outputs = code_cells(stored)
+        assert stored == ipynb(path, outputs), (
             f"{path.stem}.ipynb is not what {path.name} makes; change the .py, then "
             "run: python -m tests.test_notebooks"
         )
@@ -199,7 +206,7 @@ def test_each_ipynb_is_in_step_and_has_its_outputs():
             f"cells of {path.stem}.ipynb have no output: run python -m "
             f"tests.test_notebooks --run {path.stem}\n\n" + "\n\n".join(lost)
         )
-        size = len(there.encode())
+        size = len(stored.encode())
         assert size <= LARGEST, f"{path.stem}.ipynb has {size:,} bytes"
         shown = json.dumps(list(outputs.values()), ensure_ascii=False)
         assert not re.search(r"/(?:home|root|tmp|Users|var|work)/|[Ww]arning:", shown)
@@ -230,7 +237,7 @@ def test_runs_and_draws(path, quick, tmp_path):
         pytest.importorskip("IPython", reason="needs pip install -e '.[notebooks]'")
     pictures = tmp_path / "pictures"
     pictures.mkdir()
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", RUNNER, path, pictures],
         cwd=tmp_path,
         env=quick,
@@ -238,7 +245,7 @@ def test_runs_and_draws(path, quick, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-5_000:]
+    assert ended.returncode == 0, ended.stderr[-5_000:]
     assert list(pictures.iterdir()), "no picture was drawn"
 
 

@@ -61,11 +61,11 @@ def answers(name, workdir):
     if name == "language_model":
         pairs = [("", target) for target in targets]
         sources = [target[: len(target) // 2] for target in targets]
-    found = translator.translate(sources, beam=1)
+    translations = translator.translate(sources, beam=1)
     return {
         "steps": [*translator.steps],
-        "greedy": [translation.text for translation in found],
-        "log_probs": [translation.log_prob for translation in found],
+        "greedy": [translation.text for translation in translations],
+        "log_probs": [translation.log_prob for translation in translations],
         "scores": [score.log_prob for score in translator.score(pairs)],
     }
 
@@ -76,14 +76,14 @@ def logged(workdir):
     return [{k: v for k, v in entry.items() if k in KEPT} for entry in entries]
 
 
-def assert_close(found, wanted):
+def assert_close(actual, expected):
     """Texts and steps are equal, numbers nearly."""
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
         if name in ("greedy", "steps"):
-            assert found[name] == value, name
+            assert actual[name] == value, name
         else:
-            np.testing.assert_allclose(found[name], value, ROUNDING, err_msg=name)
+            np.testing.assert_allclose(actual[name], value, ROUNDING, err_msg=name)
 
 
 def test_it_answers_as_it_did(run):
@@ -95,12 +95,12 @@ def test_it_answers_as_it_did(run):
 
 def test_it_goes_on_as_it_did(run):
     """No line of the log is lost, and new ones are those of then."""
-    log, wanted = logged(run.continued), run.expected["log"]
+    log, expected = logged(run.continued), run.expected["log"]
     assert log[: len(logged(run.old))] == logged(run.old)
-    assert len(log) == len(wanted)
-    for entry, then in zip(log, wanted, strict=True):
-        assert entry.pop("kind") == then["kind"]
-        numbers = {name: x for name, x in then.items() if name != "kind"}
+    assert len(log) == len(expected)
+    for entry, expected_entry in zip(log, expected, strict=True):
+        assert entry.pop("kind") == expected_entry["kind"]
+        numbers = {name: x for name, x in expected_entry.items() if name != "kind"}
         assert entry == pytest.approx(numbers, rel=ROUNDING)
     assert_close(run.after, run.expected["after"])
 
@@ -111,15 +111,15 @@ def test_scores_that_were_stored_are_there(run):
     assert files == ({"test.json", "test.1.json"} if run.name == "lstm" else set())
     if files:
         old = run.old / "scores/test.json"
-        kept, new = (run.continued / "scores" / name for name in sorted(files))
-        assert kept.read_bytes() == old.read_bytes()
-        scores = [json.loads(file.read_text())["bleu"] for file in (old, new)]
+        earlier, later = (run.continued / "scores" / name for name in sorted(files))
+        assert earlier.read_bytes() == old.read_bytes()
+        scores = [json.loads(file.read_text())["bleu"] for file in (old, later)]
         assert scores[0] == pytest.approx(scores[1], abs=0.5)
 
 
 def test_it_is_compared_with_the_run_that_went_on(run):
     sections = compare_runs([str(run.old), str(run.continued)])
     differs = {title: section.differs for title, section in sections.items()}
-    wanted = {"data": False, "arrays": False, "config": True}
-    assert wanted.items() <= differs.items()
+    expected = {"data": False, "arrays": False, "config": True}
+    assert expected.items() <= differs.items()
     assert "train.steps" in json.dumps(sections, default=str)

@@ -47,33 +47,33 @@ def requirements(setup_arguments):
 
 
 def test_no_extra_allows_the_jax_that_sums_wrongly(setup_arguments):
-    named = [
+    versions = [
         requirement
         for requirement in map(Requirement, requirements(setup_arguments))
         if requirement.name == "jax"
     ]
-    assert [sorted(one.extras) for one in named] == [
+    assert [sorted(version.extras) for version in versions] == [
         [],
         ["cuda12"],
         ["cuda13"],
         ["tpu"],
     ]
-    for one in named:
-        assert not one.specifier.contains("0.10.2"), one
-        assert one.specifier.contains("0.10.1"), one
+    for version in versions:
+        assert not version.specifier.contains("0.10.2"), version
+        assert version.specifier.contains("0.10.1"), version
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_python_3_14_wants_no_tensorflow(setup_arguments, platform):
     machine = {"sys_platform": platform, "platform_machine": "x86_64"}
-    for python, wanted in (("3.11", 1), ("3.13", 1), ("3.14", 0)):
-        chosen = [
-            one
-            for one in map(Requirement, setup_arguments["install_requires"])
-            if one.name in ("tensorflow", "tensorflow-cpu")
-            and one.marker.evaluate(machine | {"python_version": python})
+    for python, count in (("3.11", 1), ("3.13", 1), ("3.14", 0)):
+        required = [
+            entry
+            for entry in map(Requirement, setup_arguments["install_requires"])
+            if entry.name in ("tensorflow", "tensorflow-cpu")
+            and entry.marker.evaluate(machine | {"python_version": python})
         ]
-        assert len(chosen) == wanted, python
+        assert len(required) == count, python
 
 
 def test_the_wheel_has_every_file_of_the_package(setup_arguments):
@@ -120,8 +120,8 @@ def test_the_workflow_runs_the_commands_of_the_readme():
         r"(python -m t2t_jax\.main) --config=(\S+)", README
     ).groups()
     built = runs("wheel")[-1].removeprefix(f"fresh/bin/{command} --config=")
-    same = {Path(config_files.resolve(name)).resolve() for name in (preset, built)}
-    assert len(same) == 1
+    presets = {Path(config_files.resolve(name)).resolve() for name in (preset, built)}
+    assert len(presets) == 1
 
 
 def test_the_wheel_is_tried_without_a_clone():

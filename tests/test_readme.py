@@ -24,8 +24,8 @@ def test_a_figure_is_that_of_the_page_of_results_that_it_links(part):
     pages = RESULTS.findall(part)
     assert pages, "a figure without a link to its page of results"
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
-    there = set(re.findall(r"[\d.,]*\d", text))
-    missing = [figure for figure in FIGURE.findall(part) if figure not in there]
+    figures = set(re.findall(r"[\d.,]*\d", text))
+    missing = [figure for figure in FIGURE.findall(part) if figure not in figures]
     assert not missing, f"{missing} is not in {pages}"
 
 

@@ -17,12 +17,12 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.evaluation import dev_answers
 from t2t_jax.extensions.data.variation import text_variation_of
 from t2t_jax.extensions.run.rerun import batch_of_step
-from t2t_jax.extensions.run.translated_pairs import PairOptions, write_pairs
+from t2t_jax.extensions.run.synthetic_text import PairOptions, write_pairs
 from t2t_jax.run import initialization
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir
-from tests.small_run import assert_same, config_for
+from tests.small_run import assert_same, config_for, logged
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -36,8 +36,7 @@ def scripted(monkeypatch):
 
 
 def steps_evaluated(workdir):
-    entries = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
-    return [entry["step"] for entry in entries if entry["kind"] == "dev"]
+    return [entry["step"] for entry in logged(workdir, "dev")]
 
 
 def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, capsys):
@@ -47,8 +46,8 @@ def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, caps
         "decode": {"checkpoint": "best"},
     }
     scores = train(config_for(text, **sections), workdir)
-    told = capsys.readouterr().err
-    assert "dev bleu did not improve on 3.00, reached at step 6, in 2" in told
+    message = capsys.readouterr().err
+    assert "dev bleu did not improve on 3.00, reached at step 6, in 2" in message
     assert steps_evaluated(workdir) == [3, 6, 9, 12]
     assert parameter_steps(workdir, "best") == [6]
     assert scores["test"]["checkpoints"] == [6]
@@ -64,29 +63,35 @@ def test_patience_ends_a_run_and_the_best_is_kept(text, tmp_path, scripted, caps
 
 def test_a_run_starts_from_another(trained, text, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # as on Python 3.14
-    there = shutil.copytree(trained[0], tmp_path / "there")
-    start = {"init_from": str(there), "steps": 1, "save_every": 1, "eval_every": 1}
+    parent = shutil.copytree(trained[0], tmp_path / "there")
+    start = {"init_from": str(parent), "steps": 1, "save_every": 1, "eval_every": 1}
     start |= {"peak_learning_rate": 1e-30}  # so that one step changes nothing
-    mine = config_for(
+    config = config_for(
         text,
         data={"train": "dev", "test": "", "feeder": "auto"},
         model={"dropout": 0.3},
         train=start,
     )
-    train(mine, tmp_path / "work")
-    told = capsys.readouterr().err
+    train(config, tmp_path / "work")
+    message = capsys.readouterr().err
     assert (
-        " dev pairs (scores: the first 4), fed by numpy (TensorFlow is not inst" in told
+        " dev pairs (scores: the first 4), fed by numpy (TensorFlow is not inst"
+        in message
     )
-    assert f"using the tokenizer of {there}" in told
-    assert f"starting from {there}, steps 8, 12" in told
-    tokenizers = [w / "tokenizer.model" for w in (there, tmp_path / "work")]
+    assert f"using the tokenizer of {parent}" in message
+    assert f"starting from {parent}, steps 8, 12" in message
+    tokenizers = [w / "tokenizer.model" for w in (parent, tmp_path / "work")]
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
-    theirs, ours = Translator.load(there), Translator.load(tmp_path / "work")
-    assert_same(*(jax.device_get(t.parameters) for t in (theirs, ours)))
-    shutil.rmtree(there)  # it is not needed any more
-    mine.train.update(steps=2)
-    train(mine, tmp_path / "work")
+    parent_translator, child_translator = (
+        Translator.load(parent),
+        Translator.load(tmp_path / "work"),
+    )
+    assert_same(
+        *(jax.device_get(t.parameters) for t in (parent_translator, child_translator))
+    )
+    shutil.rmtree(parent)  # it is not needed any more
+    config.train.update(steps=2)
+    train(config, tmp_path / "work")
 
 
 UNUSABLE = [
@@ -99,11 +104,13 @@ UNUSABLE = [
 ]
 
 
-@pytest.mark.parametrize(("sections", "told"), UNUSABLE)
-def test_what_cannot_be_started_from_is_told(trained, text, tmp_path, sections, told):
+@pytest.mark.parametrize(("sections", "message"), UNUSABLE)
+def test_what_cannot_be_started_from_is_told(
+    trained, text, tmp_path, sections, message
+):
     start = {"init_from": str(trained[0])} | sections.get("train", {})
     config = config_for(text, **(sections | {"train": start}))
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         train(config, tmp_path / "work")
     assert not (tmp_path / "work").exists()
 
@@ -125,13 +132,13 @@ def test_a_run_on_tagged_pairs_wants_the_tag_as_a_symbol(tmp_path):
     corpus = open_corpus(str(tmp_path / "bt"), "en", "de")
     assert [*corpus.pairs()] == [("<bt> A DOG.", "Ein Hund.")]
     data = {"source": "en", "target": "de", "dir": str(tmp_path), "train": "bt@0.5"}
-    for symbols, wanted in (
+    for symbols, message in (
         ("", "symbols='<bt>'"),
         ("<x>", "symbols='<x>,<bt>'"),
         ("<x>,<bt>", "nothing.en"),  # accepted, so that the dev set is missed
     ):
         config = changed(Config(), "data", symbols=symbols, dev="nothing", **data)
-        with pytest.raises(UserError, match=wanted):
+        with pytest.raises(UserError, match=message):
             train(config, tmp_path / "run")
 
 
@@ -160,15 +167,15 @@ def test_whatwas_shows_the_text_of_the_epoch(varied, text):
     stored = list(zip(*lines, strict=True))
     variation, differ = text_variation_of(AUGMENT), set()
     for step in (1, STEPS):
-        position, found = batch_of_step(varied, step)
+        position, lines_shown = batch_of_step(varied, step)
         # All lines are kept, and are one part.
-        after = variation(stored, np.arange(1, 301), 0, position.epoch)
-        for shown in map(json.loads, found):
-            pair, before = after[shown["line"] - 1], stored[shown["line"] - 1]
-            assert (shown["source"], shown["target"]) in (pair, before)
+        varied_pairs = variation(stored, np.arange(1, 301), 0, position.epoch)
+        for entry in map(json.loads, lines_shown):
+            pair, before = varied_pairs[entry["line"] - 1], stored[entry["line"] - 1]
+            assert (entry["source"], entry["target"]) in (pair, before)
             # Those that are too long for a row keep their text.
-            if (shown["source"], shown["target"]) != before:
-                differ.add(shown["line"])
+            if (entry["source"], entry["target"]) != before:
+                differ.add(entry["line"])
     assert len(differ) > 5
 
 
@@ -200,9 +207,9 @@ def separate(text, tmp_path_factory):
 def test_a_translator_has_both_vocabularies(separate):
     translator = Translator.load(separate)
     assert translator.vocabulary.sizes == (400, 380)
-    (found,) = translator.translate([line := "The cat sleeps."], warn=False)
-    (score,) = translator.score([(line, found)])
-    assert score.log_prob == pytest.approx(found.log_prob, abs=1e-3)
+    (translation,) = translator.translate([line := "The cat sleeps."], warn=False)
+    (score,) = translator.score([(line, translation)])
+    assert score.log_prob == pytest.approx(translation.log_prob, abs=1e-3)
 
 
 def test_a_run_starts_from_one_with_the_same_vocabularies(separate, text, tmp_path):
@@ -210,16 +217,21 @@ def test_a_run_starts_from_one_with_the_same_vocabularies(separate, text, tmp_pa
         start = {"init_from": str(separate)}
         return from_config_dict(config_for(text, data=data, model=MODEL, train=start))
 
-    same = config(DATA)
-    initialization.check_source(same)
-    ours, theirs = initialization.vocabulary(same), Workdir(separate).vocabulary()
-    assert [side.model for side in ours.sides] == [side.model for side in theirs.sides]
+    joint_config = config(DATA)
+    initialization.check_source(joint_config)
+    inherited, parent = (
+        initialization.vocabulary(joint_config),
+        Workdir(separate).vocabulary(),
+    )
+    assert [side.model for side in inherited.sides] == [
+        side.model for side in parent.sides
+    ]
     with pytest.raises(UserError, match="joint_vocabulary=False there, True here"):
         initialization.check_source(config({}))
     lines = (text / "train.en").read_text(encoding="utf-8").splitlines()
-    other = tmp_path / "other.model"
-    other.write_bytes(train_tokenizer(lines, 350))
-    data = DATA | {"source_vocab_size": 0, "source_tokenizer": str(other)}
+    tokenizer = tmp_path / "other.model"
+    tokenizer.write_bytes(train_tokenizer(lines, 350))
+    data = DATA | {"source_vocab_size": 0, "source_tokenizer": str(tokenizer)}
     with pytest.raises(UserError, match="data.source_tokenizer=.*other.model differs"):
         initialization.vocabulary(config(data))
 
@@ -237,8 +249,7 @@ def test_dev_scores_are_of_the_averaged_parameters_that_are_saved(
     monkeypatch.setattr(dev_answers.DevAnswers, "__call__", answer)
     fields = {"steps": 6, "save_every": 3, "eval_every": 3, "ema_decay": 0.9}
     train(config_for(text, train=fields, data={"test": ""}), tmp_path / "work")
-    logged = [json.loads(line) for line in (tmp_path / "work/metrics.jsonl").open()]
-    losses = {e["step"]: e["loss"] for e in logged if e["kind"] == "dev"}
+    losses = {e["step"]: e["loss"] for e in logged(tmp_path / "work", "dev")}
     pairs = [*open_corpus("dev", "en", "de", str(text)).pairs()]
     for step in (3, 6):
         saved = Translator.load(tmp_path / "work", step)

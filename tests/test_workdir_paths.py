@@ -90,8 +90,8 @@ class Bucket(backend.Backend):
         return any(f.is_file() for f in self.file(path).rglob("*"))
 
     def glob(self, path):
-        found = self.folder.glob(str(self.file(path).relative_to(self.folder)))
-        names = (f"gs://{f.relative_to(self.folder)}" for f in found)
+        matches = self.folder.glob(str(self.file(path).relative_to(self.folder)))
+        names = (f"gs://{f.relative_to(self.folder)}" for f in matches)
         return [name for name in names if self.exists(name)]
 
     def listdir(self, path):
@@ -131,7 +131,7 @@ class Client:
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
     """A bucket named gs://bucket."""
-    made = Bucket(tmp_path_factory.mktemp("cloud"))
+    stand_in = Bucket(tmp_path_factory.mktemp("cloud"))
     storage = types.SimpleNamespace(Client=Client)
     modules = {
         "gcsfs": types.ModuleType("gcsfs"),
@@ -142,45 +142,45 @@ def bucket(tmp_path_factory):
         for name, module in modules.items():
             patch.setitem(sys.modules, name, module)
         patch.setattr(gpath, "_is_tf_installed", lambda: False)
-        patch.setitem(gpath._PREFIX_TO_BACKEND, "gs", made)
+        patch.setitem(gpath._PREFIX_TO_BACKEND, "gs", stand_in)
         # Arrays go another way than epath's: TensorStore would go to Google.
         patch.setattr(
             gcs_utils,
             "get_kvstore_for_gcs",
-            lambda path: {"driver": "file", "path": str(made.file(path))},
+            lambda path: {"driver": "file", "path": str(stand_in.file(path))},
         )
         gcs_utils.get_bucket.cache_clear()
         locations._reach.cache_clear()
-        yield made
+        yield stand_in
     gcs_utils.get_bucket.cache_clear()
     locations._reach.cache_clear()
 
 
 def test_a_path_is_what_a_person_means(bucket):
-    for given, meant in (
+    for path, expected in (
         (Path("runs/tiny"), "runs/tiny"),
         ("/runs/tiny/", "/runs/tiny"),
         ("~/tiny", str(Path.home() / "tiny")),
         ("gs://bucket/runs//tiny/", "gs://bucket/runs/tiny"),
     ):
-        found = locations.locate(given)
-        assert str(found) == str(locations.locate(found)) == meant
-        assert locations.is_local(found) == (not meant.startswith("gs://"))
+        located = locations.locate(path)
+        assert str(located) == str(locations.locate(located)) == expected
+        assert locations.is_local(located) == (not expected.startswith("gs://"))
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("place", "message"),
     [
         ("s3://bucket/run", "want a folder or gs://BUCKET/FOLDER"),
         (Path("gs://bucket/run"), "give a bucket as a string, 'gs://bucket/run'"),
         ("gs://nobody/run", "gs://nobody cannot be used from here: 404 nobody"),
     ],
 )
-def test_a_place_that_is_no_workdir_is_told(bucket, text, given, told):
-    with pytest.raises(UserError, match=told):
-        Translator.load(given)
-    with pytest.raises(UserError, match=told):
-        train(config_for(text), given)
+def test_a_place_that_is_no_workdir_is_told(bucket, text, place, message):
+    with pytest.raises(UserError, match=message):
+        Translator.load(place)
+    with pytest.raises(UserError, match=message):
+        train(config_for(text), place)
 
 
 def test_tensorboard_that_cannot_be_written_does_not_end_a_run(bucket, capsys):
@@ -208,26 +208,26 @@ def contents(bucket):
 @pytest.mark.parametrize("lives", range(5))
 def test_nothing_is_lost_wherever_the_machine_is_gone(bucket, tmp_path, lives):
     folder = locations.locate(f"gs://bucket/{tmp_path.name}")
-    both = folder / "scores/a.json", folder / "translations/a.de"
-    for number, file in enumerate(both):
+    files_kept = folder / "scores/a.json", folder / "translations/a.de"
+    for number, file in enumerate(files_kept):
         atomic.write_atomically(file, f"{tmp_path} {number}".encode())
     (folder / "scores/a.1.json").write_text("older")
     before = contents(bucket)
     bucket.lives = lives
     try:
-        atomic.keep_earlier(*both)
+        atomic.keep_earlier(*files_kept)
         assert lives == 4
     except Killed:
         pass
     finally:
         bucket.lives = None
     assert contents(bucket) == before
-    atomic.keep_earlier(*both)
+    atomic.keep_earlier(*files_kept)
     assert contents(bucket) == before
-    assert not any(file.exists() for file in both)
+    assert not any(file.exists() for file in files_kept)
     if lives == 4:  # they move together, to the first number that is free for both
-        there = {f.name for file in both for f in file.parent.iterdir()}
-        assert there == {"a.1.json", "a.2.json", "a.2.de"}
+        names = {f.name for file in files_kept for f in file.parent.iterdir()}
+        assert names == {"a.1.json", "a.2.json", "a.2.de"}
 
 
 def test_a_checkpoint_that_is_not_yet_whole_is_none(bucket):
@@ -274,9 +274,9 @@ def test_a_run_in_a_bucket_leaves_what_it_leaves_on_disk(bucket, clouded, text):
     workdir, scores_there = clouded
     assert scores_there == scores
     assert_same_run(on_disk, bucket.folder / "bucket/run", "names")
-    here = {f.relative_to(on_disk).parts[0] for f in on_disk.rglob("*") if f.is_file()}
+    tops = {f.relative_to(on_disk).parts[0] for f in on_disk.rglob("*") if f.is_file()}
     names = [n.removeprefix("run/") for n in bucket.names() if n.startswith("run/")]
-    assert {name.partition("/")[0] for name in names} == here
+    assert {name.partition("/")[0] for name in names} == tops
     for choice in ("average", "last", "best"):
         translators = [Translator.load(w, choice) for w in (str(workdir), on_disk)]
         assert translators[0].steps == translators[1].steps

@@ -140,8 +140,8 @@ def _mistakes_in(file: Path) -> Iterator[None]:
         ) from None
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)
-        whole = file.absolute()  # as Python's import system writes it
-        lines = [f.lineno for f in frames if Path(f.filename).absolute() == whole]
+        absolute = file.absolute()  # as Python's import system writes it
+        lines = [f.lineno for f in frames if Path(f.filename).absolute() == absolute]
         line = f", line {lines[-1]}" if lines else ""
         raise UserError(f"{file}{line}: {type(e).__name__}: {e}") from e
 

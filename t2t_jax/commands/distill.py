@@ -13,7 +13,7 @@ from absl import flags
 from t2t_jax.commands.config_files import given_fields
 from t2t_jax.commands.flags import define_config_flag, define_search_flags, search_flags
 from t2t_jax.config import from_config_dict
-from t2t_jax.extensions.run.teacher_text import CHUNK, CRITERIA, Recipe
+from t2t_jax.extensions.run.synthetic_text import CHUNK, CRITERIA, Recipe
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
 from t2t_jax.io.parts import parse_part

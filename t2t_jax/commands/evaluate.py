@@ -1,7 +1,7 @@
 """Scores a trained run: `python -m t2t_jax evaluate --workdir=DIR --test=PREFIX`.
 
 Prints the main scores on standard error. All scores are JSON: in the workdir, and on
-standard output with --json or if that is no terminal. --baseline=FILE compares with
+standard output with --json or if that is not a terminal. --baseline=FILE compares with
 another system and tests for significance. --damage=all also scores damaged copies of
 the test sets: typos, capitals, codes, ... Scores and answers are kept in the workdir;
 those of an ensemble (--workdir=A,B) in A/ensembles/HASH, apart from A's own.
@@ -142,10 +142,10 @@ def main(_):
         if print_json:
             _print_json(scores)
     for corpus in corpora if damages else ():
-        rows, of_copies = score_damaged(translator, corpus, workdir, damages)
-        all_scores |= {scores["name"]: scores for scores in of_copies}
+        rows, damaged_scores = score_damaged(translator, corpus, workdir, damages)
+        all_scores |= {scores["name"]: scores for scores in damaged_scores}
         if processes.is_first():
-            for scores in of_copies if print_json else ():
+            for scores in damaged_scores if print_json else ():
                 _print_json(scores)
             for line in (f"{corpus.name}, damaged", *table(rows)):
                 say(line)

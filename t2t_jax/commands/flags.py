@@ -257,8 +257,8 @@ def help_text(name: str, introduction: str, defined: list[str]) -> str:
     lines = [introduction.strip(), "", f"Flags of {name}:"]
     for flag_name in defined:
         flag = flags.FLAGS[flag_name]
-        hidden = flag.default in (None, False, "", []) or flag_name == "config"
-        default = "" if hidden else f" [{flag.default}]"
+        without_default = flag.default in (None, False, "", []) or flag_name == "config"
+        default = "" if without_default else f" [{flag.default}]"
         lines.append(f"  --{flag_name}{default}")
         lines += _indented(flag.help or "", 6)
     if "config" in defined:

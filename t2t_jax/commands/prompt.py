@@ -71,15 +71,15 @@ class Prompt:
         with contextlib.suppress(ImportError):
             # The import alone gives `input` line editing and a history.
             import readline  # noqa: F401
-        what = self._translator.what
-        print(f"{what}. {self._beam('')} :help lists the commands.")
+        model_name = self._translator.what
+        print(f"{model_name}. {self._beam('')} :help lists the commands.")
         with interruption.at_a_prompt():
-            self._answer_lines(what)
+            self._answer_lines(model_name)
 
-    def _answer_lines(self, what: str) -> None:
+    def _answer_lines(self, model_name: str) -> None:
         while True:
             try:
-                line = input(f"{what.partition(' ')[0]}> ")
+                line = input(f"{model_name.partition(' ')[0]}> ")
             except EOFError:
                 return print()
             except interruption.Interrupted:  # by SIGTERM
@@ -114,45 +114,47 @@ class Prompt:
             return (
                 f"{self._last.text}\n    score {self._last.score:.3f}, {seconds:.1f} s"
             )
-        name, _, rest = line[1:].strip().partition(" ")
+        name, _, argument = line[1:].strip().partition(" ")
         if name not in self._commands:
             raise UserError(
                 f":{name} is not a command{did_you_mean(name, self._commands)}"
             )
         if self._last is None and name not in self._first:
             raise UserError(f":{name} needs a sentence; type one first")
-        return self._commands[name](rest.strip())
+        return self._commands[name](argument.strip())
 
-    def _nbest(self, rest: str) -> str:
-        nbest = _parse_count(rest, 4)
+    def _nbest(self, argument: str) -> str:
+        nbest = _parse_count(argument, 4)
         # `nbest` must not exceed the beam, and groups divide it.
         search = self._search()
         width = -(-max(nbest, search.beam) // search.groups) * search.groups
         options = {**self._options, "nbest": nbest, "beam": width}
-        return self._again("translate", options)
+        return self._format_answers("translate", options)
 
-    def _sample(self, rest: str) -> str:
-        samples = _parse_count(rest, 4)
+    def _sample(self, argument: str) -> str:
+        samples = _parse_count(argument, 4)
         seed = time.time_ns() % (1 << 32)
         selected = self._select_options("alpha", "penalty", "prefix", "must_not")
-        return self._again("sample", {"samples": samples, "seed": seed, **selected})
+        return self._format_answers(
+            "sample", {"samples": samples, "seed": seed, **selected}
+        )
 
-    def _align(self, rest: str) -> str:
+    def _align(self, argument: str) -> str:
         if self._task and "alignments" in self._task.unused:
             raise UserError(
                 ":align links words of a translation to those of its source; "
                 f"the answers of {self._translator.what} are no such words"
             )
         pair = self._last.source, self._last
-        of_pair = self._last.source, self._last.text
-        source, target = ([x[b:e] for b, e in words(x)] for x in of_pair)
+        texts = self._last.source, self._last.text
+        source, target = ([x[b:e] for b, e in words(x)] for x in texts)
         links = self._translator.align([pair])[0].links
         return "\n".join(f"    {target[j]}  <-  {source[i]}" for i, j in links)
 
-    def _score(self, rest: str) -> str:
-        if not rest:
+    def _score(self, argument: str) -> str:
+        if not argument:
             raise UserError("write the text after :score")
-        pair = self._last.source if self._last else "", rest
+        pair = self._last.source if self._last else "", argument
         score = self._translator.score(
             [pair], **self._select_options("alpha", "penalty")
         )[0]
@@ -162,28 +164,28 @@ class Prompt:
             f"    score {score.score:.3f}, log_prob {score.log_prob:.3f}\n    {listed}"
         )
 
-    def _prefix(self, rest: str) -> str:
-        if not rest:
+    def _prefix(self, argument: str) -> str:
+        if not argument:
             raise UserError("write how the translation begins after :prefix")
-        options = {**self._options, "prefix": rest}
-        return self._again("translate", options)
+        options = {**self._options, "prefix": argument}
+        return self._format_answers("translate", options)
 
-    def _beam(self, rest: str) -> str:
-        if rest:
-            self._options["beam"] = self._search(beam=_parse_count(rest, 0)).beam
+    def _beam(self, argument: str) -> str:
+        if argument:
+            self._options["beam"] = self._search(beam=_parse_count(argument, 0)).beam
         return f"Beam {self._search().beam}."
 
     def _answer(self, line: str, method: str, options: dict) -> Translation:
         """Answers a line by a method of the translator, as the task says."""
 
-        def search(translator: Translator, lines, **more) -> list[Translation]:
-            return getattr(translator, method)(lines, **options, **more)
+        def search(translator: Translator, lines, **line_options) -> list[Translation]:
+            return getattr(translator, method)(lines, **options, **line_options)
 
         if self._task is None:
             return search(self._translator, [line])[0]
         return self._task.respond(self._translator, [line], search)[0]
 
-    def _again(self, method: str, options: dict) -> str:
+    def _format_answers(self, method: str, options: dict) -> str:
         """Formats other answers to the last line."""
         return _format_nbest(self._answer(self._last.source, method, options))
 

@@ -75,14 +75,14 @@ def _run(name: str, command: ModuleType) -> None:
         _catch_errors(_check_fields, argv)
     # Flags are defined here, not on import: a program that imports `train` has its own
     # flags, and names would clash.
-    before = {*flags.FLAGS}  # flags of libraries, which --help leaves out
+    library_flags = {*flags.FLAGS}  # flags of libraries, which --help leaves out
     _catch_errors(lambda _: command.define_flags(), argv)
     define_ideas_flag()
     distributed = getattr(command, "DISTRIBUTED", False)
     if distributed:
         define_process_flags()
     if wants_help:
-        defined = [flag for flag in flags.FLAGS if flag not in before]
+        defined = [flag for flag in flags.FLAGS if flag not in library_flags]
         introduction = getattr(command, "introduction", lambda: command.__doc__)
         with closed_pipe_ends():
             print(help_text(name, introduction(), defined))
@@ -97,11 +97,13 @@ def _run(name: str, command: ModuleType) -> None:
         _catch_errors(command.main, argv)
 
     word = getattr(command, "WORD", None)
-    many = hasattr(command, "WORDS")
+    takes_words = hasattr(command, "WORDS")
     app.run(
         main,
         argv=argv,
-        flags_parser=lambda argv: _catch_errors(lambda a: _parse(a, word, many), argv),
+        flags_parser=lambda argv: _catch_errors(
+            lambda a: _parse(a, word, takes_words), argv
+        ),
     )
 
 
@@ -216,7 +218,7 @@ def _check_fields(argv: Sequence[str]) -> None:
 
 
 def _parse(
-    argv: Sequence[str], word: str | None = None, many: bool = False
+    argv: Sequence[str], word: str | None = None, takes_words: bool = False
 ) -> list[str]:
     """Parses the flags; error messages name the most similar flag.
 
@@ -225,7 +227,7 @@ def _parse(
       many: True if there may be any number of such arguments.
     """
     try:
-        rest = flags.FLAGS(argv)
+        words = flags.FLAGS(argv)
     except flags.Error as e:
         raise UserError(f"{config_files.explain(e)} (--help lists the flags)") from None
     if unread := {*flags.FLAGS.ideas} - {*ideas.imported}:
@@ -233,14 +235,14 @@ def _parse(
             f"--ideas={min(unread)} is not on the command line itself; give it there, "
             "not in a file of flags"
         )
-    surplus = rest[1 if word is None else 2 :]
-    if surplus and not many:
+    surplus = words[1 if word is None else 2 :]
+    if surplus and not takes_words:
         if word and " " in surplus[0]:  # two sentences in quotes, not one without
             from_file = "; several go into a file: --input=FILE"
             hint = from_file if "input" in flags.FLAGS else ""
-            raise UserError(f"got {len(rest) - 1} times {word}, want one{hint}")
+            raise UserError(f"got {len(words) - 1} times {word}, want one{hint}")
         quoted = f"; put a {word} of several words in quotes" if word else ""
         raise UserError(
             f"{surplus[0]!r} is not a flag; flags are written --name=value{quoted}"
         )
-    return rest
+    return words

@@ -8,15 +8,18 @@ At a terminal it is a prompt that answers sentence by sentence. With --output an
 pairs of training text: back-translation.
 """
 
-import dataclasses
-import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
+from t2t_jax.commands.confidence_flags import (
+    CONFIDENCE,
+    Marks,
+    define_confidence_flags,
+)
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     PRESERVING,
@@ -34,32 +37,31 @@ from t2t_jax.commands.flags import (
     refuse_unused,
     search_flags,
 )
+from t2t_jax.commands.pairs_flags import (
+    check_pairs_flags,
+    define_pairs_flags,
+    languages_of,
+    pair_options,
+)
 from t2t_jax.data.text_files import HASHES_ENDING, read_text
 from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
 from t2t_jax.decoding.search_options import PreservingOptions, SamplingOptions
-from t2t_jax.extensions.run.translated_pairs import (
-    PairOptions,
-    merge_pairs,
-    write_pairs,
-)
-from t2t_jax.extensions.text.word_noise import parse_noise
+from t2t_jax.extensions.run.synthetic_text import merge_pairs, write_pairs
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.io.parts import merge, parse_part, part_of
 from t2t_jax.parallel import processes
-from t2t_jax.sections import table_names
 
 if TYPE_CHECKING:
-    from t2t_jax.decoding.scoring import ConfidenceOptions
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.extensions.decoding.preserving import Report
     from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
-OF_SAMPLES = "alpha", "penalty", "extra_length"  # and of searches
+SHARED = "alpha", "penalty", "extra_length"  # options of searches and of sampling
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
 
 
@@ -133,7 +135,7 @@ def main(_):
         raise UserError("--workdir is missing; give it as --workdir=VALUE")
     part = parse_part(args.part) if args.part is not None else (1, 1)
     check_pairs_flags(args)
-    marks = Marks.of(args)  # mistakes are reported before loading
+    marks = Marks.from_flags(args)  # mistakes are reported before loading
     for name, needed in (("part", "input"), ("resume", "output")):
         if args[name].value and not (args[needed].value or args.pairs):
             raise UserError(f"--{name} goes with --{needed}; name a file")
@@ -142,8 +144,7 @@ def main(_):
     ):
         say(f"part {args.part} is finished; --merge compares what parts are made from")
         return None
-    noises = parse_noise(args.noise)
-    changes = PairOptions(noises, args.noise_seed, args.tag)
+    changes = pair_options(args)
     preserved = preserving_flags(args)
     from t2t_jax.extensions.decoding.preserving import Report
 
@@ -255,8 +256,8 @@ def is_finished(args: flags.FlagValues, part: tuple[int, int]) -> bool:
     """True if the part that is asked for is complete, as when an array runs again."""
     named = part_of(Path(args.pairs or args.output), part)
     # The last file of a part to appear.
-    last = f"{named}.{HASHES_ENDING}" if args.pairs else str(named)
-    return part[1] > 1 and Path(last).exists() and Path(f"{named}.json").exists()
+    last_file = f"{named}.{HASHES_ENDING}" if args.pairs else str(named)
+    return part[1] > 1 and Path(last_file).exists() and Path(f"{named}.json").exists()
 
 
 def _prompt(
@@ -284,12 +285,12 @@ def search_of(
       report: counts what happened to markup, placeholders and terms.
 
     Returns:
-      A function (translator, lines, **more) -> translations, and its options.
+      A function (translator, lines, **extra) -> translations, and its options.
     """
     constraints = {"prefix": args.prefix, "must_not": args.must_not or ()}
     search = search_flags(args)
     if args.sample:
-        beam = [name for name in SEARCH if name not in OF_SAMPLES]
+        beam = [name for name in SEARCH if name not in SHARED]
         beam += ["must", "choose", *PRESERVING]
         unused = [f"--{name}" for name in beam if args[name].present]
         if unused:
@@ -298,27 +299,26 @@ def search_of(
                 "replaces; leave out either"
             )
         sampling = {name: args[name].value for name in SAMPLING}
-        common = {name: search.get(name) for name in OF_SAMPLES}
+        common = {name: search.get(name) for name in SHARED}
         options = {"samples": args.nbest, **sampling, **common, **constraints}
-        return lambda t, lines, **more: t.sample(lines, **options, **more), options
+        return lambda t, lines, **extra: t.sample(lines, **options, **extra), options
     unused = [f"--{name}" for name in SAMPLING if args[name].present]
     if unused:
         raise UserError(f"{', '.join(unused)}: an option of sampling; add --sample")
     search = {name: search.get(name) for name in SEARCH}
     options = {"nbest": args.nbest, **search, "must": args.must or (), **constraints}
     options |= {name: args[name].value for name in PRESERVING if args[name].present}
-    given = options | {"report": report, "terms": preserved.terms}
-    return lambda t, lines, **of: t.translate(lines, **given, **of), options
+    arguments = options | {"report": report, "terms": preserved.terms}
+    return lambda t, lines, **extra: t.translate(lines, **arguments, **extra), options
 
 
-# Options about lines, or their tokens, that a whole text has not: by the flag that
-# excludes them.
-OF_LINES = "alignments", "confidence", "min_confidence", "pairs"
+# The options of lines, or of their tokens, that cannot be combined with a flag.
+LINE_OPTIONS = "alignments", "confidence", "min_confidence", "pairs"
 EXCLUDED = {
-    "format": ("part", "resume", "batch_size", "nbest", "scores", *OF_LINES),
-    "markup": OF_LINES,
-    "split": OF_LINES,
-    "placeholders": OF_LINES,
+    "format": ("part", "resume", "batch_size", "nbest", "scores", *LINE_OPTIONS),
+    "markup": LINE_OPTIONS,
+    "split": LINE_OPTIONS,
+    "placeholders": LINE_OPTIONS,
 }
 
 
@@ -327,10 +327,10 @@ def preserving_flags(args: flags.FlagValues) -> PreservingOptions:
     from t2t_jax.extensions.decoding.preserving import preserving_options
 
     for name, excluded in EXCLUDED.items():
-        for other in excluded if args[name].value else ():
-            if args[other].present and args[other].value is not False:
+        for option in excluded if args[name].value else ():
+            if args[option].present and args[option].value is not False:
                 raise UserError(
-                    f"--{other} does not work with --{name}, which does not write "
+                    f"--{option} does not work with --{name}, which does not write "
                     "lines as they are searched; leave one out"
                 )
     if args.format and not args.input:
@@ -338,181 +338,3 @@ def preserving_flags(args: flags.FlagValues) -> PreservingOptions:
     if args.format and processes.distributed():
         raise UserError("--format: want one process; several share lines, not a text")
     return preserving_options({name: args[name].value for name in PRESERVING}, "--")
-
-
-# ------------------------------------------------------------------------- confidence
-
-
-CONFIDENCE = "confidence", "min_confidence"
-DEFAULT = "log_prob"  # with --min_confidence alone
-LOW, OK = "low", "ok"
-
-
-def define_confidence_flags() -> None:
-    """Defines --confidence and --min_confidence."""
-    flags.DEFINE_string(
-        "confidence",
-        None,
-        "Print TRANSLATION ||| CONFIDENCE, how sure the model is, higher is more sure: "
-        f"{', '.join(table_names('decoding.scoring.CONFIDENCES'))}; those with dropout "
-        "take options, as in dropout_mean:passes=10,seed=0.",
-    )
-    flags.DEFINE_float(
-        "min_confidence",
-        None,
-        "Print TRANSLATION ||| CONFIDENCE ||| MARK, where the mark of a confidence "
-        f"below this is {LOW}, and otherwise {OK}; without --confidence by {DEFAULT}. "
-        "No line is dropped.",
-    )
-
-
-class Marks:
-    """Prints a confidence after each translation, and a mark with --min_confidence.
-
-    Args:
-      measure, options: of `parse_confidence`.
-      lowest: the lowest confidence that is not marked; None marks none.
-    """
-
-    def __init__(
-        self, measure: str, options: "ConfidenceOptions", lowest: float | None
-    ):
-        self.measure, self._options, self._lowest = measure, options, lowest
-        self._lines = self._low = 0
-
-    @classmethod
-    def of(cls, args: flags.FlagValues) -> "Marks | None":
-        """Reads the flags; None if neither is given."""
-        if args.confidence is None and args.min_confidence is None:
-            return None
-        lowest = args.min_confidence
-        if lowest is not None and math.isnan(lowest):
-            raise UserError("--min_confidence=nan; want a number, such as -0.5")
-        from t2t_jax.decoding.scoring import parse_confidence
-
-        spec = DEFAULT if args.confidence is None else args.confidence
-        return cls(*parse_confidence(spec), lowest)
-
-    def check(self, translator: "Translator") -> None:
-        """Raises UserError if the measure needs dropout, and a model has none."""
-        from t2t_jax.decoding.scoring import check_dropout
-
-        check_dropout(self.measure, translator.members)
-
-    def options(self) -> dict:
-        """Returns what the output depends on, for the record of a job."""
-        from t2t_jax.decoding.scoring import DROPPING
-
-        options = dataclasses.asdict(self._options) if self.measure in DROPPING else {}
-        settings = {"measure": self.measure, **options, "lowest": self._lowest}
-        return {"confidence": settings}
-
-    def fields(
-        self, translator: "Translator", translations: Sequence[Translation]
-    ) -> Iterator[str]:
-        """Returns the fields of all hypotheses of some lines, in order."""
-        pairs = [(t.source, h) for t in translations for h in t.hypotheses]
-        options = dataclasses.asdict(self._options)
-        confidences = translator.confidence(pairs, self.measure, warn=False, **options)
-        low = [self._lowest is not None and x < self._lowest for x in confidences]
-        best = 0  # the place of the first hypothesis of a line
-        for of_line in translations:
-            self._lines += 1
-            self._low += low[best]
-            best += len(of_line.hypotheses)
-        if self._lowest is None:
-            return iter([f"{x:.6g}" for x in confidences])
-        marks = [LOW if is_low else OK for is_low in low]
-        return iter(
-            [f"{x:.6g} ||| {m}" for x, m in zip(confidences, marks, strict=True)]
-        )
-
-    def report(self) -> None:
-        """Reports how many of the lines of this command are marked."""
-        if self._lowest is not None:
-            say(
-                f"{self._low:,} of {self._lines:,} lines are marked {LOW}: their "
-                f"{self.measure} is below {self._lowest:g}"
-            )
-
-
-# -------------------------------------------------------------- pairs, of training text
-
-
-OF_PAIRS = "noise", "noise_seed", "tag"  # they mean something with --pairs only
-# Pairs are two lines of text: nothing else goes into their files.
-REFUSED = {
-    "output": "--pairs names the files itself",
-    "scores": "a line of training text has no score",
-    "alignments": "a line of training text has no alignment",
-    "confidence": "a line of training text has no confidence",
-    "min_confidence": "a line of training text has no mark",
-}
-
-
-def define_pairs_flags() -> None:
-    """Defines --pairs, --noise, --noise_seed and --tag."""
-    flags.DEFINE_string(
-        "pairs",
-        None,
-        "PREFIX of pairs of training text to write, in place of --output: "
-        "PREFIX.SOURCE has the lines of --input, PREFIX.TARGET their translations, "
-        "with the languages of the workdir (back-translation).",
-    )
-    flags.DEFINE_string(
-        "noise",
-        "",
-        "With --pairs: noise on the words of translations, such as "
-        "drop@0.1,blank@0.1,swap@3: shares dropped and replaced by <blank>, and how "
-        "many places a word moves at most.",
-    )
-    flags.DEFINE_integer("noise_seed", 0, "With --pairs: seed of the noise.")
-    flags.DEFINE_string(
-        "tag",
-        "",
-        "With --pairs: a symbol to put before each translation, such as <bt>; name it "
-        "in config.data.symbols of the training, too.",
-    )
-
-
-def check_pairs_flags(args: flags.FlagValues) -> None:
-    """Checks that flags go with --pairs, or that none is given without it."""
-    if args.pairs is None:
-        for name in OF_PAIRS:
-            if args[name].present:
-                raise UserError(f"--{name}: an option of --pairs; add --pairs=PREFIX")
-        return
-    if not args.pairs or args.pairs.endswith("/"):
-        raise UserError(
-            f"--pairs={args.pairs!r} names no files; want a PREFIX such as bt, for "
-            "bt.en and bt.de"
-        )
-    for name, why in REFUSED.items():
-        if args[name].present and args[name].value is not False:
-            raise UserError(f"--{name} does not go with --pairs: {why}; leave it out")
-    if args.nbest != 1:
-        raise UserError(
-            f"--nbest={args.nbest} does not go with --pairs, which writes one pair a "
-            "line; for several samples of a line run it again with another --pairs and "
-            "--seed"
-        )
-    if not args.input:
-        raise UserError(
-            "--pairs needs --input=FILE, the text to translate: its lines become one "
-            "side of the pairs"
-        )
-    if args.noise_seed < 0:
-        raise UserError(f"--noise_seed={args.noise_seed}; want 0 or more")
-
-
-def languages_of(task: "Task") -> tuple[str, str]:
-    """Returns source and target of the task of a workdir."""
-    from t2t_jax.tasks import translation
-
-    if not isinstance(task, translation.Translation):
-        raise UserError(
-            "--pairs makes training text of translations; this workdir has "
-            f"config.task.kind={task.config.task.kind!r}. Want a workdir of "
-            "translation, or --task=de-en for a text-to-text model"
-        )
-    return task.config.data.source, task.config.data.target

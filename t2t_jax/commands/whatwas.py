@@ -94,11 +94,11 @@ def repeat_answer(folders: str, file: str) -> None:
         workdir.config()
     from t2t_jax.extensions.run import answers
 
-    lines, given = 0, answers.read_exchanges(file)
-    for number, each in enumerate(given, 1):
-        result = answers.repeat(workdirs, *each)
+    lines, exchanges = 0, answers.read_exchanges(file)
+    for number, exchange in enumerate(exchanges, 1):
+        result = answers.repeat(workdirs, *exchange)
         if result.different:
-            place = f"answer {number}, " if len(given) > 1 else ""
+            place = f"answer {number}, " if len(exchanges) > 1 else ""
             print(printable(f"not the same: {place}{result.different}"))
             say(
                 "scores also depend on the processor and on the version of jaxlib; "

@@ -36,7 +36,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import at_address, field, parse_variant
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.workdir import Workdir
 
 Translations = Sequence[Translation]
@@ -429,7 +429,9 @@ def _check_reverse(place: str, config: Config, forward: Config) -> None:
         )
     opposite = forward.data.target, forward.data.source
     direction = data.source, data.target
-    if forward.task.kind == translation and not all(map(same, direction, opposite)):
+    if forward.task.kind == translation and not all(
+        map(same_language, direction, opposite)
+    ):
         raise UserError(
             f"reverse={place} translates {data.source} -> {data.target}; want the "
             f"opposite direction of this model, {opposite[0]} -> {opposite[1]}"

@@ -35,8 +35,8 @@ class DevAnswers:
         dev: Sequence[Corpus],
     ):
         self._task = task
-        most = config.train.dev_lines
-        self._sets = task.dev_sets(dev, most) if dev and most else {}
+        limit = config.train.dev_lines
+        self._sets = task.dev_sets(dev, limit) if dev and limit else {}
         # A choice among many hypotheses would cost more than the training in between.
         config = fields.changed(config, "decode", choose=PLAIN, options={})
         self._translator = lambda parameters, step: Translator(
@@ -49,8 +49,8 @@ class DevAnswers:
         translator = self._translator(parameters, step)
         return self._task.joined_scores(
             {
-                name: self._scores(translator, step, *of_set)
-                for name, of_set in self._sets.items()
+                name: self._scores(translator, step, *dev_set)
+                for name, dev_set in self._sets.items()
             }
         )
 
@@ -63,8 +63,8 @@ class DevAnswers:
             "dev scores", lambda: task.quick_scores(answers, pairs)
         )
         # Seeded by the step: a resumed run prints the same examples.
-        shown = min(2 if len(self._sets) == 1 else 1, len(answers))
-        for row in np.random.default_rng(step).choice(len(answers), shown, False):
+        count = min(2 if len(self._sets) == 1 else 1, len(answers))
+        for row in np.random.default_rng(step).choice(len(answers), count, False):
             for line in task.example(answers[row], pairs[row]):
                 say(f"  {line}")
         return scores

@@ -119,14 +119,14 @@ def code_version(folder: Path = Path(__file__).parent) -> dict[str, str | bool |
 def _git(folder: Path, *arguments: str) -> str | None:
     """Runs git read-only and returns its output; None if it fails."""
     # Inside a git hook, the GIT_ variables point to the hook's repository.
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     # Take no lock that another git may want, and start no file-system monitor.
     options = ("--no-optional-locks", "-c", "core.fsmonitor=false")
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["git", *options, *arguments],
             cwd=folder,
-            env=kept,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=30,
@@ -134,7 +134,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 # ------------------------------------------------------- sets with published results
@@ -298,10 +298,9 @@ def compare_with(text: ScoredText, averaged: int) -> str:
     alike = [test_set for test_set in sets if test_set.starts_like(text)]
     for test_set in alike:
         if test_set.matches(text):
-            how = "text" if test_set.whole else "number of lines and first lines"
-            return (
-                f"{_published(test_set, text, averaged)} [set identified by its {how}]"
-            )
+            identified = "text" if test_set.whole else "number of lines and first lines"
+            results = _published(test_set, text, averaged)
+            return f"{results} [set identified by its {identified}]"
     if alike:  # but a later line differs
         return f"starts like {alike[0].name}, but the text differs; {among}"
     named = [test_set for test_set in sets if test_set.name in text.name]

@@ -100,7 +100,7 @@ def _score(
             return stored, True
         # Warn before the answers are computed, which may take long, not after.
         try:
-            _first(workdir).check_writable()
+            _first_workdir(workdir).check_writable()
         except UserError as e:
             if keep:
                 raise
@@ -155,32 +155,32 @@ def results_folder(translator: Translator, workdir: Workdirs) -> epath.Path:
     The workdir; of an ensemble `ensembles/HASH` in the first one, where HASH depends on
     the parameters of all members, in order.
     """
-    first = _first(workdir)
+    owner = _first_workdir(workdir)
     if len(translator.members) == 1:
-        return first.path
+        return owner.path
     hashes = [member.parameters_sha256() for member in translator.members]
     digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-    return first / ENSEMBLES / digest[:16]
+    return owner / ENSEMBLES / digest[:16]
 
 
-def _first(workdir: Workdirs) -> Workdir:
+def _first_workdir(workdir: Workdirs) -> Workdir:
     return Workdir.open(workdir[0] if isinstance(workdir, list | tuple) else workdir)
 
 
 def _inputs(
     translator: Translator, task: Task, corpus: Corpus, sources, references
 ) -> dict:
-    """Everything that scores depend on; stored scores with the same are reused."""
-    of_model = translator.provenance()
+    """Returns all that scores depend on: stored scores are reused if it is equal."""
+    provenance = translator.provenance()
     if len(translator.members) == 1:
-        of_members = of_model.keys() & MEMBER_FIELDS
-        of_model |= {name: of_model[name][0] for name in of_members}
+        member_fields = provenance.keys() & MEMBER_FIELDS
+        provenance |= {name: provenance[name][0] for name in member_fields}
     text = "\n".join(sources) + "\x00" + "\n".join(references)
     return {
         "set": corpus.spec,
         "lines": len(sources),
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        **of_model,
+        **provenance,
         "layout": SCORES_VERSION,
         **task.score_options(corpus),
     }
@@ -274,9 +274,9 @@ def score_all(
         return {}
     translator = Translator.load(workdir, config.decode.checkpoint)
     steps = ", ".join(f"{s:,}" for s in translator.steps)
-    one = len(translator.steps) == 1
+    single = len(translator.steps) == 1
     say(
-        f"scoring with {'step' if one else 'the average of steps'} {steps}; "
+        f"scoring with {'step' if single else 'the average of steps'} {steps}; "
         f"answers are in {workdir}/translations"
     )
     scores = {}

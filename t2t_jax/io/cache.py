@@ -34,15 +34,15 @@ def cache_key(**parts) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def build_once(folder: Path, write: Callable[[Path], None], what: str = "") -> None:
+def build_once(folder: Path, write: Callable[[Path], None], content: str = "") -> None:
     """Creates `folder` unless it is intact; of several processes, only one writes.
 
     The others wait for it. Raises UserError if the cache folder cannot be written.
-    `what` is its content, for a message that it was found.
+    `content` names it in the message that it was found.
     """
     if is_intact(folder):
-        if what:
-            say(f"{what} found in {folder}")
+        if content:
+            say(f"{content} found in {folder}")
         return
     try:
         with lock.exclusive(cache_folder() / "turns" / folder.name):
@@ -70,7 +70,11 @@ def remember_size(text: list[str], pairs: int) -> None:
 
     `text` are the fingerprints of its corpora.
     """
-    build_once(_size_folder(text), lambda to: (to / "pairs").write_text(str(pairs)))
+
+    def write(folder: Path) -> None:
+        (folder / "pairs").write_text(str(pairs))
+
+    build_once(_size_folder(text), write)
 
 
 def known_size(text: list[str]) -> int | None:

@@ -12,20 +12,22 @@ class UserError(ValueError):
     """
 
 
-def first_line(error: BaseException, most: int = 300) -> str:
-    """Returns the first line of an error's message, shortened to `most` characters.
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """Returns the first line of an error's message, shortened to `limit` characters.
 
     Without a message, the name of its class. Libraries add pages: TensorStore's errors
     fill many lines, and end with their cause.
     """
     text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-    return shortened(text, most)
+    return shortened(text, limit)
 
 
-def shortened(text: str, most: int = 300) -> str:
-    """Returns a text without its middle if it has more than `most` characters."""
-    end = most // 3
-    return text if len(text) <= most else f"{text[: most - end - 5]} ... {text[-end:]}"
+def shortened(text: str, limit: int = 300) -> str:
+    """Returns a text without its middle if it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    end = limit // 3
+    return f"{text[: limit - end - 5]} ... {text[-end:]}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -37,7 +39,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return "; there are: " + ", ".join(names)
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
+def listed(names: Sequence[str], limit: int = 4) -> str:
     """Names for an error message: the first ones, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + remainder

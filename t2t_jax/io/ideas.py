@@ -23,7 +23,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 imported: dict[str, str] = {}
 # The code of functions and classes of other modules, as it was when they were first
 # met: their file may be edited while the program runs.
-_known: dict[Any, list[tuple[str, str]]] = {}
+_met_code: dict[Any, list[tuple[str, str]]] = {}
 VERSIONED = "t2t_jax", "jax", "jaxlib", "flax", "builtins"
 _PROGRAM = uuid.uuid4().hex
 
@@ -85,20 +85,20 @@ def code_of(*entries: Any) -> list[tuple[str, str]]:
 
 def _code_of_definition(part: Any) -> list[tuple[str, str]]:
     """`code_of` of a function or a class."""
-    if part not in _known:
+    if part not in _met_code:
         name = f"{part.__module__}.{part.__qualname__}"
-        _known[part] = [(name, "")]  # ends the recursion of functions that are a cycle
+        _met_code[part] = [(name, "")]  # ends the recursion if functions are a cycle
         if not _is_versioned(name):
             module = sys.modules.get(part.__module__)
             has_file = getattr(module, "__file__", None)
-            code = _sha256(module) if has_file else f"{_PROGRAM}-{len(_known)}"
+            code = _sha256(module) if has_file else f"{_PROGRAM}-{len(_met_code)}"
             # A class depends on its bases, and a function on the one that made it.
-            more = [*getattr(part, "__mro__", ())[1:]]
+            dependencies = [*getattr(part, "__mro__", ())[1:]]
             for cell in getattr(part, "__closure__", None) or ():
                 with contextlib.suppress(ValueError):  # it is empty
-                    more.append(cell.cell_contents)
-            _known[part] = [(name, code), *code_of(*more)]
-    return _known[part]
+                    dependencies.append(cell.cell_contents)
+            _met_code[part] = [(name, code), *code_of(*dependencies)]
+    return _met_code[part]
 
 
 def _is_versioned(name: str) -> bool:
@@ -187,13 +187,13 @@ def _sha256(module: ModuleType) -> str:
 
     With the files of its folder that it imports, since it runs their code, too.
     """
-    first = Path(module.__file__)
-    package = first.name == "__init__.py"
+    source = Path(module.__file__)
+    package = source.name == "__init__.py"
     package_of = {
-        getattr(other, "__file__", None): getattr(other, "__package__", None) or ""
-        for other in [*sys.modules.values()]
+        getattr(loaded, "__file__", None): getattr(loaded, "__package__", None) or ""
+        for loaded in [*sys.modules.values()]
     }
-    files, unread = set(), [*first.parent.rglob("*.py")] if package else [first]
+    files, unread = set(), [*source.parent.rglob("*.py")] if package else [source]
     while unread:
         if (file := unread.pop()) in files or file.suffix != ".py":
             continue
@@ -204,10 +204,10 @@ def _sha256(module: ModuleType) -> str:
             above = getattr(node, "module", None) or ""
             for name in (above, *(f"{above}.{a.name}".strip(".") for a in node.names)):
                 level = getattr(node, "level", 0)  # of `from .name import x`
-                if level and (its := package_of.get(str(file))):
-                    name = importlib.util.resolve_name("." * level + name, its)
-                other = Path(getattr(sys.modules.get(name), "__file__", None) or "/")
-                installed = "site-packages" in other.parts or _is_versioned(name)
-                if first.parent in other.parents and not installed:
-                    unread.append(other)
+                if level and (anchor := package_of.get(str(file))):
+                    name = importlib.util.resolve_name("." * level + name, anchor)
+                target = Path(getattr(sys.modules.get(name), "__file__", None) or "/")
+                installed = "site-packages" in target.parts or _is_versioned(name)
+                if source.parent in target.parents and not installed:
+                    unread.append(target)
     return hashlib.sha256(b"".join(f.read_bytes() for f in sorted(files))).hexdigest()

@@ -63,26 +63,26 @@ class Watch:
           forward: a signal for which another library has a handler, which gets it in
             place of the one that came.
         """
-        before = self._nothing_lost
+        outer_nothing_lost = self._nothing_lost
         self._held, self._notice, self._forward = True, notice, forward
         self._nothing_lost = nothing_lost
         try:
             yield
         finally:
             self._held, self._notice, self._forward = False, "", 0
-            self._since, self._nothing_lost = time.monotonic(), before
+            self._since, self._nothing_lost = time.monotonic(), outer_nothing_lost
             if self._forwarded:  # and nobody has asked since
                 self._note(self._forwarded)
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
         """Lets `check` raise within `held`, in work that may be abandoned anywhere."""
-        held, self._held = self._held, False
+        was_held, self._held = self._held, False
         try:
             self.check()
             yield
         finally:
-            self._held = held
+            self._held = was_held
 
     def check(self) -> None:
         """Raises `Interrupted` if a signal came, unless it is held."""
@@ -102,22 +102,22 @@ class Watch:
 
     def _listen(self, pipe: int) -> None:
         """Reads the numbers of signals as they come, even while Python does not run."""
-        first = 0.0
+        first_signal_time = 0.0
         while True:
-            if select.select([pipe], [], [], 0.1 if first else None)[0]:
+            if select.select([pipe], [], [], 0.1 if first_signal_time else None)[0]:
                 if not (number := os.read(pipe, 1)):
                     return
                 if number[0] not in self._taken:
                     continue
-                if not first:
-                    first = time.monotonic()
+                if not first_signal_time:
+                    first_signal_time = time.monotonic()
                     self._first(number[0])
-                elif time.monotonic() - first > REPEAT:
+                elif time.monotonic() - first_signal_time > REPEAT:
                     # The default effect. Python allows only the main thread to set it.
                     ctypes.CDLL(None).signal(int(number[0]), None)
                     os.kill(os.getpid(), number[0])
             late = time.monotonic() - self._since > GRACE
-            if first and late and self._ends and self._nothing_lost():
+            if first_signal_time and late and self._ends and self._nothing_lost():
                 _print(str(self.ended(STOPPED)))
                 os._exit(128 + self.signum)
 
@@ -176,7 +176,7 @@ def watched(ends: bool = False) -> Iterator[Watch]:
     read, write = os.pipe()
     os.set_blocking(write, False)
     pipe_before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    before = {
+    handlers_before = {
         signum: signal.signal(signum, watch._note)
         for signum in SIGNALS
         # None: a handler that is not Python's.
@@ -191,7 +191,7 @@ def watched(ends: bool = False) -> Iterator[Watch]:
         # A command that a signal ends is watched on, while it waits for its threads.
         if not ends or watch.signum is None:
             _watch = None
-            for signum, handler in before.items():
+            for signum, handler in handlers_before.items():
                 signal.signal(signum, handler)
             signal.set_wakeup_fd(pipe_before)
             os.close(write)
@@ -201,7 +201,7 @@ def watched(ends: bool = False) -> Iterator[Watch]:
 
 @contextlib.contextmanager
 def at_a_prompt() -> Iterator[None]:
-    """Where a person types, both signals raise: reading a line ends, and tidies up."""
+    """Lets both signals raise where a person types: they end the reading of a line."""
     if (watch := _watch) is None:
         yield
         return
@@ -211,7 +211,7 @@ def at_a_prompt() -> Iterator[None]:
         raise watch.ended(STOPPED)
 
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: end}
-    before = {
+    handlers_before = {
         signum: signal.signal(signum, new)
         for signum, new in handlers.items()
         if signal.getsignal(signum) == watch._note  # not what the parent ignores
@@ -222,7 +222,7 @@ def at_a_prompt() -> Iterator[None]:
         yield
     finally:
         watch._taken = {*SIGNALS}
-        for signum, handler in before.items():
+        for signum, handler in handlers_before.items():
             signal.signal(signum, handler)
 
 

@@ -47,9 +47,9 @@ def locate(place: epath.PathLike) -> epath.Path:
       UserError: any other URL, or a bucket that this machine cannot use.
     """
     place = os.fspath(place)
-    scheme, separator, rest = place.partition("://")
+    scheme, separator, location = place.partition("://")
     if separator:
-        bucket = rest.partition("/")[0]
+        bucket = location.partition("/")[0]
         if scheme != "gs" or not bucket:
             raise UserError(
                 f"cannot use {place} as a workdir; want a folder or gs://BUCKET/FOLDER"

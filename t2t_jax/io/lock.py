@@ -101,13 +101,13 @@ def hold(folder: epath.Path) -> Iterator[Callable[[], None]]:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     owner = f"process {os.getpid()} on {socket.gethostname()}, since {since}"
     # Unique, since process ids repeat on other hosts and after a restart.
-    mine = f"{owner}\n{uuid.uuid4()}\n"
+    claim = f"{owner}\n{uuid.uuid4()}\n"
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if is_local(file):
                 _lock(file, stack)
-            file.write_text(mine)
+            file.write_text(claim)
         except OSError as e:
             raise UserError(
                 f"{folder} cannot be written: {e}. Training needs a writable folder; "
@@ -116,10 +116,10 @@ def hold(folder: epath.Path) -> Iterator[Callable[[], None]]:
 
         def check() -> None:
             content = file.read_text() if file.exists() else ""
-            if content != mine:
-                by = content.partition("\n")[0] or "nobody: its .lock was removed"
+            if content != claim:
+                holder = content.partition("\n")[0] or "nobody: its .lock was removed"
                 raise UserError(
-                    f"{folder} is no longer this run's: it was taken over by {by}. "
+                    f"{folder} is no longer this run's: it was taken over by {holder}. "
                     "This run ends here and writes nothing more"
                 )
 
@@ -127,7 +127,7 @@ def hold(folder: epath.Path) -> Iterator[Callable[[], None]]:
             yield check
         finally:
             with contextlib.suppress(OSError):
-                if file.exists() and file.read_text() == mine:
+                if file.exists() and file.read_text() == claim:
                     file.unlink()
                     if created and is_local(folder):
                         os.rmdir(folder)  # fails unless the folder is empty

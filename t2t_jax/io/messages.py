@@ -28,7 +28,7 @@ _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 def printable(text: str) -> str:
     r"""Writes control characters as escapes such as `\x1b`, which terminals obey."""
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def say(text: str = "") -> None:
@@ -83,17 +83,17 @@ class Progress:
     Shows nothing for a job shorter than `DELAY`, and removes the bar at the end.
 
     Args:
-      what: the name of the job.
+      job: its name.
       unit: the unit that it counts, such as `pairs`; without it, only time is shown.
       total: the number of units, if known.
     """
 
-    def __init__(self, what: str, unit: str = "", total: int | None = None):
-        self._what, self._unit, self._total = what, unit, total
+    def __init__(self, job: str, unit: str = "", total: int | None = None):
+        self._job, self._unit, self._total = job, unit, total
         self._count = 0
         self._started = self._said = time.monotonic()  # `_said`: of the last line
         self._bar = tqdm.tqdm(
-            desc=what,
+            desc=job,
             total=total,
             unit=f" {unit}",  # tqdm puts no space before the unit
             unit_scale=True,
@@ -120,7 +120,7 @@ class Progress:
         now = time.monotonic()
         if self._bar.disable and now - self._said >= INTERVAL:
             self._said = now
-            say(f"{self._what}: {self._line(now - self._started)}")
+            say(f"{self._job}: {self._line(now - self._started)}")
 
     def _line(self, seconds: float) -> str:
         if not self._unit:
@@ -128,21 +128,21 @@ class Progress:
         rate = self._count / seconds
         if not (self._total and rate):
             return f"{self._count:,} {self._unit}, {rate:,.0f}/s"
-        left = tqdm.tqdm.format_interval(max(0, self._total - self._count) / rate)
+        remaining = tqdm.tqdm.format_interval(max(0, self._total - self._count) / rate)
         return (
             f"{self._count:,} of {self._total:,} {self._unit}, {rate:,.0f}/s, "
-            f"{left} left"
+            f"{remaining} left"
         )
 
 
 @contextlib.contextmanager
-def waiting(what: str) -> Iterator[None]:
+def waiting(job: str) -> Iterator[None]:
     """Shows the elapsed time during a call that reports no progress itself."""
-    over = threading.Event()
-    with Progress(what) as progress:
+    ended = threading.Event()
+    with Progress(job) as progress:
 
         def tick():
-            while not over.wait(0.5):
+            while not ended.wait(0.5):
                 progress.add(0)  # refreshes the time
 
         # A daemon does not keep a process alive that ends in between.
@@ -151,5 +151,5 @@ def waiting(what: str) -> Iterator[None]:
         try:
             yield
         finally:
-            over.set()
+            ended.set()
             thread.join()

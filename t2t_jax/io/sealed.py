@@ -134,12 +134,12 @@ def publish(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def set_aside(folder: epath.Path, to: epath.Path) -> epath.Path:
+def set_aside(folder: epath.Path, target: epath.Path) -> epath.Path:
     """Moves a folder to `to`, or `to.1`, `to.2`, ... if that exists; returns its path.
 
     Its manifest is moved with it.
     """
-    place = first_free(to)
+    place = first_free(target)
     if is_local(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(place)

@@ -69,26 +69,26 @@ def merged(streams: Sequence[Iterable[T]], name: str = "worker") -> Iterator[T]:
                 check()
                 yield item
         return
-    made, stopped = queue.SimpleQueue(), threading.Event()
+    results, stopped = queue.SimpleQueue(), threading.Event()
 
     def draw(stream: Iterable[T]) -> None:
         try:
             for item in stream:
-                made.put([item])
+                results.put([item])
                 if stopped.is_set():
                     return
         except BaseException:
             stopped.set()
             raise
         finally:
-            made.put([])
+            results.put([])
 
     with ThreadPoolExecutor(len(streams), name) as pool:
         drawing = [pool.submit(draw, stream) for stream in streams]
         try:
             while drawing:
                 check()
-                if item := made.get():
+                if item := results.get():
                     yield item[0]
                     continue
                 # A thread has ended, or is about to: its last item says so.

@@ -69,10 +69,10 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
 def compare_trees(a: Any, b: Any) -> TreeComparison:
     """Compares two trees of arrays, byte by byte; the order is that of the first."""
     a, b = named_arrays(a), named_arrays(b)
-    both = [name for name in a if name in b]
-    differing = [_difference(name, a[name], b[name]) for name in both]
+    shared = [name for name in a if name in b]
+    differing = [_difference(name, a[name], b[name]) for name in shared]
     return TreeComparison(
-        len(both),
+        len(shared),
         tuple(filter(None, differing)),
         tuple(name for name in (*a, *b) if (name in a) != (name in b)),
     )
@@ -126,12 +126,12 @@ def first_difference(
 ) -> LoggedDifference | None:
     """The first metric that differs, of those that both logs have; `CLOCKS` aside."""
     for step in steps:
-        for name, before in then[step].items():
+        for name, logged in then[step].items():
             if name in CLOCKS or name not in now[step]:
                 continue
-            after = now[step][name]
-            if before != after:
-                return LoggedDifference(step, name, before, after)
+            repeated = now[step][name]
+            if logged != repeated:
+                return LoggedDifference(step, name, logged, repeated)
     return None
 
 
@@ -149,13 +149,14 @@ def without_clocks(tree: Any) -> Any:
 # what a workdir holds may grow, and is then compared without a word here.
 
 
-def workdir_differences(whole: Path, other: Path) -> dict[str, list[str]]:
+def workdir_differences(reference: Path, workdir: Path) -> dict[str, list[str]]:
     """Compares two workdirs; returns the differences by the names of `COMPARED`.
 
     Each difference is a line of text; a list is empty if the two are equal.
     """
     return {
-        name: _differing(read(whole), read(other)) for name, read in COMPARED.items()
+        name: _differing(read(reference), read(workdir))
+        for name, read in COMPARED.items()
     }
 
 
@@ -170,8 +171,8 @@ def _checkpoints(folder: Path) -> dict[str, object]:
         else:
             tree = without_clocks(json.loads((item / "metadata").read_text()))
         for path, leaf in jax.tree.leaves_with_path(tree):
-            where = item.relative_to(folder)
-            values[f"{where}{jax.tree_util.keystr(path)}"] = leaf
+            position = item.relative_to(folder)
+            values[f"{position}{jax.tree_util.keystr(path)}"] = leaf
     return values
 
 
@@ -209,12 +210,12 @@ def _contents(pattern: str) -> Callable[[Path], dict[str, bytes]]:
     return read
 
 
-def _differing(whole: dict, other: dict) -> list[str]:
+def _differing(reference: dict, workdir: dict) -> list[str]:
     """Names that only one has, and those of values that differ in a bit."""
-    lines = [f"{name} is missing" for name in whole if name not in other]
-    lines += [f"{name} is too much" for name in other if name not in whole]
-    for name, a in whole.items():
-        if name in other and not same_bytes(a, b := other[name]):
+    lines = [f"{name} is missing" for name in reference if name not in workdir]
+    lines += [f"{name} is too much" for name in workdir if name not in reference]
+    for name, a in reference.items():
+        if name in workdir and not same_bytes(a, b := workdir[name]):
             lines.append(f"{name} is {_short(b)}, not {_short(a)}")
     return lines
 

@@ -22,14 +22,14 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tasks.task import Task
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.training.optimizers import in_part
 from t2t_jax.training.step import initial_parameters
 from t2t_jax.workdir import Workdir
 
 # Fields of the model that may differ: they do not change the meaning of weights. Their
-# shapes are compared besides.
+# shapes are compared, too.
 _FREE = {
     f"model.{name}"
     for name in (
@@ -45,20 +45,20 @@ def check_source(config: Config) -> None:
     Called before anything is prepared. Prints a note if the languages differ.
     """
     source = Workdir(config.train.init_from)
-    theirs = source.config()
-    choose_checkpoints(source, theirs, config.train.init_checkpoint)
-    pieces = config.data.vocab_size  # the vocabulary is theirs, so any size serves
-    models = [build(c.model, pieces) for c in (theirs, config)]
+    parent_config = source.config()
+    choose_checkpoints(source, parent_config, config.train.init_checkpoint)
+    pieces = config.data.vocab_size  # the vocabulary is the parent's: any size serves
+    models = [build(c.model, pieces) for c in (parent_config, config)]
     if parts_of(config):
-        check_parts(config, theirs, *models)
+        check_parts(config, parent_config, *models)
         return
     shapes = [model.shapes for model in models]
     free = _FREE if shapes[0] == shapes[1] else _FREE - {"model.max_positions"}
-    pairs = [(data.source, data.target) for data in (theirs.data, config.data)]
-    if not all(map(same, *pairs)):
+    pairs = [(data.source, data.target) for data in (parent_config.data, config.data)]
+    if not all(map(same_language, *pairs)):
         directions = ["-".join(pair) for pair in pairs]
         say(f"{source} translates {directions[0]}, this run will {directions[1]}")
-    changed = fields.differences(*map(_fixed, (theirs, config)))
+    changed = fields.differences(*map(_fixed, (parent_config, config)))
     listed = "".join(
         f"\n  --config.{name}={old!r} there, {new!r} here"
         for name, (old, new, _) in changed.items()
@@ -82,8 +82,8 @@ def new_vocabulary(
     task: Task, training: Sequence[Corpus], config: Config
 ) -> Vocabulary:
     """The tokenizer of a new run: that of `init_from`, an existing one, or trained."""
-    taken = config.train.init_from and takes_embedding(config)
-    if taken and not config.train.remap_vocabulary:
+    inherited = config.train.init_from and takes_embedding(config)
+    if inherited and not config.train.remap_vocabulary:
         return task.vocabulary(training, vocabulary(config))
     return task.vocabulary(training)
 
@@ -91,13 +91,13 @@ def new_vocabulary(
 def vocabulary(config: Config) -> Vocabulary:
     """Loads the other workdir's tokenizer, as its embeddings belong to those tokens.
 
-    Not called with `config.train.remap_vocabulary` or without their embeddings.
+    Not called with `config.train.remap_vocabulary` or without the parent's embeddings.
     """
     source = config.train.init_from
-    their_config, theirs = Workdir(source).config_and_vocabulary()
+    parent_config, parent_vocabulary = Workdir(source).config_and_vocabulary()
     if parts_of(config):
-        theirs = text_vocabulary(theirs, their_config, config)
-    for part, side in zip(SEPARATE, theirs.sides, strict=False):
+        parent_vocabulary = text_vocabulary(parent_vocabulary, parent_config, config)
+    for part, side in zip(SEPARATE, parent_vocabulary.sides, strict=False):
         field = part.tokenizer
         own_tokenizer = existing_tokenizer(config.data, field)
         if own_tokenizer and own_tokenizer.model != side.model:
@@ -112,7 +112,7 @@ def vocabulary(config: Config) -> Vocabulary:
             "leave it out, or start from a run that was trained with it",
         )
     say(f"using the tokenizer of {source}")
-    return theirs
+    return parent_vocabulary
 
 
 def hook(
@@ -128,22 +128,24 @@ def hook(
     # Called by process 0 alone, so nothing in it may wait for the others.
     def read() -> Parameters:
         source = Workdir(config.train.init_from)
-        theirs, old = source.config(), source.vocabulary()
-        choice = choose_checkpoints(source, theirs, config.train.init_checkpoint)
-        their_model = build(theirs.model, *old.sizes)
-        steps, parameters = average_checkpoints(choice, their_model.shapes)
+        parent_config, parent_vocabulary = source.config(), source.vocabulary()
+        choice = choose_checkpoints(source, parent_config, config.train.init_checkpoint)
+        parent_model = build(parent_config.model, *parent_vocabulary.sizes)
+        steps, parameters = average_checkpoints(choice, parent_model.shapes)
         say(f"starting from {source}, steps {', '.join(f'{s:,}' for s in steps)}")
-        their_labels = old
+        parent_labels = parent_vocabulary
         if parts := parts_of(config):
-            parameters = taken_over(parts, their_model, model, parameters)
-            old = text_vocabulary(old, theirs, config)
+            parameters = taken_over(parts, parent_model, model, parameters)
+            parent_vocabulary = text_vocabulary(
+                parent_vocabulary, parent_config, config
+            )
         axes = flatten_dict(model.axes)
         if any(
-            _of_labels(path, axes[path], model) for path in flatten_dict(parameters)
+            _holds_labels(path, axes[path], model) for path in flatten_dict(parameters)
         ):
-            _check_labels(config, their_labels, vocabulary)
+            _check_labels(config, parent_labels, vocabulary)
         if config.train.remap_vocabulary:
-            parameters = remap(parameters, model, old, vocabulary)
+            parameters = remap(parameters, model, parent_vocabulary, vocabulary)
         if not parts:
             return parameters
         # Compiled, as it is in a run that starts random: the same bits.
@@ -153,11 +155,13 @@ def hook(
     return read
 
 
-def _check_labels(config: Config, theirs: Vocabulary, ours: Vocabulary) -> None:
+def _check_labels(
+    config: Config, parent_labels: Vocabulary, labels: Vocabulary
+) -> None:
     """Raises UserError unless a classifier has the labels of another one, in order."""
-    if ours.model == theirs.model:
+    if labels.model == parent_labels.model:
         return
-    listed = [", ".join(map(v.piece, range(len(v)))) for v in (theirs, ours)]
+    listed = [", ".join(map(v.piece, range(len(v)))) for v in (parent_labels, labels)]
     raise UserError(
         f"config.train.init_from={config.train.init_from} tells apart the labels "
         f"{listed[0]}; this run has {listed[1]}. Start from its other parts, "
@@ -175,7 +179,7 @@ def _check_labels(config: Config, theirs: Vocabulary, ours: Vocabulary) -> None:
 Path = tuple[Any, ...]  # the keys of a parameter in the nested dict
 
 _SIZES = ("layers", "heads", "hidden")
-# Fields that have to agree for a stack of layers, besides the sizes of its side.
+# Fields that have to agree for a stack of layers, and the sizes of its side.
 _OF_STACKS = (
     *("width", "head_width", "value_width", "positions", "norm", "norm_kind"),
     *("norm_epsilon", "residual", "attention_bias", "feed_forward"),
@@ -194,17 +198,19 @@ def takes_embedding(config: Config) -> bool:
     return not parts or "embedding" in parts
 
 
-def text_vocabulary(vocabulary: Vocabulary, theirs: Config, ours: Config) -> Vocabulary:
-    """The tokens of another model's text that are those of ours.
+def text_vocabulary(
+    vocabulary: Vocabulary, parent_config: Config, config: Config
+) -> Vocabulary:
+    """The vocabulary of the parent's text that this run takes over.
 
     Args:
-      vocabulary: of the other model; its target may be labels.
+      vocabulary: of the parent; its target may be labels.
     """
-    if _predicts(theirs.model) == "label":
+    if _predicts(parent_config.model) == "label":
         vocabulary = vocabulary.source
-    if vocabulary.joint or _has_two_sides(ours.model):
+    if vocabulary.joint or _has_two_sides(config.model):
         return vocabulary
-    if _predicts(ours.model) == "target":
+    if _predicts(config.model) == "target":
         return Vocabulary(vocabulary.model, vocabulary.name)
     return vocabulary.source
 
@@ -218,34 +224,38 @@ def _has_two_sides(config: ModelConfig) -> bool:
 
 
 def check_parts(
-    config: Config, theirs: Config, their_model: Model, our_model: Model
+    config: Config, parent_config: Config, parent_model: Model, model: Model
 ) -> None:
     """Checks that the chosen parts of two models have the same form.
 
-    Args:
-      their_model, our_model: with vocabularies of the same size.
+    The models have vocabularies of the same size.
     """
     source = f"config.train.init_from={config.train.init_from}"
     differences = {}
     for part in parts_of(config):
-        for model, whose in (
-            (our_model, f"config.model.kind={config.model.kind!r}"),
-            (their_model, f"{source} (config.model.kind={theirs.model.kind!r})"),
+        for candidate, owner in (
+            (model, f"config.model.kind={config.model.kind!r}"),
+            (
+                parent_model,
+                f"{source} (config.model.kind={parent_config.model.kind!r})",
+            ),
         ):
-            if not any(in_part(key, part) for key in model.shapes):
+            if not any(in_part(key, part) for key in candidate.shapes):
                 raise UserError(
-                    f"config.train.init_parts has {part!r}, but {whose} has no such "
-                    f"part{did_you_mean(part, model.shapes)}"
+                    f"config.train.init_parts has {part!r}, but {owner} has no such "
+                    f"part{did_you_mean(part, candidate.shapes)}"
                 )
-        differences |= _differing_fields(part, theirs.model, config.model)
+        differences |= _differing_fields(part, parent_config.model, config.model)
     if takes_embedding(config) and _has_two_sides(config.model):
         # A model with one side has one vocabulary for its text.
-        both = theirs.data.joint_vocabulary or not _has_two_sides(theirs.model)
-        if both != config.data.joint_vocabulary:
+        parent_joint = parent_config.data.joint_vocabulary or not _has_two_sides(
+            parent_config.model
+        )
+        if parent_joint != config.data.joint_vocabulary:
             name = "--config.data.joint_vocabulary"
-            differences[name] = both, config.data.joint_vocabulary
+            differences[name] = parent_joint, config.data.joint_vocabulary
     if not differences:
-        differences = _differing_arrays(parts_of(config), their_model, our_model)
+        differences = _differing_arrays(parts_of(config), parent_model, model)
     if differences:
         listed = "".join(
             f"\n  {name}={old} there, {new} here"
@@ -259,23 +269,23 @@ def check_parts(
 
 
 def _differing_fields(
-    part: str, theirs: ModelConfig, ours: ModelConfig
+    part: str, parent: ModelConfig, child: ModelConfig
 ) -> dict[str, tuple[Any, Any]]:
     """The fields that a part depends on, and the values of both models."""
-    both = theirs, ours
+    configs = parent, child
     if part == "embedding":
         names = ["width", "embedding_scale"]
-        if all(map(_has_two_sides, both)):
+        if all(map(_has_two_sides, configs)):
             names.append("tied")  # with one side, there is a table for it in any case
     elif part in ("encoder", "decoder"):
         names = [*_OF_STACKS, *(f"{part}_{size}" for size in _SIZES)]
     else:
         names = [*_OF_STACKS, *_SIZES]
     # A field that one of them does not read says nothing about its parameters.
-    read = [name for name in names if all(c.reads(name) for c in both)]
-    values = {f"--config.model.{n}": tuple(_value(c, n) for c in both) for n in read}
+    read = [name for name in names if all(c.reads(name) for c in configs)]
+    values = {f"--config.model.{n}": tuple(_value(c, n) for c in configs) for n in read}
     if part != "embedding":
-        values |= _options(theirs, ours)
+        values |= _options(parent, child)
     return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
@@ -287,15 +297,15 @@ def _value(config: ModelConfig, name: str) -> Any:
     return getattr(config, name)
 
 
-def _options(theirs: ModelConfig, ours: ModelConfig) -> dict[str, tuple[Any, Any]]:
+def _options(parent: ModelConfig, child: ModelConfig) -> dict[str, tuple[Any, Any]]:
     """The options of the stacks' layers, and the values of both models."""
     # Layers of their own have only models that do not read `attention`.
-    choosers = ["positions"] if ours.reads("attention") else ["kind"]
+    choosers = ["positions"] if child.reads("attention") else ["kind"]
     values = {}
     for chooser in choosers:
-        if getattr(theirs, chooser) != getattr(ours, chooser):
+        if getattr(parent, chooser) != getattr(child, chooser):
             continue
-        options = [c.own_options(c.variant(chooser)) for c in (theirs, ours)]
+        options = [c.own_options(c.variant(chooser)) for c in (parent, child)]
         for name in vars(options[0]) if options[0] else ():
             pair = tuple(getattr(o, name) for o in options)
             values[f"--config.model.options.{name}"] = pair
@@ -303,16 +313,17 @@ def _options(theirs: ModelConfig, ours: ModelConfig) -> dict[str, tuple[Any, Any
 
 
 def _differing_arrays(
-    parts: list[str], theirs: Model, ours: Model
+    parts: list[str], parent: Model, child: Model
 ) -> dict[str, tuple[Any, Any]]:
     """The shapes of arrays of the parts that only one model has, or another shape."""
     shapes = [
         {path: x.shape for path, x in flatten_dict(model.shapes).items()}
-        for model in (theirs, ours)
+        for model in (parent, child)
     ]
-    matched = matching(parts, theirs, ours)
+    matched = matching(parts, parent, child)
     shape_pairs = {
-        mine: (shapes[0][other], shapes[1][mine]) for mine, other in matched.items()
+        path: (shapes[0][parent_path], shapes[1][path])
+        for path, parent_path in matched.items()
     }
     for path, _ in _in_parts(shapes[0] | shapes[1], parts):
         alone = path[0] != "embedding" and path not in matched
@@ -322,21 +333,23 @@ def _differing_arrays(
     return {".".join(map(str, p)): different[p] for p in [*different][:5]}
 
 
-def matching(parts: list[str], theirs: Model, ours: Model) -> dict[Path, Path]:
-    """Which of their arrays each array of our parts starts from, if any."""
+def matching(parts: list[str], parent: Model, child: Model) -> dict[Path, Path]:
+    """Maps the arrays of the child's parts to those of the parent they start from."""
     matched = {}
-    their_paths = flatten_dict(theirs.shapes)
-    tables = _tables(theirs, ours)
-    for path, _ in _in_parts(flatten_dict(ours.shapes), parts):
-        other = ("embedding", tables.get(path[1])) if path[0] == "embedding" else path
-        if other in their_paths:
-            matched[path] = other
+    parent_paths = flatten_dict(parent.shapes)
+    tables = _tables(parent, child)
+    for path, _ in _in_parts(flatten_dict(child.shapes), parts):
+        parent_path = path
+        if path[0] == "embedding":
+            parent_path = ("embedding", tables.get(path[1]))
+        if parent_path in parent_paths:
+            matched[path] = parent_path
     return matched
 
 
-def _tables(theirs: Model, ours: Model) -> dict[str, str]:
-    """Which table of their embedding each of ours starts from."""
-    uses = [_uses(model) for model in (theirs, ours)]
+def _tables(parent: Model, child: Model) -> dict[str, str]:
+    """Maps the tables of the child's embedding to those of the parent."""
+    uses = [_uses(model) for model in (parent, child)]
     shared = {uses[1][use]: uses[0][use] for use in uses[1] if use in uses[0]}
     # A language model and an encoder have each one table, of the same tokens.
     return shared or {"tokens": "tokens"}
@@ -361,18 +374,18 @@ def _in_parts(arrays: dict[Path, Any], parts: list[str]) -> Iterator[tuple[Path,
 
 
 def taken_over(
-    parts: list[str], theirs: Model, ours: Model, parameters: Parameters
+    parts: list[str], parent: Model, child: Model, parameters: Parameters
 ) -> Parameters:
-    """Returns their arrays of the parts in our places: some of our parameters."""
-    arrays, taken = flatten_dict(parameters), matching(parts, theirs, ours)
-    return unflatten_dict({path: arrays[other] for path, other in taken.items()})
+    """Returns the parent's arrays of the parts, under the child's names."""
+    arrays, matched = flatten_dict(parameters), matching(parts, parent, child)
+    return unflatten_dict({path: arrays[start] for path, start in matched.items()})
 
 
-def completed(taken: Parameters, random: Parameters) -> Parameters:
+def completed(parameters: Parameters, random: Parameters) -> Parameters:
     """Adds random arrays to those taken over; says which parts are random."""
-    if left := sorted(random.keys() - taken.keys()):
-        say(f"random parameters: {', '.join(left)}")
-    arrays = flatten_dict(random) | flatten_dict(taken)
+    if missing := sorted(random.keys() - parameters.keys()):
+        say(f"random parameters: {', '.join(missing)}")
+    arrays = flatten_dict(random) | flatten_dict(parameters)
     return jax.tree.map(np.asarray, unflatten_dict(arrays))
 
 
@@ -381,7 +394,7 @@ def completed(taken: Parameters, random: Parameters) -> Parameters:
 # and its output bias. Any other starts from the mean of the tokens into which the old
 # vocabulary splits its text. Shape suffixes: v new tokens, o old tokens, d features.
 
-# The parts of a sentence, which have the same meaning whatever their tokens are called.
+# Tokens that have the same meaning whatever they are called.
 _ROLES = ("unknown", "pad", "bos", "eos")
 
 
@@ -397,29 +410,30 @@ def remap(
     axes = flatten_dict(model.axes)
 
     @functools.cache
-    def origins(of_source: bool) -> list[list[int]]:
-        if of_source and not new.joint:
+    def origins(source_side: bool) -> list[list[int]]:
+        if source_side and not new.joint:
             return _origins(old.source, new.source, "the source")
         return _origins(old, new, "the vocabulary" if new.joint else "the target")
 
     arrays = flatten_dict(parameters)
     for path, x in arrays.items():
         names = axes[path]
-        if "vocab" in names and not _of_labels(path, names, model):
+        if "vocab" in names and not _holds_labels(path, names, model):
             axis = names.index("vocab")
-            means = _means(np.moveaxis(x, axis, 0), origins(_of_source(path, model)))
+            rows = origins(_holds_source_tokens(path, model))
+            means = _means(np.moveaxis(x, axis, 0), rows)
             arrays[path] = np.moveaxis(means, 0, axis)
     return unflatten_dict(arrays)
 
 
-def _of_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:
+def _holds_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:
     """True for a table of labels, which is taken over only if these are the same."""
     if model.predicts != "label" or "vocab" not in axes:
         return False
-    return not _of_source(keys, model)
+    return not _holds_source_tokens(keys, model)
 
 
-def _of_source(keys: tuple, model: Model) -> bool:
+def _holds_source_tokens(keys: tuple, model: Model) -> bool:
     """True for a table of the source's tokens, by its place among the parameters."""
     # With two sides it has a name of its own; with one, `tokens` is what is read.
     alone = model.predicts != "target" and keys == ("embedding", "tokens")
@@ -433,25 +447,25 @@ def _origins(old: Vocabulary, new: Vocabulary, name: str) -> list[list[int]]:
     """
     # Of tokens with the same text, the first.
     ids = {_key(old, i): i for i in reversed(range(len(old)))}
-    kept = {i: ids[key] for i in range(len(new)) if (key := _key(new, i)) in ids}
+    kept_ids = {i: ids[key] for i in range(len(new)) if (key := _key(new, i)) in ids}
     for role in _ROLES:
-        both = getattr(new, role), getattr(old, role)
-        if min(both) >= 0:  # -1: it has none
-            kept[both[0]] = both[1]
-    others = [i for i in range(len(new)) if i not in kept]
-    rows = old.encode([_text(new, i) for i in others])
+        role_ids = getattr(new, role), getattr(old, role)
+        if min(role_ids) >= 0:  # -1: it has none
+            kept_ids[role_ids[0]] = role_ids[1]
+    new_ids = [i for i in range(len(new)) if i not in kept_ids]
+    rows = old.encode([_text(new, i) for i in new_ids])
     begin = len(old.encode([""])[0])  # tokens before every line, such as its language
     split = {
         i: [token for token in row[begin:] if token != old.unknown]
-        for i, row in zip(others, rows, strict=True)
+        for i, row in zip(new_ids, rows, strict=True)
     }
     means = sum(map(bool, split.values()))
     say(
-        f"{name}: {len(kept):,} of {len(new):,} tokens keep their embeddings, "
+        f"{name}: {len(kept_ids):,} of {len(new):,} tokens keep their embeddings, "
         f"{means:,} start from the mean of the old tokens of their text, "
-        f"{len(others) - means:,} from the mean of all"
+        f"{len(new_ids) - means:,} from the mean of all"
     )
-    return [[kept[i]] if i in kept else split[i] for i in range(len(new))]
+    return [[kept_ids[i]] if i in kept_ids else split[i] for i in range(len(new))]
 
 
 def _key(vocabulary: Vocabulary, token: int) -> Hashable:

@@ -179,18 +179,20 @@ def _train(
         if processes.is_first():
             workdir.store(config, vocabulary, text)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
-    for name, others in {"dev": dev_pairs, "test": test_pairs}.items():
-        if others and processes.is_first() and (count := shared(pairs, others)):
+    for name, scored_pairs in {"dev": dev_pairs, "test": test_pairs}.items():
+        if not scored_pairs or not processes.is_first():
+            continue
+        if count := shared(pairs, scored_pairs):
             log.warning(
-                f"{count:,} of {len(others):,} {name} pairs are in the training text, "
-                "so their scores are too good; the doctor's --fix removes them"
+                f"{count:,} of {len(scored_pairs):,} {name} pairs are in the training "
+                "text, so their scores are too good; the doctor's --fix removes them"
             )
     hooks = loop.Hooks(
         evaluate=DevAnswers(task, config, vocabulary, model, dev),
-        chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
+        chosen_by=loop.DevScore(task.chosen_by, task.higher_is_better),
         initial=initialization.hook(config, model, vocabulary),
         # A new one each time: it holds an epoch, which may be much memory.
-        describe=lambda at: BatchLookup(config, pairs, vocabulary).lines(at),
+        describe=lambda batch: BatchLookup(config, pairs, vocabulary).lines(batch),
         check_owner=check_owner,
         before_training=lambda steps: memory_check.compile_largest_batch(
             steps, config, plan.shapes
@@ -211,29 +213,30 @@ def _train(
         if explanation := memory_check.explain_out_of_memory(e, config):
             raise explanation from e
         raise
-    if outcome.first == outcome.last:  # no step was left to train
-        say(f"{workdir} is finished: {outcome.why}")
+    if outcome.first_step == outcome.last_step:  # no step was left to train
+        say(f"{workdir} is finished: {outcome.reason}")
     else:
-        say(f"finished: {outcome.why}")
+        say(f"finished: {outcome.reason}")
     every = config.train.save_every
-    if every < outcome.last and outcome.last % every:
-        scheduled = outcome.last // every * every
+    if every < outcome.last_step and outcome.last_step % every:
+        scheduled = outcome.last_step // every * every
         say(
             f"averages end at step {scheduled:,}, the last multiple of "
-            f"config.train.save_every={every}; --checkpoint=last is {outcome.last:,}"
+            f"config.train.save_every={every}; --checkpoint=last is "
+            f"{outcome.last_step:,}"
         )
-    return outcome.last
+    return outcome.last_step
 
 
 def _dev_examples(
     task: Task, vocabulary: Vocabulary, dev: list[Corpus], block: int
 ) -> tuple[list[Pair], Pairs | None]:
     """Reads the dev sets and tokenizes them; None if there is no dev set."""
-    of_sets = [list(corpus.pairs()) for corpus in dev]
-    lines = [pair for of_set in of_sets for pair in of_set]
+    sets = [list(corpus.pairs()) for corpus in dev]
+    lines = [pair for pairs in sets for pair in pairs]
     if not lines:
         return lines, None
-    texts = [*zip(dev, map(len, of_sets), strict=True)]
+    texts = [*zip(dev, map(len, sets), strict=True)]
     noise = task.noise(vocabulary, texts)
     return lines, tokenize_in_memory(lines, vocabulary, task.encode, block, noise)
 
@@ -276,12 +279,12 @@ def _check_start(workdir: Workdir, config: Config) -> None:
     frozen_models.check_frozen(config)
 
 
-def _check_lengths(model: Model, shapes: Sequence[Shape], what: str) -> None:
+def _check_lengths(model: Model, shapes: Sequence[Shape], rows: str) -> None:
     """Refuses rows longer than the model's positions."""
     longest = max(max(shape.source, shape.target) for shape in shapes)
     if model.longest is not None and longest > model.longest:
         raise UserError(
-            f"{what} have up to {longest} tokens, but config.model.max_positions="
+            f"{rows} have up to {longest} tokens, but config.model.max_positions="
             f"{model.longest}; raise it, or lower config.data.row_length and "
             "config.data.max_length, or shorten the longest lines"
         )
@@ -325,14 +328,14 @@ def report_start(
         say(f"mesh        {_mesh(config, plan)}")
     if nondeterminism():
         say(f"            {nondeterminism()}")
-    text, *more = report_lines(pairs)
+    text, *more_lines = report_lines(pairs)
     feeder = feeder_name(config.data)
     if (config.data.feeder, feeder) == ("auto", "numpy"):
         feeder = "numpy (TensorFlow is not installed)"
-    most = config.train.dev_lines
-    scored = f" (scores: the first {most:,})" * (0 < most < dev_pairs)
+    limit = config.train.dev_lines
+    scored = f" (scores: the first {limit:,})" * (0 < limit < dev_pairs)
     say(f"data        {text}, {dev_pairs:,} dev pairs{scored}, fed by {feeder}")
-    for line in more:
+    for line in more_lines:
         say(f"            {line}")
     if pairs.variation is not None:
         say(f"            {pairs.variation.describe(pairs, plan.shapes[-1])}")

@@ -177,7 +177,7 @@ class Task(Examples):
                     f"config.data.{name}={value!r} does not apply to config.task.kind="
                     f"{self.config.task.kind!r}; leave it at {unset!r}"
                 )
-        if data.augment:  # an error if a name is unknown, or its symbols are no tokens
+        if data.augment:  # refuses unknown names, and symbols that are not tokens
             check = at_address("extensions.data.variation.text_variation_of")
             check(data.augment, parse_symbols(data.symbols))
 
@@ -233,7 +233,7 @@ class Task(Examples):
         return list(corpus.pairs())
 
     def score_options(self, corpus: Corpus) -> dict:
-        """Returns what scores of a set depend on besides the config, by name.
+        """Returns what scores of a set depend on, other than the config, by name.
 
         Scores are stored with it, and computed again when it changes.
         """
@@ -301,8 +301,8 @@ class Task(Examples):
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats an answer next to its example, for a person to watch training."""
         source, target = pair
-        shown = {"source": source, "answer": answer, "reference": target}
-        return [f"{name:12} {line}" for name, line in shown.items() if line]
+        rows = {"source": source, "answer": answer, "reference": target}
+        return [f"{name:12} {line}" for name, line in rows.items() if line]
 
     def measures_of(self, corpus: Corpus) -> Mapping[str, Measure]:
         """Returns the scores of a set by which systems are compared, by name."""
@@ -320,8 +320,8 @@ class Task(Examples):
         Returns:
           For each score of `printed_of` with a measure, what `measures.paired` does.
         """
-        of = self.measures_of(corpus)
-        printed = {name: of[name] for name in self.printed_of(corpus) if name in of}
+        by_name, printed = self.measures_of(corpus), self.printed_of(corpus)
+        printed = {name: by_name[name] for name in printed if name in by_name}
         return measures.compared(printed, answers, baseline, pairs)
 
     def significance(

@@ -25,7 +25,7 @@ LOOKS_TOKENIZED = 100  # lines that end so, as sacreBLEU counts them
 class Translation(Task):
     """Translation between two languages; scored by sacreBLEU.
 
-    Its scores and their intervals are sacreBLEU's, so they are no `measures`; systems
+    Its scores and their intervals are sacreBLEU's, so they are not `measures`; systems
     are compared by `metrics/text_measures.py`.
     """
 
@@ -69,8 +69,8 @@ class Translation(Task):
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats a translation between its source and its reference."""
         source, target = pair
-        shown = {"source": source, "translation": answer, "reference": target}
-        return [f"{name:12} {line}" for name, line in shown.items()]
+        rows = {"source": source, "translation": answer, "reference": target}
+        return [f"{name:12} {line}" for name, line in rows.items()]
 
     def measures_of(self, corpus: Corpus) -> dict[str, Measure]:
         """Returns the scores of text of the target language."""
@@ -83,8 +83,9 @@ class Translation(Task):
 
     def printed_of(self, corpus: Corpus) -> dict[str, str]:
         """Leaves out what means nothing for a language; adds sacreBLEU's default."""
-        hidden = meaningless(corpus.target)
-        printed = {n: what for n, what in self.printed.items() if n not in hidden}
+        printed = {**self.printed}
+        for name in meaningless(corpus.target):
+            printed.pop(name, None)
         if words := by_words(corpus.target):
             package, metric = words
             hint = "" if metric else f" (pip install '{package}')"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.commands.translate import Marks
+from t2t_jax.commands.confidence_flags import Marks
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
 from t2t_jax.decoding.scoring import ConfidenceOptions, parse_confidence
@@ -77,7 +77,7 @@ def test_options_are_read_and_mistakes_told():
 def test_the_record_of_a_job_has_what_its_marks_depend_on():
     flags = SimpleNamespace(confidence="dropout_mean:seed=4", min_confidence=-0.75)
     expected = {"measure": "dropout_mean", "passes": 10, "seed": 4, "lowest": -0.75}
-    assert Marks.of(flags).options() == {"confidence": expected}
+    assert Marks.from_flags(flags).options() == {"confidence": expected}
 
 
 def test_the_command_marks(trained, commands):

@@ -11,8 +11,8 @@ from t2t_jax.data.corpus import open_corpus
 from t2t_jax.data.text_files import encode_line, read_lines
 from t2t_jax.decoding.jobs import InputFile
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.extensions.run import translated_pairs
-from t2t_jax.extensions.run.translated_pairs import (
+from t2t_jax.extensions.run import synthetic_text
+from t2t_jax.extensions.run.synthetic_text import (
     PairOptions,
     merge_pairs,
     write_pairs,
@@ -226,7 +226,7 @@ def test_a_job_killed_while_its_files_appear_is_ended(
 
     with monkeypatch.context() as patch, contextlib.suppress(StopError):
         patch.setattr(atomic, "appear", counted)
-        patch.setattr(translated_pairs.Path, "unlink", lambda *_, **__: None)
+        patch.setattr(synthetic_text.Path, "unlink", lambda *_, **__: None)
         job(tmp_path)
     assert {*appeared_files} == {*NAMES} & {*names(tmp_path)}
     assert len(appeared_files) == min(appeared, 4)
@@ -239,14 +239,14 @@ def test_a_job_killed_while_its_files_appear_is_ended(
 
 
 def test_an_input_that_changes_meanwhile_makes_no_pairs(tmp_path, whole, monkeypatch):
-    publish = translated_pairs.PairsOutput._publish
+    publish = synthetic_text.PairsOutput._publish
 
     def changed(output):
         (tmp_path / "mono").write_text("other\n" * 7)
         publish(output)
 
     with monkeypatch.context() as patch:
-        patch.setattr(translated_pairs.PairsOutput, "_publish", changed)
+        patch.setattr(synthetic_text.PairsOutput, "_publish", changed)
         with pytest.raises(UserError, match="the input has changed"):
             job(tmp_path)
     assert names(tmp_path) == BEGUN

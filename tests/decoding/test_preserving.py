@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.extensions.decoding import preserving
 from t2t_jax.extensions.text import placeholders
-from t2t_jax.extensions.text.formats import Lines
+from t2t_jax.extensions.text.formats import LineDocument
 from t2t_jax.extensions.text.markup import parse
 from t2t_jax.extensions.text.terms import Terms
 from t2t_jax.io.errors import UserError
@@ -186,10 +186,10 @@ def test_a_text_without_tags_is_written_as_markup_all_the_same():
 
 
 def test_white_space_between_the_lines_of_a_text_stays():
-    complete = Lines("\ufeffa\r\n\r\n\tb c ")
+    complete = LineDocument("\ufeffa\r\n\r\n\tb c ")
     assert complete.segments == ["a", "b c"]
     assert complete.assemble(["A", "B"]) == "\ufeffA\r\n\r\n\tB "
-    assert Lines(" a  b ").segments == [" a  b "]
+    assert LineDocument(" a  b ").segments == [" a  b "]
 
 
 @pytest.mark.parametrize("kind", ["bytenet", "decoder_only"])

@@ -33,7 +33,7 @@ PAIRS = [
 def of_twin(translator, source, target):
     """float64 logits [t, v], and the attention weights of every head in order."""
     bos, eos = translator.vocabulary.bos, translator.vocabulary.eos
-    recorded, softmax = [], twin.IN_NUMPY.softmax
+    recorded, softmax = [], twin.softmax
 
     def recording(scores):
         recorded.append(softmax(scores))
@@ -47,7 +47,7 @@ def of_twin(translator, source, target):
         batch[f"{side}_segment"] = np.ones_like(batch[tokens])
         batch[f"{side}_position"] = np.arange(batch[tokens].shape[1])[None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin.IN_NUMPY, "softmax", recording)
+        patch.setattr(twin, "softmax", recording)
         logits_btv = logits(translator.config.model, translator.parameters, batch)
     return logits_btv[0], recorded
 
@@ -58,7 +58,7 @@ def test_scores_are_the_twins(tiny):
         logits_tv, _ = of_twin(tiny, source_ids, target_ids)
         ids = [*target_ids, tiny.vocabulary.eos]
         expected = np.log(
-            [twin.IN_NUMPY.softmax(x)[i] for x, i in zip(logits_tv, ids, strict=True)]
+            [twin.softmax(x)[i] for x, i in zip(logits_tv, ids, strict=True)]
         )
         np.testing.assert_allclose(score.log_probs, expected, atol=1e-4)
         assert score.pieces == (*tiny.vocabulary.pieces(target), "</s>")

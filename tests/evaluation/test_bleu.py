@@ -33,7 +33,7 @@ PAIRS = st.lists(st.tuples(LINES, LINES), min_size=1, max_size=8)
 def test_all_scores_of_plain_text_are_sacrebleus():
     scores = plain_scores(HYPOTHESES, REFERENCES, "de")
     sides = HYPOTHESES, [REFERENCES]
-    wanted = {
+    expected = {
         **corpus_scores(HYPOTHESES, REFERENCES),
         "bleu": sacrebleu.corpus_bleu(*sides).score,
         "chrf": sacrebleu.corpus_chrf(*sides).score,
@@ -41,7 +41,7 @@ def test_all_scores_of_plain_text_are_sacrebleus():
         "bleu_intl": sacrebleu.corpus_bleu(*sides, tokenize="intl").score,
         "ter": sacrebleu.corpus_ter(*sides).score,
     }
-    assert wanted.items() <= scores.items()
+    assert expected.items() <= scores.items()
     version = f"version:{sacrebleu.__version__}"
     bleu_as = f"nrefs:1|case:%s|eff:no|tok:%s|smooth:exp|{version}"
     assert {k: v for k, v in scores.items() if "signature" in k} == {
@@ -59,12 +59,13 @@ def test_an_interval_is_sacrebleus_and_knows_no_environment(monkeypatch):
     hypotheses = [f"Der Hund sieht {n} Katzen ." for n in range(30)]
     references = [f"Der Hund sieht {n * n} Katzen ." for n in range(30)]
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-    own = sacrebleu.BLEU().corpus_score(hypotheses, [references], n_bootstrap=1_000)
+    bleu = sacrebleu.BLEU()
+    score = bleu.corpus_score(hypotheses, [references], n_bootstrap=1_000)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     interval = plain_scores(hypotheses, references, "de")["bleu_interval"]
     assert os.environ.get("SACREBLEU_SEED") == "7"
-    assert f"± {interval['half_width']:.3f})" in own.format(width=3)
-    assert f"(μ = {interval['mean']:.3f} " in own.format(width=3)
+    assert f"± {interval['half_width']:.3f})" in score.format(width=3)
+    assert f"(μ = {interval['mean']:.3f} " in score.format(width=3)
     assert interval["half_width"] > 1
 
 
@@ -95,12 +96,14 @@ def multi_bleu(hypotheses, references):
     for sides in zip(hypotheses, references, strict=True):
         words = [side.split() for side in sides]
         for n in range(1, 5):
-            mine, theirs = (
+            hypothesis_ngrams, reference_ngrams = (
                 Counter(tuple(w[i : i + n]) for i in range(len(w) - n + 1))
                 for w in words
             )
-            total[n] += sum(mine.values())
-            correct[n] += sum(min(c, theirs[gram]) for gram, c in mine.items())
+            total[n] += sum(hypothesis_ngrams.values())
+            correct[n] += sum(
+                min(c, reference_ngrams[gram]) for gram, c in hypothesis_ngrams.items()
+            )
         lengths = [a + len(w) for a, w in zip(lengths, words, strict=True)]
     if not all(correct[n] for n in range(1, 5)):
         return 0.0
@@ -110,13 +113,13 @@ def multi_bleu(hypotheses, references):
 
 @given(PAIRS, st.sampled_from([("en", "de"), ("en", "fr"), ("de", "en")]))
 @settings(max_examples=40)
-def test_the_papers_bleu_is_multi_bleu_of_tokenised_text(pairs, ways):
-    source, target = ways
+def test_the_papers_bleu_is_multi_bleu_of_tokenised_text(pairs, direction):
+    source, target = direction
     sides = [list(side) for side in zip(*pairs, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "LONGEST", 0)  # without the bootstrap
         score = paper_scores(*sides, target, source)["bleu_paper"]
-    split = ways == ("en", "de")
+    split = direction == ("en", "de")
     hypotheses, references = (paper_tokenized(s, target, split) for s in sides)
     assert score == pytest.approx(multi_bleu(hypotheses, references))
 

@@ -34,16 +34,16 @@ def changed(name, *lines):
 @settings(max_examples=20)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_keeps_lines_and_depends_on_the_line_alone(name, pairs):
-    found = damaged_pairs(name, pairs)
-    assert len(found) == len(pairs)
-    for n, (pair, other) in enumerate(zip(pairs, found, strict=True)):
-        assert "\n" not in "".join(other)
+    damaged_set = damaged_pairs(name, pairs)
+    assert len(damaged_set) == len(pairs)
+    for n, (pair, damaged_pair) in enumerate(zip(pairs, damaged_set, strict=True)):
+        assert "\n" not in "".join(damaged_pair)
         if not all(map(str.strip, pair)):
-            assert other == pair
+            assert damaged_pair == pair
         if name not in OF_BOTH:
-            assert other[1] == pair[1]
+            assert damaged_pair[1] == pair[1]
         if name != "joined":  # other lines mean nothing
-            assert damaged_pairs(name, [("x", "y")] * n + [pair])[n] == other
+            assert damaged_pairs(name, [("x", "y")] * n + [pair])[n] == damaged_pair
 
 
 def test_each_damage_is_what_it_is_called():
@@ -57,9 +57,9 @@ def test_each_damage_is_what_it_is_called():
     assert " ".join(extra.split()).replace(" ,", ",").replace(" ?", "?") == line
     lines = [f"walking number {n} through Überlingen" for n in range(40)]
     for before, after in zip(lines, changed("scrambled", *lines), strict=True):
-        for word, other in zip(before.split(), after.split(), strict=True):
-            assert sorted(word) == sorted(other)
-            assert (word[0], word[-1]) == (other[0], other[-1])
+        for word, damaged_word in zip(before.split(), after.split(), strict=True):
+            assert sorted(word) == sorted(damaged_word)
+            assert (word[0], word[-1]) == (damaged_word[0], damaged_word[-1])
     for before, after in zip(lines, changed("homoglyphs", *lines), strict=True):
         differ = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
         assert differ
@@ -89,8 +89,10 @@ def test_both_sides():
     assert joined[3] == ("Source 3. Source 4.", "Ziel 3 ß. Ziel 4 ß.")
     assert joined[-1] == pairs[-1]
     added = set()
-    for pair, other in zip(pairs, damaged_pairs("codes", pairs), strict=True):
-        parts = [o.replace(line, "") for line, o in zip(pair, other, strict=True)]
+    for pair, damaged_pair in zip(pairs, damaged_pairs("codes", pairs), strict=True):
+        parts = [
+            o.replace(line, "") for line, o in zip(pair, damaged_pair, strict=True)
+        ]
         assert parts[0] == parts[1] != ""
         added.add(parts[0])
     assert len(added) == 60
@@ -103,8 +105,8 @@ def test_a_copy_has_a_name_of_its_own_and_keeps_its_tag(tmp_path):
     copy = damaged(with_tag, "capitals")
     assert [*copy.pairs()] == [("<2de> A DOG.", "EIN HUND.")]
     assert (copy.name, copy.subtask) == ("en-de.some+capitals", "en-de")
-    other = damaged(corpus, "lower_case")
-    assert len({c.fingerprint() for c in (corpus, with_tag, copy, other)}) == 4
+    lower_case = damaged(corpus, "lower_case")
+    assert len({c.fingerprint() for c in (corpus, with_tag, copy, lower_case)}) == 4
     assert "same damage" in copy.compare_with
     with pytest.raises(UserError, match="no damage 'typos'; did you mean 'key_typos'"):
         damages_named("typos,codes")

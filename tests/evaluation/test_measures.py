@@ -28,8 +28,9 @@ def counted(answers, pairs):
     """Words of the answer that are in the target, its words, those of the target."""
     rows = []
     for answer, (_, target) in zip(answers, pairs, strict=True):
-        said, wanted = answer.split(), target.split()
-        rows.append([sum(w in wanted for w in said), len(said), len(wanted)])
+        answer_words, target_words = answer.split(), target.split()
+        matches = sum(word in target_words for word in answer_words)
+        rows.append([matches, len(answer_words), len(target_words)])
     return np.array(rows, np.float64)
 
 
@@ -49,63 +50,68 @@ def examples(n, rate, seed):
     return np.stack([right, np.ones(n), np.ones(n)], axis=1).astype(np.float64)
 
 
-def of_95_percent(values):
+def percentiles(values):
     """The 2.5% at either end left out, as sacreBLEU does it."""
     ordered = sorted(values)
     return ordered[SAMPLES // 40], ordered[-1 - SAMPLES // 40]
 
 
 def test_a_comparison_is_that_of_scores_of_samples(monkeypatch):
-    ours, theirs = examples(60, 0.8, 1), examples(60, 0.6, 2)
-    found = paired(F1, ours, theirs)
+    system, baseline = examples(60, 0.8, 1), examples(60, 0.6, 2)
+    comparison = paired(F1, system, baseline)
     rng = np.random.default_rng(SEED)
     draws = [rng.integers(60, size=60) for _ in range(SAMPLES)]
-    scores, others = (
-        np.array([f1(side[rows].sum(0)) for rows in draws]) for side in (ours, theirs)
+    scores, baseline_scores = (
+        np.array([f1(side[rows].sum(0)) for rows in draws])
+        for side in (system, baseline)
     )
-    low, high = of_95_percent(scores)
-    assert found["interval"] == interval(F1, ours)
-    assert found["baseline_interval"] == interval(F1, theirs)
-    assert found["interval"]["mean"] == pytest.approx(scores.mean())
-    assert found["interval"]["half_width"] == pytest.approx((high - low) / 2)
-    differences = scores - others
-    assert found["difference"] == measured(F1, ours) - measured(F1, theirs)
-    low, high = of_95_percent(differences)
-    assert (found["low"], found["high"]) == pytest.approx((low, high))
-    as_large = np.abs(differences - differences.mean()) >= found["difference"] - 1e-9
-    assert found["p_value"] == (as_large.sum() + 1) / (SAMPLES + 1)
+    low, high = percentiles(scores)
+    assert comparison["interval"] == interval(F1, system)
+    assert comparison["baseline_interval"] == interval(F1, baseline)
+    assert comparison["interval"]["mean"] == pytest.approx(scores.mean())
+    assert comparison["interval"]["half_width"] == pytest.approx((high - low) / 2)
+    differences = scores - baseline_scores
+    assert comparison["difference"] == measured(F1, system) - measured(F1, baseline)
+    low, high = percentiles(differences)
+    assert (comparison["low"], comparison["high"]) == pytest.approx((low, high))
+    distances = np.abs(differences - differences.mean())
+    as_large = distances >= comparison["difference"] - 1e-9
+    assert comparison["p_value"] == (as_large.sum() + 1) / (SAMPLES + 1)
     monkeypatch.setattr(measures, "LONGEST", 59)
-    assert interval(F1, ours) is None  # a long set has none
+    assert interval(F1, system) is None  # a long set has none
 
 
 def test_swapping_of_few_examples_is_that_of_all_swaps():
     """2^8 ways to swap 8 examples: their share that is as large, up to chance."""
-    ours, theirs = examples(8, 0.95, 3), examples(8, 0.2, 4)
-    observed = f1(ours.sum(0)) - f1(theirs.sum(0))
+    system, baseline = examples(8, 0.95, 3), examples(8, 0.2, 4)
+    observed = f1(system.sum(0)) - f1(baseline.sum(0))
     as_large = 0
     for bits in range(1 << 8):
         swap = np.array([bits >> i & 1 for i in range(8)], bool)[:, None]
-        mine, yours = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
-        difference = f1(mine.sum(0)) - f1(yours.sum(0))
+        sides = np.where(swap, baseline, system), np.where(swap, system, baseline)
+        difference = f1(sides[0].sum(0)) - f1(sides[1].sum(0))
         as_large += abs(difference) >= abs(observed) - 1e-9
-    found = randomised(F1, ours, theirs)
+    p_value = randomised(F1, system, baseline)
     assert 0 < as_large < 1 << 7
-    assert found == pytest.approx(as_large / (1 << 8), abs=0.03)
+    assert p_value == pytest.approx(as_large / (1 << 8), abs=0.03)
 
 
 @settings(max_examples=3)
 @given(counts)
 def test_comparisons_are_antisymmetric_and_have_a_zero(statistics):
-    other = statistics[:, ::-1].copy()
-    there, back = paired(F1, statistics, other), paired(F1, other, statistics)
-    assert there["difference"] == -back["difference"]
-    assert there["p_value"] == back["p_value"]
+    baseline = statistics[:, ::-1].copy()
+    forward = paired(F1, statistics, baseline)
+    backward = paired(F1, baseline, statistics)
+    assert forward["difference"] == -backward["difference"]
+    assert forward["p_value"] == backward["p_value"]
     # A difference's bounds mirror too.
-    assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
-    forth, again = randomised(F1, statistics, other), randomised(F1, other, statistics)
-    assert forth == again
-    same = paired(F1, statistics, statistics.copy())
-    assert (same["difference"], same["low"], same["p_value"]) == (0, 0, 1)
+    assert (forward["low"], forward["high"]) == pytest.approx(
+        (-backward["high"], -backward["low"])
+    )
+    both_ways = (statistics, baseline), (baseline, statistics)
+    assert len({randomised(F1, *sides) for sides in both_ways}) == 1
+    itself = paired(F1, statistics, statistics.copy())
+    assert (itself["difference"], itself["low"], itself["p_value"]) == (0, 0, 1)
     assert randomised(F1, statistics, statistics.copy()) == 1
 
 
@@ -114,11 +120,12 @@ def test_the_interval_is_the_one_that_sacrebleu_computes():
     words = [*"abcdefgh"]
     lines = [" ".join(rng.choice(words, 8)) for _ in range(60)]
     answers = [" ".join(rng.permutation(line.split())) for line in lines]
-    theirs = plain_scores(answers, lines, "de")
+    pairs = [("", line) for line in lines]
+    sacrebleu_scores = plain_scores(answers, lines, "de")
     for name, measure in text_measures("de").items():
-        ours = interval(measure, measure.statistics(answers, [("", x) for x in lines]))
-        if f"{name}_interval" in theirs:
-            assert ours == pytest.approx(theirs[f"{name}_interval"], abs=1e-5)
+        computed = interval(measure, measure.statistics(answers, pairs))
+        if expected := sacrebleu_scores.get(f"{name}_interval"):
+            assert computed == pytest.approx(expected, abs=1e-5)
 
 
 # ------------------------------------------------------------------------- sacreBLEU
@@ -141,8 +148,8 @@ SENTENCES = st.lists(st.text("ab ,.", max_size=24), min_size=1, max_size=6)
 @given(texts=SENTENCES)
 def test_utilities_of_all_pairs_are_sacrebleus_sentence_scores(name, texts):
     peer = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(effective_order=True)}
-    wanted = [[peer[name].sentence_score(h, [r]).score for r in texts] for h in texts]
-    np.testing.assert_allclose(UTILITIES[name](texts, texts), wanted, atol=1e-9)
+    expected = [[peer[name].sentence_score(h, [r]).score for r in texts] for h in texts]
+    np.testing.assert_allclose(UTILITIES[name](texts, texts), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("texts", [TEXTS, ["a b"], ["", ""]])
@@ -157,9 +164,9 @@ def test_measures_of_a_set_are_those_of_sacrebleu(texts):
     for references in (texts, texts[::-1], ["x y z"] * len(texts)):
         pairs = [("", reference) for reference in references]
         for name, measure in text_measures().items():
-            wanted = peers[name].corpus_score(texts, [references]).score
-            found = measured(measure, measure.statistics(texts, pairs))
-            assert found == pytest.approx(wanted, abs=1e-9)
+            expected = peers[name].corpus_score(texts, [references]).score
+            score = measured(measure, measure.statistics(texts, pairs))
+            assert score == pytest.approx(expected, abs=1e-9)
 
 
 # ----------------------------------------------------------------------- likelihoods
@@ -178,20 +185,20 @@ def test_measures_of_a_set_are_those_of_sacrebleu(texts):
 def test_likelihoods_are_those_of_the_whole_text(examples):
     pairs = [("", text) for text, _, _ in examples]
     answers = [likelihoods.answer(-nats, pieces) for _, nats, pieces in examples]
-    found = {
+    scores = {
         name: measured(measure, measure.statistics(answers, pairs))
         for name, measure in likelihoods.LIKELIHOODS.items()
     }
     nats = sum(nats for _, nats, _ in examples)
     text = "".join(f"{text}\n" for text, _, _ in examples)
     bits = nats / math.log(2)
-    assert found["bits_per_byte"] == pytest.approx(bits / len(text.encode()), abs=1e-6)
+    assert scores["bits_per_byte"] == pytest.approx(bits / len(text.encode()), abs=1e-6)
     units = {
         "perplexity_per_word": len(text.split()) + text.count("\n"),
         "perplexity": sum(pieces for _, _, pieces in examples),
     }
     for name, unit in units.items():
-        assert found[name] == pytest.approx(math.exp(nats / unit), rel=1e-5)
+        assert scores[name] == pytest.approx(math.exp(nats / unit), rel=1e-5)
 
 
 @pytest.mark.parametrize("line", ["", "a cat\t3", "-3.5\t4.5"])

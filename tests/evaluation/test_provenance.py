@@ -45,8 +45,8 @@ def test_translations_of_a_score_are_those_that_were_scored(trained, text, tmp_p
     workdir = shutil.copytree(trained[0], tmp_path / "work")
     corpus = open_corpus("test", "en", "de", str(text))
     lines = read_answers(trained[1]["test"], corpus, workdir)
-    found = Translator.load(workdir).translate([s for s, _ in corpus.pairs()])
-    assert lines == [str(translation) for translation in found]
+    translations = Translator.load(workdir).translate([s for s, _ in corpus.pairs()])
+    assert lines == [str(translation) for translation in translations]
     file = workdir / "translations/test.de"
     for damage in (lambda: file.write_text("other\n"), file.unlink):
         damage()
@@ -65,8 +65,8 @@ def test_the_commit_is_that_of_the_folder_not_of_where_one_is(tmp_path, monkeypa
     (package / "file.py").write_text("x = 1\n")
 
     def git(*arguments):
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        command = ["git", "-C", str(repository), *who, *arguments]
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", "-C", str(repository), *identity, *arguments]
         return subprocess.check_output(command, text=True).strip()
 
     git("init", "-q")
@@ -93,20 +93,20 @@ def test_the_commit_is_that_of_the_folder_not_of_where_one_is(tmp_path, monkeypa
 FULL_DE, FULL_FR, CLEANED, DEV, CAPTIONS = PUBLISHED
 
 
-def line_of(known, source="en", target="de", averaged=1, **changed):
+def line_of(published, source="en", target="de", averaged=1, **changed):
     """What is said of a score of the published set, as far as its hashes tell."""
     unknown = "0" * 64
     text = ScoredText(
-        known.name,
-        *(source, target, known.lines),
-        *(known.whole.get(side, unknown) for side in (source, target)),
-        *(known.first[side] for side in (source, target)),
+        published.name,
+        *(source, target, published.lines),
+        *(published.whole.get(side, unknown) for side in (source, target)),
+        *(published.first[side] for side in (source, target)),
     )
     return compare_with(dataclasses.replace(text, **changed), averaged)
 
 
 @pytest.mark.parametrize(
-    ("known", "changed", "words"),
+    ("published", "changed", "words"),
     [
         (FULL_DE, {}, "bleu_paper is comparable.*bleu is not"),
         (FULL_DE, {}, r"\(base 27.3, big 28.4: tokenized, compounds split\)"),
@@ -124,8 +124,8 @@ def line_of(known, source="en", target="de", averaged=1, **changed):
         (CAPTIONS, {"reference_sha256": "1" * 64}, "starts like.*the text differs"),
     ],
 )
-def test_a_line_says_what_a_score_is_comparable_with(known, changed, words):
-    line = line_of(known, **changed)
+def test_a_line_says_what_a_score_is_comparable_with(published, changed, words):
+    line = line_of(published, **changed)
     assert re.search(words, line)
     if "no published" in line or "differs" in line:
         assert "is comparable" not in line

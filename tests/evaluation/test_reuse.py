@@ -53,46 +53,48 @@ def another_value(section, field):
     if field.name == "options":
         return type(value)({"window": 3})
     if field.metadata["table"] or field.metadata["choices"]:
-        others = {*table_of(field), *field.metadata["choices"]} - {value}
-        return min(others - {"rerank"})
+        alternatives = {*table_of(field), *field.metadata["choices"]} - {value}
+        return min(alternatives - {"rerank"})
     if isinstance(value, bool):
         return not value
     return f"{value}x" if isinstance(value, str) else value + 1
 
 
-def with_config(of, section, name, value):
+def with_config(original, section, name, value):
     """The translator with a field of its config changed, whatever that means to it."""
-    other, config = copy.copy(of), copy.copy(of.config)
+    changed, config = copy.copy(original), copy.copy(original.config)
     values = copy.copy(getattr(config, section))
     object.__setattr__(values, name, value)
     object.__setattr__(config, section, values)
-    other.members = (of.members[0]._replace(config=config),)
-    return other
+    changed.members = (original.members[0]._replace(config=config),)
+    return changed
 
 
 @pytest.mark.parametrize(
     ("section", "field"), FIELDS, ids=lambda x: getattr(x, "name", x)
 )
 def test_every_field_that_may_change_a_result_is_part_of_its_provenance(section, field):
-    one = translator()
-    other = with_config(one, section, field.name, another_value(section, field))
+    original = translator()
+    changed = with_config(original, section, field.name, another_value(section, field))
     relevant = f"{section}.{field.name}" not in IRRELEVANT
-    assert (one.provenance() != other.provenance()) == relevant
-    assert one.provenance() == translator().provenance()
+    assert (original.provenance() != changed.provenance()) == relevant
+    assert original.provenance() == translator().provenance()
 
 
 def test_all_else_that_a_result_depends_on_is_part_of_its_provenance(monkeypatch):
-    one = translator()
-    (member,) = one.members
-    others = [translator(seed=2), one.tagged("<2de>"), with_own_source(one)]
-    others += [
-        Translator.ensemble([one, one]),
-        one.with_options(options={}, choose="mbr"),
+    original = translator()
+    (member,) = original.members
+    variants = [translator(seed=2), original.tagged("<2de>"), with_own_source(original)]
+    variants += [
+        Translator.ensemble([original, original]),
+        original.with_options(options={}, choose="mbr"),
     ]
-    others.append(one.with_choice("mbr", utility="bleu"))
-    others.append(copy.copy(one))
-    others[-1].members = (member._replace(steps=(8,)),)
-    provenances = [json.dumps(other.provenance()) for other in (one, *others)]
+    variants.append(original.with_choice("mbr", utility="bleu"))
+    variants.append(copy.copy(original))
+    variants[-1].members = (member._replace(steps=(8,)),)
+    provenances = [
+        json.dumps(variant.provenance()) for variant in (original, *variants)
+    ]
     for owner, name, value in (
         (ideas, "imported", {"folder/idea.py": "0" * 64}),
         (searcher, "__version__", "0.0"),
@@ -104,7 +106,7 @@ def test_all_else_that_a_result_depends_on_is_part_of_its_provenance(monkeypatch
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
-            provenances.append(json.dumps(one.provenance()))
+            provenances.append(json.dumps(original.provenance()))
     assert len({*provenances}) == len(provenances)
 
 
@@ -112,7 +114,7 @@ def test_all_else_that_a_result_depends_on_is_part_of_its_provenance(monkeypatch
 
 
 @pytest.fixture
-def asked(monkeypatch, tmp_path):
+def computes_scores(monkeypatch, tmp_path):
     """Scores a set with made-up answers; says whether a model was asked for them."""
     answered = []
     (tmp_path / "work").mkdir()
@@ -127,36 +129,38 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(Translation, "extra_scores", lambda *_: {})
     corpus = open_corpus(str(tmp_path / "set"), "en", "de")
 
-    def asked(of, corpus=corpus):
-        before = len(answered)
-        score_set(of, corpus, Workdir(tmp_path / "work"))
-        return len(answered) > before
+    def computes_scores(model, corpus=corpus):
+        count_before = len(answered)
+        score_set(model, corpus, Workdir(tmp_path / "work"))
+        return len(answered) > count_before
 
-    return asked
+    return computes_scores
 
 
 def test_scores_are_used_again_unless_a_task_or_a_text_has_changed(
-    asked, tmp_path, monkeypatch
+    computes_scores, tmp_path, monkeypatch
 ):
-    one = translator()
-    assert asked(one)
-    assert not asked(one)
+    model = translator()
+    assert computes_scores(model)
+    assert not computes_scores(model)
     monkeypatch.setattr(Translation, "score_options", lambda *_: {"options": 1})
-    assert asked(one)
-    assert not asked(one)
+    assert computes_scores(model)
+    assert not computes_scores(model)
     (tmp_path / "set.de").write_text("one\nthree\n")
-    assert asked(one)
-    assert not asked(one)
+    assert computes_scores(model)
+    assert not computes_scores(model)
 
 
-def test_another_commit_or_machine_scores_nothing_anew(asked, tmp_path, monkeypatch):
-    one, folder = translator(), tmp_path / "work/scores"
-    assert asked(one)
+def test_another_commit_or_machine_scores_nothing_anew(
+    computes_scores, tmp_path, monkeypatch
+):
+    model, folder = translator(), tmp_path / "work/scores"
+    assert computes_scores(model)
     for name in ("code_version", "describe_machine"):
         monkeypatch.setattr(provenance, name, lambda: {"commit": "another"})
-    assert not asked(one)
+    assert not computes_scores(model)
     monkeypatch.setattr(scores, "SCORES_VERSION", 4)
-    assert asked(one)
+    assert computes_scores(model)
     assert json.loads((folder / "set.json").read_text())["code"]["commit"] == "another"
     assert (folder / "set.1.json").exists()
 
@@ -183,28 +187,30 @@ def program(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("edited", ["my_idea.py", "my_helper.py"])
-def test_scores_and_jobs_of_an_idea_end_with_its_code(asked, program, tmp_path, edited):
-    def stopped(of):
-        with OutputFile(tmp_path / "out", of.provenance(), resume=True) as output:
+def test_scores_and_jobs_of_an_idea_end_with_its_code(
+    computes_scores, program, tmp_path, edited
+):
+    def stopped(model):
+        with OutputFile(tmp_path / "out", model.provenance(), resume=True) as output:
             output.add(["one"], "eins\n")
             raise KeyboardInterrupt
 
-    assert asked(program().translator)
+    assert computes_scores(program().translator)
     with pytest.raises(KeyboardInterrupt):
         stopped(program().translator)
-    assert not asked(program().translator)
+    assert not computes_scores(program().translator)
     with pytest.raises(KeyboardInterrupt):
         stopped(program().translator)
     text = (tmp_path / edited).read_text()
     (tmp_path / edited).write_text(
         text.replace("factor * q", "q").replace("= 1", "= 2")
     )
-    assert asked(program().translator)
+    assert computes_scores(program().translator)
     with pytest.raises(UserError, match="begun with other settings:\n  ideas: "):
         stopped(program().translator)
     (tmp_path / edited).write_text(text)
     # The scores of the code before were put away, so they are not found again.
-    assert asked(program().translator)
+    assert computes_scores(program().translator)
     with pytest.raises(KeyboardInterrupt):
         stopped(program().translator)
 
@@ -216,5 +222,5 @@ def test_text_that_an_idea_makes_is_prepared_again_after_an_edit(program, tmp_pa
         (tmp_path / "my_idea.py").write_text(text)
         prints.append(derived(corpus, "kind", program().function).fingerprint())
     assert prints[0] == prints[1] != prints[2]
-    own = derived(corpus, "kind", list).fingerprint
-    assert own() == derived(corpus, "kind", iter).fingerprint()
+    fingerprint = derived(corpus, "kind", list).fingerprint
+    assert fingerprint() == derived(corpus, "kind", iter).fingerprint()

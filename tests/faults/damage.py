@@ -49,12 +49,12 @@ def become_a_file(place: Path, random: Random) -> None:
     place.write_bytes(random.randbytes(100))
 
 
-def swap(one: Path, other: Path) -> None:
+def swap(first_path: Path, second_path: Path) -> None:
     """Gives two files or folders each other's names."""
-    between = one.with_name("between")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
+    temporary = first_path.with_name("between")
+    first_path.rename(temporary)
+    second_path.rename(first_path)
+    temporary.rename(second_path)
 
 
 EVERY: tuple[Damage, ...] = (flip, truncate, empty, delete, garbage, become_a_folder)

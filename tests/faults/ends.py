@@ -128,12 +128,12 @@ def live(
     hooks = loop.Hooks(evaluate=scored, after_step=after_step, last=last, time=time)
     with contextlib.suppress(Killed, Interrupted), contextlib.ExitStack() as stack:
         stack.callback(time.stop)
-        for owner, name, other in (
+        for owner, name, replacement in (
             (checkpoint_folders, "seal", count_seals),
             (loop, "Clock", SteppingClock),
             (threading, "excepthook", lambda _: None),  # a thread was killed, too
         ):
-            stack.enter_context(mock.patch.object(owner, name, other))
+            stack.enter_context(mock.patch.object(owner, name, replacement))
         workdir = Workdir(workdir)
         outcome = loop.run(config, workdir, MODEL, 1, PAIRS, PAIRS, hooks)
         return None if dead.is_set() else outcome
@@ -145,33 +145,39 @@ def ended(workdir: Path, end: End, save_every: int, stops=()) -> int:
 
     Each life is given the next stop; it may end before that comes.
     """
-    left, came = [*stops], 0
+    stops_left, came = [*stops], 0
     workdir.mkdir(parents=True)
     for train in end.train:
         config = config_with(save_every, **train)
         while not (
-            outcome := live(workdir, config, left.pop(0) if left else None, end.last)
+            outcome := live(
+                workdir, config, stops_left.pop(0) if stops_left else None, end.last
+            )
         ):
             came += 1
-        assert choose_checkpoints(workdir, config, "last").steps == [outcome.last]
-    assert outcome.last == end.step, outcome
+        assert choose_checkpoints(workdir, config, "last").steps == [outcome.last_step]
+    assert outcome.last_step == end.step, outcome
     return came
 
 
-def assert_undisturbed(whole: Path, other: Path, end: End, save_every: int) -> None:
+def assert_undisturbed(
+    reference: Path, workdir: Path, end: End, save_every: int
+) -> None:
     """The end has its parameters, and nothing else differs from the other run's."""
     config = config_with(save_every, **end.train[-1])
     for choice in ("average", "last", "best"):
-        wanted, got = (choose_checkpoints(w, config, choice) for w in (whole, other))
-        assert wanted.steps == got.steps, choice
-    assert choose_checkpoints(other, config, "last").steps == [end.step]
+        expected, actual = (
+            choose_checkpoints(w, config, choice) for w in (reference, workdir)
+        )
+        assert expected.steps == actual.steps, choice
+    assert choose_checkpoints(workdir, config, "last").steps == [end.step]
     if save_every > end.step:
-        assert choose_checkpoints(other, config, "average").steps == [end.step]
+        assert choose_checkpoints(workdir, config, "average").steps == [end.step]
     # An earlier end was evaluated, and that is kept.
-    but = ("metrics",) if len(end.train) > 1 else ()
-    assert_same_run(whole, other, *but)
+    excluded = ("metrics",) if len(end.train) > 1 else ()
+    assert_same_run(reference, workdir, *excluded)
 
 
 def random_stops(chance: random.Random, count: int) -> list[Stop]:
-    ways = ["stopped", "stopped", "killed", "sealing"]
-    return [Stop(chance.choice(ways), chance.randint(1, 23)) for _ in range(count)]
+    kinds = ["stopped", "stopped", "killed", "sealing"]
+    return [Stop(chance.choice(kinds), chance.randint(1, 23)) for _ in range(count)]

@@ -48,19 +48,20 @@ class RunsOfTwo(ChildRuns):
         return self.group(name, [{}, {}])[0]
 
     def life(self, name: str, reached: Callable[[], object]) -> int:
-        command, first = self.command(self.folder / name), self.chance.randrange(2)
+        command = self.command(self.folder / name)
+        first_killed = self.chance.randrange(2)
         for _ in range(3):
             commands = [[*command, *flags] for flags in rendezvous_flags(2)]
-            with self._started(commands, name) as two:
-                before = [len(two.err(i)) for i in range(2)]
-                if two.until(reached):
-                    two.send(signal.SIGKILL, first)
+            with self._started(commands, name) as pair:
+                log_lengths = [len(pair.err(i)) for i in range(2)]
+                if pair.until(reached):
+                    pair.send(signal.SIGKILL, first_killed)
                     time.sleep(self.chance.uniform(0, 0.5))
-                    two.send(signal.SIGKILL, 1 - first)
-                    return two.end()[first]
-                if not any(statuses := two.end()):
+                    pair.send(signal.SIGKILL, 1 - first_killed)
+                    return pair.end()[first_killed]
+                if not any(statuses := pair.end()):
                     return 0
-                log = "".join(two.err(i)[before[i] :] for i in range(2))
+                log = "".join(pair.err(i)[log_lengths[i] :] for i in range(2))
             if TIME_LIMIT not in log:  # on a busy machine they may wait in vain
                 break
         raise RuntimeError(f"{statuses}: {log[-9_000:]}")
@@ -77,8 +78,8 @@ def runs_in(folder: Path, processes: int = 1) -> ChildRuns:
 
 def _entries(folder: Path) -> list[os.DirEntry]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as scanned:
+            return list(scanned)
     except FileNotFoundError:
         return []
 
@@ -94,8 +95,8 @@ def _being_written(kind: str) -> Callable[[ChildRuns, Path], Iterable]:
 
 
 def _states(runs, workdir):
-    found = [entry.name for entry in _entries(workdir / "checkpoints/state")]
-    return {int(name) for name in found if name.isdigit()}
+    names = [entry.name for entry in _entries(workdir / "checkpoints/state")]
+    return {int(name) for name in names if name.isdigit()}
 
 
 def _evaluations(runs, workdir):
@@ -105,8 +106,8 @@ def _evaluations(runs, workdir):
 
 
 def _metrics(runs, workdir):
-    found = _entries(workdir)
-    return [e.stat().st_size for e in found if e.name == "metrics.jsonl"]
+    entries = _entries(workdir)
+    return [e.stat().st_size for e in entries if e.name == "metrics.jsonl"]
 
 
 def _preparations(runs, workdir):
@@ -154,17 +155,17 @@ def kill(runs, name, moment, chance) -> bool:
         shutil.rmtree(runs.folder / "cache", ignore_errors=True)
     see, within, pass_by = MOMENTS[moment]
     workdir = runs.folder / name
-    seen = set(see(runs, workdir))
-    left = chance.randint(0, pass_by)
+    things_seen = set(see(runs, workdir))
+    to_pass = chance.randint(0, pass_by)
 
     def reached():
-        nonlocal left
-        new = set(see(runs, workdir)) - seen
-        seen.update(new)
-        left -= len(new)
-        if left < 0:
+        nonlocal to_pass
+        new = set(see(runs, workdir)) - things_seen
+        things_seen.update(new)
+        to_pass -= len(new)
+        if to_pass < 0:
             time.sleep(chance.uniform(0, within))
-        return left < 0
+        return to_pass < 0
 
     status = runs.life(name, reached)
     assert status in (0, -signal.SIGKILL), (runs.folder, name, status)
@@ -185,14 +186,16 @@ def killed_at(
 
     A moment that does not come before a run has ended is waited for in the next.
     """
-    chance, left, in_vain, number = random.Random(seed), kills, 0, 0
-    while left:
-        assert in_vain < 5, f"{names[-left % len(names)]!r} does not come"
+    chance, kills_left, in_vain, number = random.Random(seed), kills, 0, 0
+    while kills_left:
+        assert in_vain < 5, f"{names[-kills_left % len(names)]!r} does not come"
         killed = Killed(runs.folder / f"killed{number}", [])
         name = killed.workdir.name
-        while left and kill(runs, name, moment := names[-left % len(names)], chance):
+        while kills_left and kill(
+            runs, name, moment := names[-kills_left % len(names)], chance
+        ):
             killed.moments.append(moment)
-            left -= 1
+            kills_left -= 1
         in_vain = 0 if killed.moments else in_vain + 1
         runs.finished(name)
         number += 1
@@ -205,17 +208,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--output", type=Path, help="a new JSON file for the rows")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
-    asked = parser.parse_args()
-    if asked.output:
-        results.check_new(asked.output)
-    names = SAVING if asked.processes > 1 else [*MOMENTS]
+    arguments = parser.parse_args()
+    if arguments.output:
+        results.check_new(arguments.output)
+    names = SAVING if arguments.processes > 1 else [*MOMENTS]
     counts = {name: {"kills": 0, "runs": 0, "equal": 0} for name in [*names, "all"]}
     with tempfile.TemporaryDirectory() as folder:
-        runs = runs_in(Path(folder) / "runs", asked.processes)
-        whole = runs.finished("whole")
-        for killed in killed_at(runs, asked.kills, asked.seed, names):
-            found = workdir_differences(whole, killed.workdir)
-            differences = {name: lines for name, lines in found.items() if lines}
+        runs = runs_in(Path(folder) / "runs", arguments.processes)
+        undisturbed = runs.finished("whole")
+        for killed in killed_at(runs, arguments.kills, arguments.seed, names):
+            compared = workdir_differences(undisturbed, killed.workdir)
+            differences = {name: lines for name, lines in compared.items() if lines}
             if differences:
                 print(killed.moments, differences, file=sys.stderr, flush=True)
             for name in {*killed.moments, "all"}:
@@ -226,8 +229,8 @@ def main() -> int:
     rows = [{"moment": name} | row for name, row in counts.items()]
     cells = [[r["moment"], str(r["kills"]), f"{r['equal']}/{r['runs']}"] for r in rows]
     print(*text_table([("killed", "kills", "runs bitwise equal"), *cells]), sep="\n")
-    if asked.output:
-        results.write(asked.output, rows)
+    if arguments.output:
+        results.write(arguments.output, rows)
     return int(counts["all"]["equal"] < counts["all"]["runs"])
 
 

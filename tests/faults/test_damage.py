@@ -50,6 +50,12 @@ def damage_both(checkpoints):
 
 
 STATE, PARAMETERS = "checkpoints/state/8", "checkpoints/parameters/8"
+
+
+def damage_metrics(file):
+    file.write_bytes(b"\x00" * 4096 + b"\n" + file.read_bytes()[100:])
+
+
 # What is damaged, and how; what the run says; the step after which it continues.
 SURVIVED = {
     "bit": (STATE, flip_largest, "its SHA-256 differs", 4),
@@ -57,36 +63,37 @@ SURVIVED = {
     "parameters": (PARAMETERS, flip_largest, "and is saved again", 8),
     "both": ("checkpoints", damage_both, "is damaged", 4),
     "kill": ("checkpoints", leave_as_a_kill_does, "", 8),
+    "metrics": ("metrics.jsonl", damage_metrics, "is damaged; ignored", 8),
     "starts": ("starts.jsonl", lambda f: garbage(f, Random(2)), "or missing, so", 8),
 }
 
 
-@pytest.mark.parametrize("what", SURVIVED)
+@pytest.mark.parametrize("damage_name", SURVIVED)
 def test_damage_is_told_set_aside_and_changes_nothing(
-    workdir, whole, text, capsys, what
+    workdir, whole, text, capsys, damage_name
 ):
-    name, damage, told, step = SURVIVED[what]
+    name, damage, message, step = SURVIVED[damage_name]
     place, aside = workdir / name, workdir / "checkpoints/set_aside"
     damage(place)
     damaged = contents(place) if place.is_dir() else {}
     go_on(workdir, text)
-    said = capsys.readouterr().err
-    assert told in said
-    assert ("warning" in said) == bool(told)
-    assert f"continuing {'after' if step == 8 else 'from'} step {step}\n" in said
-    if what == "starts":
+    log = capsys.readouterr().err
+    assert message in log
+    assert ("warning" in log) == bool(message)
+    assert f"continuing {'after' if step == 8 else 'from'} step {step}\n" in log
+    if damage_name == "starts":
         assert json.loads((workdir / name).read_bytes().splitlines()[-1])["step"] == 8
-    elif what == "kill":
+    elif damage_name == "kill":
         for kind in ("state", "parameters"):
-            there = sorted(p.name for p in (workdir / "checkpoints" / kind).iterdir())
-            assert there == ["12", "8"]
+            steps = sorted(p.name for p in (workdir / "checkpoints" / kind).iterdir())
+            assert steps == ["12", "8"]
         assert not (workdir / ".lock").exists()
-    elif name != "checkpoints":
-        kept = aside / name.removeprefix("checkpoints/").replace("/", "-")
-        assert f"warning: {place} is " in said
-        assert f"moved to {kept}\n" in said
-        assert contents(kept) == damaged
-    assert_same_run(whole, workdir)
+    elif name.startswith("checkpoints/"):
+        moved = aside / name.removeprefix("checkpoints/").replace("/", "-")
+        assert f"warning: {place} is " in log
+        assert f"moved to {moved}\n" in log
+        assert contents(moved) == damaged
+    assert_same_run(whole, workdir, *({damage_name} & {"metrics"}))
 
 
 # ------------------------------------------------------------------------ it is refused
@@ -126,9 +133,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("told", "damage"), REFUSED)
+@pytest.mark.parametrize(("message", "damage"), REFUSED)
 def test_what_cannot_be_continued_is_refused_and_left_as_it_is(
-    workdir, text, told, damage
+    workdir, text, message, damage
 ):
     def stored():
         """All that a run continues from."""
@@ -137,7 +144,7 @@ def test_what_cannot_be_continued_is_refused_and_left_as_it_is(
 
     damage(workdir)
     before = stored()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         go_on(workdir, text)
     assert stored() == before
 
@@ -181,21 +188,21 @@ def test_what_makes_a_workdir_is_refused_where_it_is_damaged(workdir, text, name
 
 def test_files_of_another_run_are_refused(workdir, text, tmp_path):
     """Each is whole, but they do not belong together."""
-    other, lines = tmp_path / "other", (text / "dev.en").read_text().splitlines()
+    other_run, lines = tmp_path / "other", (text / "dev.en").read_text().splitlines()
     config = Workdir(workdir).config()
-    Workdir(other).store(
+    Workdir(other_run).store(
         dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
         Vocabulary(train_tokenizer(lines, 330), "tokenizer.model"),
         Workdir(workdir).text() | {"read": 1},
     )
-    for name, told in zip(
+    for name, message in zip(
         VOUCHED,
         ("train.seed: 1 there, 0 now", "text.json was changed", "model was changed"),
         strict=True,
     ):
         mixed = shutil.copytree(workdir, tmp_path / name)
-        shutil.copy(other / name, mixed / name)
-        with pytest.raises(UserError, match=told):
+        shutil.copy(other_run / name, mixed / name)
+        with pytest.raises(UserError, match=message):
             go_on(mixed, text)
 
 
@@ -205,21 +212,14 @@ def test_files_of_another_run_are_refused(workdir, text, tmp_path):
 def test_a_damaged_line_is_told_and_left_as_it_is(stopped, tmp_path, capsys):
     """Half a line at the end is not damage: that is how a crash leaves it."""
     file = tmp_path / "metrics.jsonl"
-    first, _, *others = (stopped / file.name).read_bytes().splitlines(keepends=True)
-    kept = b"".join([first, b"\x00" * 50 + b"\n", *others])
-    file.write_bytes(kept + b'{"step": 9, "kind": "tr')
-    lines = MetricsLog(file)
-    lines.write(10, "train", {"loss": 1.0})
-    lines.close()
-    told = f"warning: {file}, line 2 is damaged; ignored, not removed\n"
-    assert capsys.readouterr().err == told
+    lines = (stopped / file.name).read_bytes().splitlines(keepends=True)
+    lines[1] = b"\x00" * 50 + b"\n"
+    damaged_log = b"".join(lines)
+    file.write_bytes(damaged_log + b'{"step": 9, "kind": "tr')
+    log = MetricsLog(file)
+    log.write(10, "train", {"loss": 1.0})
+    log.close()
+    message = f"warning: {file}, line 2 is damaged; ignored, not removed\n"
+    assert capsys.readouterr().err == message
     added = b'{"step": 10, "kind": "train", "loss": 1.0}\n'
-    assert file.read_bytes() == kept + added
-
-
-def test_damaged_metrics_do_not_change_what_is_trained(workdir, whole, text, capsys):
-    file = workdir / "metrics.jsonl"
-    file.write_bytes(b"\x00" * 4096 + b"\n" + file.read_bytes()[100:])
-    go_on(workdir, text)
-    assert f"warning: {file}" in capsys.readouterr().err
-    assert_same_run(whole, workdir, "metrics")
+    assert file.read_bytes() == damaged_log + added

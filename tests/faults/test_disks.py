@@ -68,7 +68,7 @@ def read_only(folder):
         subprocess.run(["umount", folder], check=True)
 
 
-def whole(workdir, kind="state"):
+def intact_steps(workdir, kind="state"):
     """The checkpoints that count, all of which are as they were written."""
     folder = Workdir(workdir).checkpoints / kind
     steps = sealed_steps(folder)
@@ -86,7 +86,7 @@ def test_a_full_disk_is_told_and_with_room_the_run_goes_on(
         assert "error: the checkpoint of step 8 could not be written to " in error
         assert "[Errno 28] it needs 1.5 MB, and " in error
         assert "Earlier checkpoints are intact, the last of step 4" in safe
-        assert whole(workdir) == whole(workdir, "parameters") == [4]
+        assert intact_steps(workdir) == intact_steps(workdir, "parameters") == [4]
         resize("64m")
         assert "continuing after step 4" in start(1, *command).ends(0).err()
         assert_same_run(undisturbed, workdir)
@@ -121,8 +121,10 @@ def test_metrics_that_cannot_grow_end_the_run_and_leave_no_half_line(
         patch.setattr(loop.Reporter, "record", limited)
         with pytest.raises(SystemExit, match="2"):
             runner._catch_errors(lambda _: train(config_for(text), workdir), [])
-    told = "too large: 'metrics.jsonl'. Everything written before is complete; fix this"
-    assert told in capsys.readouterr().err
+    message = (
+        "too large: 'metrics.jsonl'. Everything written before is complete; fix this"
+    )
+    assert message in capsys.readouterr().err
     lines = (workdir / "metrics.jsonl").read_bytes().split(b"\n")
     assert [json.loads(line)["kind"] for line in lines[:-1]] == ["train"] * 2
     assert lines[-1]
@@ -193,68 +195,66 @@ def test_a_cache_folder_that_cannot_be_written_is_told(text, tmp_path, monkeypat
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.setenv("T2T_JAX_CACHE", str(place / "cache"))
-    told = f"^{place}/cache cannot be written: .*T2T_JAX_CACHE"
-    with read_only(place), pytest.raises(UserError, match=told):
+    message = f"^{place}/cache cannot be written: .*T2T_JAX_CACHE"
+    with read_only(place), pytest.raises(UserError, match=message):
         train(config_for(text), tmp_path / "work")
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize(("name", "told"), [("train", "training"), ("dev", "dev")])
-def test_a_run_does_not_go_on_with_another_text(text, tmp_path, finished, name, told):
+@pytest.mark.parametrize(("name", "set_name"), [("train", "training"), ("dev", "dev")])
+def test_a_run_does_not_go_on_with_another_text(
+    text, tmp_path, finished, name, set_name
+):
     folder = tmp_path / "text"
     shutil.copytree(text, folder)
     file = folder / f"{name}.de"
     lines = file.read_text(encoding="utf-8").splitlines()
     file.write_text("\n".join([*lines[:-1], "Das ist neu."]) + "\n", encoding="utf-8")
     before = files(finished)
-    wanted = f"the {told} text of {finished} is not what it was .* put the text back"
-    with pytest.raises(UserError, match=wanted):
+    message = (
+        f"the {set_name} text of {finished} is not what it was .* put the text back"
+    )
+    with pytest.raises(UserError, match=message):
         train(config_for(folder, train={"steps": 13}), finished)
     assert files(finished) == before
 
 
-def test_another_machine_is_told_and_the_same_is_not(
-    text, finished, monkeypatch, capsys
-):
-    evaluate = lambda self, parameters, step: {"bleu": 1.0}  # noqa: E731
-    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
+@pytest.fixture
+def messages_until(text, finished, monkeypatch, capsys):
+    """Continues a finished run to a step; returns what it says."""
+    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", lambda *_: {"bleu": 1.0})
 
-    def told(steps):
+    def run(steps):
         train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)
         return capsys.readouterr().err
 
-    assert "warning" not in told(13)
-    here = loop.describe_machine()
-    monkeypatch.setattr(loop, "describe_machine", lambda: here | {"cores": 4_096})
-    assert (
-        f"warning: the machine is not that of the last start (cores {here['cores']} -> "
-        "4096); the run continues, but not to identical bytes\n"
-    ) in told(14)
+    return run
+
+
+def test_another_machine_is_told_and_the_same_is_not(
+    messages_until, finished, monkeypatch
+):
+    assert "warning" not in messages_until(13)
+    machine = loop.describe_machine()
+    monkeypatch.setattr(loop, "describe_machine", lambda: machine | {"cores": 4_096})
+    changed = f"not that of the last start (cores {machine['cores']} -> 4096); the run"
+    assert changed in messages_until(14)
     starts = map(json.loads, (finished / "starts.jsonl").open())
     assert [(s["step"], s["machine"]["cores"] == 4_096) for s in starts] == [
         *((0, False), (12, False), (13, True))
     ]
 
 
-def test_other_kernels_of_the_autotuner_are_told(
-    text, finished, tmp_path, monkeypatch, capsys
-):
-    evaluate = lambda self, parameters, step: {"bleu": 1.0}  # noqa: E731
-    monkeypatch.setattr(dev_answers.DevAnswers, "__call__", evaluate)
+def test_other_kernels_of_the_autotuner_are_told(messages_until, tmp_path, monkeypatch):
     choices = tmp_path / "choices"
     choices.mkdir()
     monkeypatch.setattr(nondeterminism, "_folder", lambda: choices)
-
-    def told(steps):
-        train(config_for(text, data={"test": ""}, train={"steps": steps}), finished)
-        return capsys.readouterr().err
-
     (choices / "tile of a product").write_text("128x128")
-    assert "warning" not in told(13)
+    assert "warning" not in messages_until(13)
     (choices / "tile of another").write_text("64x64")
-    assert "warning" not in told(14)
+    assert "warning" not in messages_until(14)
     (choices / "tile of a product").write_text("128x64")
-    assert "the kernels that XLA chose for the last start are no longer" in told(15)
+    assert "kernels that XLA chose for the last start" in messages_until(15)
 
 
 def test_a_clock_that_jumps_changes_nothing(trained, text, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ SAVE_EVERY = (1_500, 8, 5)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, compiled_once):
+def undisturbed_run(tmp_path_factory, compiled_once):
     """An undisturbed run that ends by the last of some fields, made once."""
     folder, made = tmp_path_factory.mktemp("whole"), {}
 
@@ -44,18 +44,18 @@ def whole(tmp_path_factory, compiled_once):
     ("name", "save_every"),
     [*((name, 1_500) for name in ENDS), ("all_steps", 5), ("raised_minutes", 8)],
 )
-def test_a_stop_changes_nothing_of_the_end(name, save_every, whole, tmp_path):
+def test_a_stop_changes_nothing_of_the_end(name, save_every, undisturbed_run, tmp_path):
     stops = [Stop("stopped", 3), Stop("killed", 9), Stop("stopped", 11)]
     stops.append(Stop("sealing", 2))  # the parameters of the end, or an average
     ended(tmp_path / "work", ENDS[name], save_every, stops)
     assert_undisturbed(
-        whole(name, save_every), tmp_path / "work", ENDS[name], save_every
+        undisturbed_run(name, save_every), tmp_path / "work", ENDS[name], save_every
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
-def test_fifty_stops_change_nothing_of_the_end(name, whole, tmp_path):
+def test_fifty_stops_change_nothing_of_the_end(name, undisturbed_run, tmp_path):
     """Of each kind of end; about three minutes on two cores, for all kinds."""
     chance, came, number = random.Random(name), 0, 0
     while came < 50:
@@ -63,7 +63,9 @@ def test_fifty_stops_change_nothing_of_the_end(name, whole, tmp_path):
         stops = random_stops(chance, 1 + number % 6)
         workdir = tmp_path / f"{number}"
         came += ended(workdir, ENDS[name], save_every, stops)
-        assert_undisturbed(whole(name, save_every), workdir, ENDS[name], save_every)
+        assert_undisturbed(
+            undisturbed_run(name, save_every), workdir, ENDS[name], save_every
+        )
         number += 1
     print(f"{name}: {came} stops of {number} runs")
 
@@ -72,13 +74,13 @@ def test_an_ended_run_has_nothing_left_to_do(tmp_path):
     """A limit of time that an evaluation goes beyond ends the run where it is saved."""
     config = config_with(6, steps=99, minutes=10 / 60)
 
-    def long(step):
+    def evaluate(step):
         SteppingClock.now += 100
 
     workdir = tmp_path / "work"
     workdir.mkdir()
-    first = live(workdir, config, evaluate=long)
-    again = live(workdir, config, evaluate=long)
-    assert again.first == again.last == first.last
-    assert again.why == first.why
-    assert "config.train.minutes" in first.why
+    outcome = live(workdir, config, evaluate=evaluate)
+    repeated = live(workdir, config, evaluate=evaluate)
+    assert repeated.first == repeated.last == outcome.last
+    assert repeated.why == outcome.why
+    assert "config.train.minutes" in outcome.why

@@ -22,14 +22,14 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize("how", STOPS)
-def test_a_run_continued_is_one_run(how, trained, text, tmp_path):
-    for end in STOPS[how]:
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_continued_is_one_run(stop, trained, text, tmp_path):
+    for end in STOPS[stop]:
         train(config_for(text, train=end), tmp_path / "work")
         assert (tmp_path / "work/scores/test.json").exists()
     # Where it ended it was evaluated and scored, which is kept.
-    kept = ("metrics", "best", "scores", "translations", "names", "config")
-    assert_same_run(trained[0], tmp_path / "work", *kept)
+    stored_before = ("metrics", "best", "scores", "translations", "names", "config")
+    assert_same_run(trained[0], tmp_path / "work", *stored_before)
     assert Translator.load(tmp_path / "work").steps == (8, 12)
 
 
@@ -47,8 +47,8 @@ def test_a_kill_leaves_nothing_behind(undisturbed, text, tmp_path, start):
 def test_fifty_kills_of_two_processes_leave_nothing_behind(tmp_path):
     """About fifteen minutes on two cores: each process writes its half of a state."""
     runs = runs_in(tmp_path / "runs", processes=2)
-    whole = runs.finished("whole")
-    parts = (whole / "checkpoints").rglob("ocdbt.process_1/d/*")
+    undisturbed_run = runs.finished("whole")
+    parts = (undisturbed_run / "checkpoints").rglob("ocdbt.process_1/d/*")
     assert [*parts], "process 1 has written nothing"
     for killed in killed_at(runs, 50, seed=1, names=SAVING):
-        assert_same_run(whole, killed.workdir)
+        assert_same_run(undisturbed_run, killed.workdir)

@@ -39,8 +39,8 @@ def test_a_run_that_is_interrupted_everywhere_is_one_run(text, tmp_path, start):
     command = flags_for(short, workdir, train=fields)
     start(1, *flags_for(short, tmp_path / "whole", train=fields)).ends(0)
 
-    def begin(**given):
-        return start(1, *command, T2T_JAX_CACHE=str(tmp_path / "prepared"), **given)
+    def begin(**options):
+        return start(1, *command, T2T_JAX_CACHE=str(tmp_path / "prepared"), **options)
 
     stopped = "SIGINT: stopped; everything written is complete\n"
     preparing = begin().until("training the tokenizer").send(INT).ends(130)
@@ -92,18 +92,20 @@ def test_a_signal_is_a_keyboard_interrupt_in_python(
             signal.raise_signal(INT)
         step(self)
 
-    for owner, name, other, signum, at in (
+    for owner, name, replacement, signum, last_step in (
         (dev_answers.DevAnswers, "__call__", raised_in_evaluation, TERM, 6),
         (loop.TrainingRun, "_step", raised_in_a_step, INT, 10),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(owner, name, other)
-            with pytest.raises(KeyboardInterrupt, match=f"after step {at}, which") as e:
+            patch.setattr(owner, name, replacement)
+            with pytest.raises(
+                KeyboardInterrupt, match=f"after step {last_step}, which"
+            ) as e:
                 train(config_for(text), workdir)
         assert isinstance(e.value, Interrupted)
         assert e.value.signum == signum
         assert [signal.getsignal(s) for s in SIGNALS] == handlers
-        assert states(workdir)[-1] == at
+        assert states(workdir)[-1] == last_step
     scores = train(config_for(text), workdir)
     assert scores["test"]["checkpoints"] == [8, 12]  # not 10, which a signal saved
     # Of states also the one before is kept, which is that of the interruption.
@@ -176,12 +178,12 @@ def test_a_signal_ends_the_wait_for_a_line(signum):
         threading.Timer(30, os.close, [write]),
     ]
     os.write(write, b"one\n")
-    found = []
+    lines_read = []
     with watched() as watch, open(read, "rb") as lines:
         for timer in timers:
             timer.start()
         with pytest.raises(KeyboardInterrupt):
-            found.extend(interruption.awaited(lines))
+            lines_read.extend(interruption.awaited(lines))
         assert signal.getsignal(signum) == watch._note
     timers[1].cancel()
     os.close(write)
@@ -231,11 +233,11 @@ def test_what_a_process_does_with_signals(name, start):
     lost, work, sent, status = PROCESSES[name]
     script = WATCHED.format(lost=lost, work=work)
     process = start(0).run([sys.executable, "-c", script]).until("ready")
-    for each in sent:
-        if isinstance(each, float):
-            time.sleep(each)
+    for signal_or_pause in sent:
+        if isinstance(signal_or_pause, float):
+            time.sleep(signal_or_pause)
         else:
-            process.send(each)
-    told = process.ends(status).err()
-    assert ("saving" in told) == bool(sent)
-    assert ("stopped; everything written is complete" in told) == (status > 128)
+            process.send(signal_or_pause)
+    log = process.ends(status).err()
+    assert ("saving" in log) == bool(sent)
+    assert ("stopped; everything written is complete" in log) == (status > 128)

@@ -46,7 +46,7 @@ assert not opened, opened
 
 
 @pytest.fixture
-def theirs(trained, tmp_path):
+def foreign_workdir(trained, tmp_path):
     """A copy of a workdir with things in it that no workdir has."""
     folder = tmp_path / "theirs"
     shutil.copytree(trained[0], folder)
@@ -57,19 +57,19 @@ def theirs(trained, tmp_path):
     return folder
 
 
-def test_loading_runs_no_code_and_writes_nothing(theirs):
-    before = {p: p.stat().st_mtime_ns for p in theirs.rglob("*")}
+def test_loading_runs_no_code_and_writes_nothing(foreign_workdir):
+    before = {p: p.stat().st_mtime_ns for p in foreign_workdir.rglob("*")}
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", LOAD, str(theirs)],
+    loaded = subprocess.run(
+        [sys.executable, "-P", "-c", LOAD, str(foreign_workdir)],
         env=environment,
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert {p: p.stat().st_mtime_ns for p in theirs.rglob("*")} == before
-    assert not list(theirs.rglob("ran"))
+    assert loaded.returncode == 0, loaded.stderr
+    assert {p: p.stat().st_mtime_ns for p in foreign_workdir.rglob("*")} == before
+    assert not list(foreign_workdir.rglob("ran"))
 
 
 def rewritten(folder, **sections):
@@ -81,20 +81,22 @@ def rewritten(folder, **sections):
     file.write_bytes(atomic.checked_json(content))
 
 
-def test_a_language_cannot_lead_out_of_the_workdir(theirs):
+def test_a_language_cannot_lead_out_of_the_workdir(foreign_workdir):
     for side in ("source", "target"):
         for name in ("../../x", "/etc/passwd", "..", "", "a/b", "de\n", "\x00"):
-            rewritten(theirs, data={"source": "en", "target": "de", side: name})
+            rewritten(
+                foreign_workdir, data={"source": "en", "target": "de", side: name}
+            )
             with pytest.raises(UserError, match=f"config.data.{side}="):
-                Translator.load(theirs)
+                Translator.load(foreign_workdir)
     for name in ("zh-Hans", "lc.norm.tok.de", "中文"):
         assert from_config_dict({"data": {"target": name}}).data.target == name
 
 
-def test_places_that_a_config_names_are_not_looked_at_to_translate(theirs):
+def test_places_that_a_config_names_are_not_looked_at_to_translate(foreign_workdir):
     places = dict.fromkeys(("train", "dev", "test", "dir", "tokenizer"), "/nowhere/x")
-    rewritten(theirs, data=places, train={"init_from": "/nowhere/run"})
-    assert Translator.load(theirs).translate([""])[0].text == ""
+    rewritten(foreign_workdir, data=places, train={"init_from": "/nowhere/run"})
+    assert Translator.load(foreign_workdir).translate([""])[0].text == ""
 
 
 NO_CONFIGS = [
@@ -103,13 +105,13 @@ NO_CONFIGS = [
 ]
 
 
-def test_what_is_no_config_is_told(theirs):
-    file = theirs / "config.json"
+def test_what_is_no_config_is_told(foreign_workdir):
+    file = foreign_workdir / "config.json"
     changed = file.read_bytes().replace(b'"alpha": 0.6', b'"alpha": 0.7')
     for content in (*NO_CONFIGS, changed):
         file.write_bytes(content)
         with pytest.raises(UserError, match="config.json is not a config"):
-            Translator.load(theirs)
+            Translator.load(foreign_workdir)
 
 
 def test_prepared_text_of_another_folder_cannot_be_asked_for():

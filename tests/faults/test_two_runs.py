@@ -35,9 +35,9 @@ def before_step(monkeypatch):
     """Calls a function before one step of a run, when all before it is written."""
     true_step = loop.TrainingRun._step
 
-    def install(at, function):
+    def install(step_number, function):
         def step(self):
-            if self.step == at - 1:
+            if self.step == step_number - 1:
                 self.checkpoints.wait()
                 function()
             true_step(self)
@@ -61,9 +61,9 @@ def test_a_second_run_is_refused_and_the_first_undisturbed(
 
     before_step(6, second)
     train(config_for(text, data=QUIET), workdir)
-    (told,) = refused
+    (message,) = refused
     holder = f"process {os.getpid()} on {socket.gethostname()}, since 20"
-    assert told.startswith(f"{workdir} is in use by {holder}")
+    assert message.startswith(f"{workdir} is in use by {holder}")
     assert_same_run(trained[0], workdir, *EVALUATED)
     assert not (workdir / ".lock").exists()
 
@@ -75,16 +75,16 @@ def test_a_run_whose_workdir_was_taken_over_writes_nothing_more(
     text, tmp_path, before_step
 ):
     """As in a bucket, where there are no locks."""
-    workdir, then = tmp_path / "work", []
+    workdir, files_then = tmp_path / "work", []
 
     def take_over(*_):
         (workdir / ".lock").write_text(f"{TAKEN}\nanother\n")
-        then.append(without_tensorboard(workdir))
+        files_then.append(without_tensorboard(workdir))
 
     before_step(9, take_over)
     with pytest.raises(UserError, match=f"no longer this run's: .* by {TAKEN}"):
         train(config_for(text, data=QUIET), workdir)
-    assert without_tensorboard(workdir) == then[0]
+    assert without_tensorboard(workdir) == files_then[0]
     assert (workdir / "checkpoints/state/8/manifest.json").exists()
 
 
@@ -109,8 +109,8 @@ def test_two_that_score_at_once_lose_no_score(trained, text, tmp_path, monkeypat
     monkeypatch.setattr(Task, "extra_scores", lambda *_: {"perplexity": 2.0})
     keep_earlier = product_files.keep_earlier
 
-    def slowly(*both):
-        keep_earlier(*both)
+    def slowly(*files):
+        keep_earlier(*files)
         time.sleep(0.3)
 
     monkeypatch.setattr(product_files, "keep_earlier", slowly)
@@ -123,11 +123,11 @@ def test_two_that_score_at_once_lose_no_score(trained, text, tmp_path, monkeypat
         thread.start()
     for thread in threads:
         thread.join()
-    found = []
+    scored_checkpoints = []
     for file in (scored / "scores").iterdir():
         content = json.loads(file.read_text())
         name = file.name.replace(".json", ".de")
         lines = (scored / "translations" / name).read_bytes()
         assert content["translations_sha256"] == hashlib.sha256(lines).hexdigest()
-        found.append(tuple(content["checkpoints"]))
-    assert {*found} == {(8,), (8, 12), (12,)}
+        scored_checkpoints.append(tuple(content["checkpoints"]))
+    assert {*scored_checkpoints} == {(8,), (8, 12), (12,)}

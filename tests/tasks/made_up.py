@@ -47,8 +47,8 @@ class Example:
     def config(self, kind: str, folder, **sections) -> Config:
         """The config of the smallest run on the text in a folder."""
         fields = {name: dict(values) for name, values in FIELDS.items()}
-        given = {"task": {"kind": kind}, "data": {"dir": str(folder)}}
-        for changes in (self.fields, given, sections):
+        sections_of_task = {"task": {"kind": kind}, "data": {"dir": str(folder)}}
+        for changes in (self.fields, sections_of_task, sections):
             for section, values in changes.items():
                 fields.setdefault(section, {}).update(values)
         tiny = small_run.ROOT / "configs/tiny.py"
@@ -93,10 +93,10 @@ def _lines_of(ending: str) -> dict[str, str]:
 
 
 def _label(task: Task, pair: Pair, right: bool = True) -> str:
-    other = {"same": "two", "two": "same"}
-    said = pair[1] if right else other[pair[1]]
+    opposite = {"same": "two", "two": "same"}
+    predicted = pair[1] if right else opposite[pair[1]]
     return classification.answer_line(
-        said, {label: float(label == said) for label in sorted(other)}
+        predicted, {label: float(label == predicted) for label in sorted(opposite)}
     )
 
 

@@ -56,7 +56,7 @@ def test_plain_and_gzipped_files_are_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "parts"),
     [
         (b"a\tgood\n\n", ["x.tsv, line 2: no tabs", "remove the empty line"]),
         (b"a\tb\tgood\n", ["x.tsv, line 1: 2 tabs", "replace the others by spaces"]),
@@ -66,11 +66,11 @@ def test_plain_and_gzipped_files_are_the_same(tmp_path):
         (b"", ["x.tsv is empty"]),
     ],
 )
-def test_wrong_lines_are_named_with_a_remedy(tmp_path, content, told):
+def test_wrong_lines_are_named_with_a_remedy(tmp_path, content, parts):
     corpus = write(tmp_path, content)
     with pytest.raises(UserError) as error:
         list(corpus.pairs())
-    assert all(part in str(error.value) for part in told), error.value
+    assert all(part in str(error.value) for part in parts), error.value
 
 
 # ------------------------------------------------------------------------------ labels
@@ -96,7 +96,7 @@ def test_a_label_is_one_token_and_nothing_follows_it():
 
 
 @pytest.mark.parametrize(
-    ("train", "data", "told"),
+    ("train", "data", "parts"),
     [
         ("good good", {}, "has the label 'good'; want .* two"),
         ("good bad", {"dev": "dev"}, "dev, line 2: .*'bda'"),
@@ -104,11 +104,11 @@ def test_a_label_is_one_token_and_nothing_follows_it():
         ("good bad", {"joint_vocabulary": True}, "set config.data.joint_vocabulary="),
     ],
 )
-def test_labels_that_do_not_match_are_refused(tmp_path, train, data, told):
+def test_labels_that_do_not_match_are_refused(tmp_path, train, data, parts):
     corpus = write(tmp_path, "".join(f"a\t{x}\n" for x in train.split()).encode())
     write(tmp_path, b"c\tbad\nd\tbda\n", "dev.tsv")
     task = task_of(tmp_path, **{"dev": ""} | data)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=parts):
         task.vocab_sizes, task.vocabulary([corpus], small_translator.vocabulary())
 
 
@@ -163,10 +163,10 @@ def test_an_answer_is_read_as_it_was_written(data, labels):
 
 
 def test_damaged_probabilities_are_named():
-    whole = answer_line("a", {"a": 0.5, "b": 0.5})
+    intact = answer_line("a", {"a": 0.5, "b": 0.5})
     for line in ("b", "b\ta=half\tb=0.5", "b\ta=0.5\tb=nan", "c\ta=0.5\tb=0.5"):
         with pytest.raises(UserError, match="answer 2 is .* for each of a, b"):
-            score("nll", [whole, line], "ab")
+            score("nll", [intact, line], "ab")
 
 
 # ------------------------------------------------------------------------ a classifier
@@ -206,11 +206,11 @@ def test_probabilities_are_those_of_the_logits_and_an_ensemble_has_their_mean():
         batch |= {side: tokens, f"{side}_segment": np.ones_like(tokens)}
         batch |= {f"{side}_position": position, f"{side}_input": tokens}
     model = nnx.merge(translator.model.definition, translator.parameters)
-    wanted = jax.jit(lambda: jax.nn.softmax(logits(model, batch)[0, 0]))()
+    expected = jax.jit(lambda: jax.nn.softmax(logits(model, batch)[0, 0]))()
     (prediction,) = translator.classify(LINES[:1])
-    got = [*prediction.probabilities.values()]
-    np.testing.assert_allclose(got, wanted, rtol=1e-5)
-    assert prediction.label == LABELS[int(np.argmax(got))]
+    probabilities = [*prediction.probabilities.values()]
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
+    assert prediction.label == LABELS[int(np.argmax(probabilities))]
 
     second = classifier(2)
     for joint, *single in zip(
@@ -218,8 +218,8 @@ def test_probabilities_are_those_of_the_logits_and_an_ensemble_has_their_mean():
         *(member.classify(LINES) for member in (translator, second)),
         strict=True,
     ):
-        wanted = np.mean([[*p.probabilities.values()] for p in single], axis=0)
-        np.testing.assert_allclose([*joint.probabilities.values()], wanted, rtol=1e-5)
+        expected = np.mean([[*p.probabilities.values()] for p in single], axis=0)
+        np.testing.assert_allclose([*joint.probabilities.values()], expected, rtol=1e-5)
     with pytest.raises(UserError, match="'transformer' does not predict labels"):
         small_translator.translator().classify(["a"])
 

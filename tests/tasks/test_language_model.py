@@ -19,8 +19,8 @@ TEXT = f"\n{DOCUMENTS[0]}\n\n \n{DOCUMENTS[1]}\r\n\n{DOCUMENTS[2]}\n"
 def task(max_length=256, **options):
     config = translator(1, kind="decoder_only").config
     config = fields.changed(config, "data", max_length=max_length)
-    chosen = fields.TaskConfig("language_model", Options(options))
-    return LanguageModel(dataclasses.replace(config, task=chosen))
+    task_config = fields.TaskConfig("language_model", Options(options))
+    return LanguageModel(dataclasses.replace(config, task=task_config))
 
 
 def test_empty_lines_separate_documents(tmp_path):
@@ -39,12 +39,12 @@ def test_empty_lines_separate_documents(tmp_path):
 
 def test_scores_follow_from_answers_and_text():
     """With windows or without; a window of the whole text is no window."""
-    one = translator(1, kind="decoder_only")
+    model = translator(1, kind="decoder_only")
     pairs = [("", text) for text in [*DOCUMENTS, "the cat"]]
-    plain = task().answers(one, pairs)
-    scores = one.score(pairs)
+    plain = task().answers(model, pairs)
+    scores = model.score(pairs)
     assert plain == [f"{s.log_prob:.6f}\t{len(s.pieces)}" for s in scores]
-    short = task(max_length=6, stride=6).answers(one, pairs)
+    short = task(max_length=6, stride=6).answers(model, pairs)
     assert [a.split("\t")[1] for a in short] == [a.split("\t")[1] for a in plain]
     assert short[0] != plain[0]
     quick = task().quick_scores(plain, pairs)

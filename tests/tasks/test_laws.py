@@ -18,7 +18,7 @@ from t2t_jax.model.model import MODELS, build
 from t2t_jax.tasks.table import TASKS, check_model
 from t2t_jax.tools.bridges.exporting import check_task
 from t2t_jax.tools.bridges.table import EXPORTS
-from tests.small_run import contents
+from tests.small_run import contents, logged
 from tests.tasks.made_up import example_of, opened, write
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -27,9 +27,9 @@ each_task = pytest.mark.parametrize("kind", TASKS)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("text")
-    write(made)
-    return made
+    text_folder = tmp_path_factory.mktemp("text")
+    write(text_folder)
+    return text_folder
 
 
 def answered(kind, folder):
@@ -53,7 +53,7 @@ def test_examples_are_encoded_without_loss(kind, folder):
     pairs = list(corpus.pairs())
     vocabulary = task.vocabulary([corpus])
     encoded = task.encode(pairs, vocabulary)
-    for side, own in enumerate((vocabulary.source, vocabulary)):
+    for side, vocabulary_of_side in enumerate((vocabulary.source, vocabulary)):
         texts = [pair[side] for pair in pairs]
         rows = [encoded[side][i].tolist() for i in range(len(pairs))]
         if side not in task.sides:
@@ -61,13 +61,15 @@ def test_examples_are_encoded_without_loss(kind, folder):
             assert not any(rows)
             continue
         # A label is not followed by EOS; text is.
-        ends = {row[-1] == own.eos for row in rows}
+        ends = {row[-1] == vocabulary_of_side.eos for row in rows}
         assert ends == {task.predicts != "label" or side == 0}
-        bare = [row[:-1] if row[-1] == own.eos else row for row in rows]
-        assert own.decode(bare) == texts
+        bare = [row[:-1] if row[-1] == vocabulary_of_side.eos else row for row in rows]
+        assert vocabulary_of_side.decode(bare) == texts
     # The tokenizer of another run is taken over.
-    taken = task.vocabulary([corpus], vocabulary)
-    assert [side.model for side in taken.sides] == [s.model for s in vocabulary.sides]
+    inherited = task.vocabulary([corpus], vocabulary)
+    assert [side.model for side in inherited.sides] == [
+        s.model for s in vocabulary.sides
+    ]
 
 
 @each_task
@@ -75,8 +77,8 @@ def test_the_fingerprint_is_that_of_the_examples(kind, folder, tmp_path):
     example = example_of(kind)
     corpus = opened(example.task(kind, folder))
     shutil.copytree(folder, tmp_path / "copy")
-    again = opened(example.task(kind, tmp_path / "copy"))
-    assert again.fingerprint() == corpus.fingerprint()
+    copy = opened(example.task(kind, tmp_path / "copy"))
+    assert copy.fingerprint() == corpus.fingerprint()
     for file in (tmp_path / "copy").glob("test.*"):
         lines = file.read_text(encoding="utf-8").splitlines()
         lines[0], lines[1] = lines[1].replace("cat", "bird"), lines[0]
@@ -136,10 +138,10 @@ def test_measures_are_made_of_sums(kind, folder):
         order = [*reversed(range(len(pairs))), *range(len(pairs))]
         drawn = [[side[i] for i in order] for side in (answers, pairs)]
         np.testing.assert_array_equal(measure.statistics(*drawn), statistics[order])
-        whole = measured(measure, statistics)
-        assert math.isfinite(whole)
+        score = measured(measure, statistics)
+        assert math.isfinite(score)
         sums = statistics.sum(0)
-        np.testing.assert_allclose(measure.of(np.stack([sums, sums])), [whole] * 2)
+        np.testing.assert_allclose(measure.of(np.stack([sums, sums])), [score] * 2)
 
 
 @each_task
@@ -151,10 +153,10 @@ def test_a_system_is_compared_with_another_and_with_itself(kind, folder):
     better = row["difference"] if task.higher_is_better else -row["difference"]
     assert better > 0
     assert row["p_value"] < 0.05
-    found = task.significance(task.chosen_by, perfect, poor, pairs, corpus)
-    assert found["difference"] == pytest.approx(row["difference"])
-    assert found["bootstrap"] == row["p_value"]
-    assert found["randomisation"] < 0.05
+    tests = task.significance(task.chosen_by, perfect, poor, pairs, corpus)
+    assert tests["difference"] == pytest.approx(row["difference"])
+    assert tests["bootstrap"] == row["p_value"]
+    assert tests["randomisation"] < 0.05
 
 
 # ---------------------------------------------------------------- options and answers
@@ -165,12 +167,12 @@ def test_options_that_mean_nothing_are_refused(kind, folder):
     task = example_of(kind).task(kind, folder)
     names = {"beam", "alignments", "nbest", "sample", *task.unused}
     for name in names:
-        given = {n: types.SimpleNamespace(present=n == name) for n in names}
+        flags = {n: types.SimpleNamespace(present=n == name) for n in names}
         if name in task.unused:
             with pytest.raises(UserError, match=f"--{name}: .*{kind!r}"):
-                refuse_unused(task, given)
+                refuse_unused(task, flags)
         else:
-            refuse_unused(task, given)
+            refuse_unused(task, flags)
     # What is not searched for has no option of a search.
     assert task.searches or "alignments" in task.unused
     assert ("beam" in task.unused) == (task.predicts != "target")
@@ -209,26 +211,27 @@ def test_a_run_is_trained_scored_and_resumed(kind, folder, tmp_path):
     example = example_of(kind)
     config = example.config(kind, folder)
     scores = train(config, tmp_path / "whole")
-    lines = (tmp_path / "whole/metrics.jsonl").read_text().splitlines()
-    (logged,) = [e for e in map(json.loads, lines) if e["kind"] == "dev"]
+    (dev_scores,) = logged(tmp_path / "whole", "dev")
     task = TASKS[kind](config)
-    assert math.isfinite(logged[task.chosen_by])
+    assert math.isfinite(dev_scores[task.chosen_by])
     # What is stored follows from the answers that are stored.
     for place in config.data.test.split(","):
         corpus = task.open(place, config.data.dir)
         scorer, stored = task.of(corpus), scores[corpus.name]
         answers = read_answers(stored, corpus, tmp_path / "whole")
-        found = scorer.scores(answers, scorer.examples(corpus), corpus)
-        assert found.items() <= stored.items()
-        assert found
+        recomputed = scorer.scores(answers, scorer.examples(corpus), corpus)
+        assert recomputed.items() <= stored.items()
+        assert recomputed
     # Half a run that is continued ends in the same bytes.
     half = example.config(kind, folder, train={"steps": 2})
     train(half, tmp_path / "half")
     shutil.rmtree(tmp_path / "half/scores")
     shutil.rmtree(tmp_path / "half/translations")
     train(config, tmp_path / "half")
-    both = [contents(tmp_path / name / "translations") for name in ("whole", "half")]
-    assert both[0] == both[1]
+    translations = [
+        contents(tmp_path / name / "translations") for name in ("whole", "half")
+    ]
+    assert translations[0] == translations[1]
     hashes = [
         Translator.load(tmp_path / name).provenance()["parameters_sha256"]
         for name in ("whole", "half")

@@ -18,7 +18,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.extensions.data.noise import MASK
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.tasks.table import check_model, task_of
+from t2t_jax.tasks.table import task_of
 from t2t_jax.training.losses import loss_sums
 from tests.bridges.exported import random_like
 from tests.decoding import small_translator
@@ -29,12 +29,12 @@ PAIRS = [("", line) for line in LINES]
 
 
 @functools.cache
-def translator(kind="encoder_only"):
+def translator():
     model = train_tokenizer(LINES * 20, 300, [MASK])
     config = dataclasses.replace(
         small_translator.CONFIG,
         task=TaskConfig(kind="masked_language_model"),
-        model=dataclasses.replace(small_translator.CONFIG.model, kind=kind),
+        model=dataclasses.replace(small_translator.CONFIG.model, kind="encoder_only"),
     )
     built = build(config.model, 300)
     parameters = random_like(built.shapes, 0.5, 1)  # `built.init` would be compiled
@@ -45,10 +45,10 @@ def computed(function, batch, *arguments):
     """A function of the model and a batch, compiled."""
     definition = translator().model.definition
 
-    def of(parameters, batch):
+    def evaluate(parameters, batch):
         return function(nnx.merge(definition, parameters), batch, *arguments)
 
-    return jax.jit(of)(translator().parameters, batch)
+    return jax.jit(evaluate)(translator().parameters, batch)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -56,9 +56,9 @@ def test_a_mask_becomes_the_most_probable_piece_that_fits_its_place(inside):
     vocabulary = translator().vocabulary
     line = "the cat<mask> the dog" if inside else "the cat <mask> the dog"
     begin, mask, end = "the cat", vocabulary.id_of(MASK), " the dog"
-    before, both = vocabulary.encode([begin, begin + end])
-    ids = [*before, mask, *both[len(before) :], vocabulary.eos]
-    of_mask = probabilities(translator(), (ids, ids))[len(before)]
+    prefix_ids, line_ids = vocabulary.encode([begin, begin + end])
+    ids = [*prefix_ids, mask, *line_ids[len(prefix_ids) :], vocabulary.eos]
+    mask_probabilities = probabilities(translator(), (ids, ids))[len(prefix_ids)]
     fits = {
         i: piece.removeprefix("▁")
         for i, piece in enumerate(map(vocabulary.piece, range(len(vocabulary))))
@@ -66,21 +66,21 @@ def test_a_mask_becomes_the_most_probable_piece_that_fits_its_place(inside):
         and piece.strip("▁")
         and not piece.startswith("<")
     }
-    best = max(fits, key=lambda i: of_mask[i])
+    best = max(fits, key=lambda i: mask_probabilities[i])
     (filled,) = translator().fill([line])
     assert filled.pieces == (fits[best],)
     assert str(filled) == line.replace(MASK, filled.pieces[0])
-    assert filled.probabilities == pytest.approx([of_mask[best]], rel=1e-4)
+    assert filled.probabilities == pytest.approx([mask_probabilities[best]], rel=1e-4)
 
 
 def test_several_masks_lines_without_any_and_lines_that_are_cut(caplog):
-    long = "the " * 70 + MASK  # of at most 64 pieces
-    lines = [f"{MASK} cat {MASK} the{MASK}", "the cat", "", long]
-    several, *others = translator().fill(lines)
+    cut_line = "the " * 70 + MASK  # of at most 64 pieces
+    lines = [f"{MASK} cat {MASK} the{MASK}", "the cat", "", cut_line]
+    several, *unmasked = translator().fill(lines)
     assert len(several.pieces) == 3
     assert several.text == "{} cat {} the{}".format(*several.pieces)
-    assert [filled.text for filled in others] == lines[1:]
-    assert others[0].hypothesis().score == 1.0
+    assert [filled.text for filled in unmasked] == lines[1:]
+    assert unmasked[0].hypothesis().score == 1.0
     assert several.hypothesis().log_prob == pytest.approx(
         sum(map(math.log, several.probabilities))
     )
@@ -101,10 +101,10 @@ def test_answers_hold_the_loss_of_the_same_examples():
     _, nll, tokens = computed(loss_sums, batch, 0.0, vocabulary.bos)
     log_probs = [float(answer.split("\t")[2]) for answer in answers]
     assert -sum(log_probs) == pytest.approx(float(nll), rel=1e-4)
-    hidden = [json.loads(answer.split("\t")[3]) for answer in answers]
-    assert sum(map(len, hidden)) == int(tokens)
+    restored = [json.loads(answer.split("\t")[3]) for answer in answers]
+    assert sum(map(len, restored)) == int(tokens)
     assert sum(int(answer.split("\t")[1]) for answer in answers) == int(tokens)
-    correct = sum(was == best for pieces in hidden for was, best, _ in pieces)
+    correct = sum(was == best for pieces in restored for was, best, _ in pieces)
     scores = task.quick_scores(answers, PAIRS)
     assert scores["accuracy"] == pytest.approx(100 * correct / int(tokens))
     assert scores["masked_perplexity"] == pytest.approx(
@@ -119,8 +119,6 @@ def test_other_models_and_separate_vocabularies_are_refused():
     with pytest.raises(UserError, match="generates no text"):
         translator().translate(["the cat"])
     config = translator().config
-    with pytest.raises(UserError, match="choose 'encoder_only'"):
-        check_model(task_of(config), translator("transformer").model)
     apart = dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, tied="target"),

@@ -55,11 +55,11 @@ def test_a_tree_becomes_a_line():
 def test_an_intact_line_is_the_tree_and_not_repaired(tree):
     sentence = " ".join(tree.words())
     for line in (linearise(tree), linearise(without_tags(tree))):
-        made = answer(line, sentence)
-        assert not made.endswith(REPAIRED)
-        assert linearise(read_answer(made)) == line
-        assert read_answer(made).spans() == tree.spans()
-        assert read_answer(made).words() == tree.words()
+        parsed = answer(line, sentence)
+        assert not parsed.endswith(REPAIRED)
+        assert linearise(read_answer(parsed)) == line
+        assert read_answer(parsed).spans() == tree.spans()
+        assert read_answer(parsed).words() == tree.words()
 
 
 pieces = st.lists(
@@ -71,10 +71,10 @@ pieces = st.lists(
 
 @given(pieces | st.text(), st.lists(words, min_size=1, max_size=6))
 def test_any_string_is_repaired_to_a_tree_over_the_words(line, sentence):
-    made = answer(line, " ".join(sentence))
-    tree = read_answer(made)
+    parsed = answer(line, " ".join(sentence))
+    tree = read_answer(parsed)
     assert tree.words() == sentence
-    assert made == answer(line, " ".join(sentence))
+    assert parsed == answer(line, " ".join(sentence))
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_scores_follow_from_answers_and_pairs():
     assert scores["f1"] == pytest.approx(100 * 12 / 13)
     assert (scores["repaired"], scores["crossing"]) == (50, 0)
     # Other systems may write the treebank's trees.
-    theirs = f"(TOP {DOG})".replace("(NP ", "(NP-SBJ ")
-    assert scores_of([theirs], pairs[:1])["f1"] == 100
+    treebank_answer = f"(TOP {DOG})".replace("(NP ", "(NP-SBJ ")
+    assert scores_of([treebank_answer], pairs[:1])["f1"] == 100
 
 
 def test_answers_over_other_words_are_an_error():
@@ -147,9 +147,9 @@ def opened(folder, name="wsj"):
 
 
 def test_the_penn_layout_is_read_without_traces_and_functions():
-    found = list(read_trees(PENN.splitlines(), "wsj"))
-    assert [line for line, _ in found] == [2, 9]
-    assert [bracketed(cleaned(tree)) for _, tree in found] == PLAIN
+    numbered = list(read_trees(PENN.splitlines(), "wsj"))
+    assert [line for line, _ in numbered] == [2, 9]
+    assert [bracketed(cleaned(tree)) for _, tree in numbered] == PLAIN
     # Roots that only mark a tree are removed.
     for line, clean in (
         ("(TOP (S (NP (NN a))))", "(S (NP (NN a)))"),
@@ -161,7 +161,7 @@ def test_the_penn_layout_is_read_without_traces_and_functions():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "what"),
+    ("text", "line", "message"),
     [
         ("(S (A a))\n\n(S (A a)))", 3, "closes no"),
         ("(S (A a))\n(S\n  (A a)\n", 2, "1 of the brackets"),
@@ -174,10 +174,10 @@ def test_the_penn_layout_is_read_without_traces_and_functions():
         ("(S (A a))\n" + 101 * "(S " + "a" + 101 * ")", 2, "more than 100"),
     ],
 )
-def test_mistakes_are_named_with_their_line(tmp_path, text, line, what):
+def test_mistakes_are_named_with_their_line(tmp_path, text, line, message):
     (tmp_path / "wsj.trees").write_text(text)
-    where = f"wsj.trees, line {line}: " if line else "wsj.trees"
-    with pytest.raises(UserError, match=f"{where}.*{what}"):
+    place = f"wsj.trees, line {line}: " if line else "wsj.trees"
+    with pytest.raises(UserError, match=f"{place}.*{message}"):
         list(opened(tmp_path).pairs())
 
 

@@ -54,8 +54,8 @@ def test_each_source_begins_with_the_tag_of_its_subtask(folder):
     assert [corpus.name for corpus in corpora] == names
     assert len({corpus.fingerprint() for corpus in corpora}) == 4
     en, de, fr, _ = (lines[0] for lines in TEXT.values())
-    first = [(f"<2de> {en}", de), (f"<2en> {de}", en), (f"<2fr> {en}", fr)]
-    assert [next(c.pairs()) for c in corpora] == [*first, (f"<copy> {en}", en)]
+    first_pairs = [(f"<2de> {en}", de), (f"<2en> {de}", en), (f"<2fr> {en}", fr)]
+    assert [next(c.pairs()) for c in corpora] == [*first_pairs, (f"<copy> {en}", en)]
     # A run may know tags that its own text does not use, for a run that starts from it.
     assert task().data().symbols == "<2de>,<2en>,<2fr>,<copy>"
     assert task("copy:x", symbols="<bt>,<2de>").data().symbols == "<bt>,<2de>,<copy>"
@@ -92,15 +92,15 @@ def test_lines_are_of_the_subtask_of_their_tag():
 def restored(source, target):
     """A line from what spans left of it and what they took."""
     parts = re.split(r"(<span_\d+>)", target)
-    taken = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return re.sub(r"<span_\d+>", lambda match: taken.pop(match[0]), source)
+    spans = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return re.sub(r"<span_\d+>", lambda match: spans.pop(match[0]), source)
 
 
 def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
     mixture = task("spans:news.en,en-de:news,spans:news.fr")
     corpora = opened(mixture, mixture.config.data.train, folder)
     lines = [[*corpus.pairs()] for corpus in corpora]
-    stored = [pair for of_corpus in lines for pair in of_corpus]
+    stored = [pair for corpus_lines in lines for pair in corpus_lines]
     assert stored[0] == (f"<spans> {TEXT['en'][0]}", TEXT["en"][0])
     symbols = mixture.data().symbols.split(",")
     text = [line for pair in stored for line in pair]
@@ -126,8 +126,8 @@ def test_spans_are_cut_out_of_their_own_subtask_alone(folder):
             continue
         assert "<span_0>" in source
         # A span takes the space before it.
-        whole = restored(source, target).replace(" ", "")
-        assert whole == f"<spans>{stored[pair][1]}".replace(" ", "")
+        line = restored(source, target).replace(" ", "")
+        assert line == f"<spans>{stored[pair][1]}".replace(" ", "")
     # They are trained on and not scored.
     mixture = task("spans:x,en-de:x", dev="spans:news.en,en-de:news")
     corpora = opened(mixture, mixture.config.data.dev, folder)
@@ -184,12 +184,12 @@ def test_the_mean_over_dev_sets_chooses_checkpoints(folder):
     corpora = opened(mixture, "en-de:news,en-fr:news,copy:news.en", folder)
     sets = mixture.dev_sets(corpora, 2)
     assert [len(pairs) for _, pairs in sets.values()] == [2, 2, 2]
-    found = {
+    dev_scores = {
         name: scorer.quick_scores([t for _, t in pairs], pairs)
         for name, (scorer, pairs) in sets.items()
     }
-    found["copy.news.en"]["accuracy"] = 50
-    scores = mixture.joined_scores(found)
+    dev_scores["copy.news.en"]["accuracy"] = 50
+    scores = mixture.joined_scores(dev_scores)
     assert scores["copy.news.en.accuracy"] == 50
     assert scores[mixture.chosen_by] == pytest.approx((100 + 100 + 50) / 3)
 
@@ -206,12 +206,14 @@ def test_a_tagged_translator_reads_the_tag_before_each_line():
     read = translator.tagged("<2de>").reader(1, True)
     assert read.sources(lines) == translator.reader(1, True).sources(tagged)
     assert read.sources(lines)[1].ids == []  # a line of nothing stays so
-    pairs = [[(line, "ein Hund") for line in some] for some in (lines, tagged)]
+    pairs = [[(line, "ein Hund") for line in sources] for sources in (lines, tagged)]
     assert read.pairs(pairs[0]) == translator.reader(1, True).pairs(pairs[1])
     assert translator.tagged("<2de>").provenance()["tag"] == "<2de>"
     assert "tag" not in translator.provenance()
     # The flag --task names the subtask of all lines.
     member = translator.members[0]._replace(config=task().config)
     translator.members = (member,)
-    _, chosen = flags.chosen_task(translator, types.SimpleNamespace(task="de-fr"))
-    assert chosen.tag == "<2fr>"
+    _, tagged_translator = flags.chosen_task(
+        translator, types.SimpleNamespace(task="de-fr")
+    )
+    assert tagged_translator.tag == "<2fr>"

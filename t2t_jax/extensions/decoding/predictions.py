@@ -214,7 +214,7 @@ def _predict(
     Args:
       rows: what the model reads, and the tokens that it reports the probability of.
     """
-    table = PieceTable.of(vocabulary)
+    table = PieceTable.from_vocabulary(vocabulary)
     spaced_v, ordinary_v = table.spaced_v, table.ordinary_v
     choices_cv = np.stack(
         [np.ones_like(ordinary_v), spaced_v & ordinary_v, ~spaced_v & ordinary_v]

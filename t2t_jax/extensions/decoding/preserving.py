@@ -22,11 +22,11 @@ from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import PreservingOptions, SearchRequest
-from t2t_jax.extensions.text.formats import Lines, Po, SubRip
+from t2t_jax.extensions.text.formats import LineDocument, Po, SubRip
 from t2t_jax.extensions.text.markup import parse
 from t2t_jax.extensions.text.placeholders import (
     Protected,
-    Restored,
+    RestoredText,
     find,
     protect,
     restore,
@@ -58,7 +58,7 @@ class Report:
     """What happened to the markup, placeholders and terms of some texts.
 
     Attributes:
-      markup: counts of `markup.Document.report`.
+      markup: counts of `MarkupDocument.report`.
       placeholders: `asked`, those of all texts; `searched again`, parts of texts in
         which a first search had lost some; `lost` and `repeated` after that.
       lost: the numbers of the texts, from 1, in which one is lost or repeated.
@@ -83,7 +83,7 @@ class Report:
             lines.append(f"placeholders are lost or repeated in: {listed}")
         return lines + (report_lines(self.terms) if self.terms else [])
 
-    def add_placeholders(self, protected: Protected, restored: Restored) -> bool:
+    def add_placeholders(self, protected: Protected, restored: RestoredText) -> bool:
         """Counts placeholders of a segment; returns whether one is lost or repeated."""
         self.placeholders["asked"] += protected.kinds.total()
         self.placeholders["untranslated ICU blocks"] += protected.kinds["icu"]
@@ -158,8 +158,8 @@ def document_of(text: str, options: PreservingOptions, target: str) -> Document:
         return SubRip(text, inner)
     if options.format == "po":
         # A message may have several lines.
-        return Po(text, target, partial(Lines, inner=inner))
-    return (inner or Lines)(text)
+        return Po(text, target, partial(LineDocument, inner=inner))
+    return (inner or LineDocument)(text)
 
 
 class ModelSupport(NamedTuple):

@@ -87,9 +87,9 @@ def check_damageable(translator: Translator, corpora: Sequence[Corpus]) -> None:
     """Raises UserError unless all sets are scored by BLEU, as damage is."""
     task = task_of(translator.config)
     for corpus in corpora:
-        if (of_set := task.of(corpus)).chosen_by != "bleu":
+        if (set_task := task.of(corpus)).chosen_by != "bleu":
             raise UserError(
-                f"--damage: {corpus.name} is scored by {of_set.chosen_by!r}; want a "
+                f"--damage: {corpus.name} is scored by {set_task.chosen_by!r}; want a "
                 "set of translations, since damage is measured as a loss of BLEU"
             )
 
@@ -143,8 +143,8 @@ def _changed(task: Task, corpus: Corpus, copy: Corpus) -> list[int]:
     """Counts the sources and the references that differ in a copy of a set."""
     sides = [zip(*task.of(c).examples(c), strict=True) for c in (corpus, copy)]
     return [
-        sum(a != b for a, b in zip(*of_side, strict=True))
-        for of_side in zip(*sides, strict=True)
+        sum(a != b for a, b in zip(*lines, strict=True))
+        for lines in zip(*sides, strict=True)
     ]
 
 
@@ -154,13 +154,13 @@ def copied_share(answers: Sequence[str], pairs: Sequence[Pair]) -> float | None:
     A code is a word with a digit, or an address, that is in the source and, unchanged,
     in the reference: something that a translation copies.
     """
-    asked = copied = 0
+    expected_count = copied = 0
     for answer, pair in zip(answers, pairs, strict=True):
         source, reference = map(_codes, pair)
         expected = source & reference
-        asked += expected.total()
+        expected_count += expected.total()
         copied += (expected & _codes(answer)).total()
-    return copied / asked if asked else None
+    return copied / expected_count if expected_count else None
 
 
 def _codes(line: str) -> Counter[str]:

@@ -90,41 +90,45 @@ def _checked(file: epath.PathLike, answer: dict) -> tuple[dict, dict]:
         )
     if request.get("terms"):
         raise UserError(
-            f"--answer={file}: terms={_shown(request['terms'])} is a list of the "
+            f"--answer={file}: terms={_printed(request['terms'])} is a list of the "
             "server; send its phrases in must instead"
         )
     if wrong := _misfit(provenance, _PROVENANCE, "response.provenance"):
         raise UserError(f"--answer={file}: {wrong} is missing, or of another type")
     if foreign := [name for name in request if request[name] and name not in ASKED]:
         raise UserError(
-            f"--answer={file}: request.{_shown(foreign[0])} cannot be repeated; the "
+            f"--answer={file}: request.{_printed(foreign[0])} cannot be repeated; the "
             f"fields that can: {', '.join(ASKED)}"
         )
     if (request.get("lines") is None) == (request.get("text") is None):
         raise UserError(f"--answer={file}: want request.lines or request.text, one")
     for part, kind in ("decode", SearchOptions), ("sampling", SamplingOptions):
-        given, options = provenance.get(part) or {}, option_names(kind)
-        of = {name: value for name, value in given.items() if value is not None}
-        provenance[part] = of
-        checked_options(kind, {name: of[name] for name in of if name in options})
-        if unknown := of.keys() - {*options, "max_source", "samples"}:
-            raise UserError(f"--answer={file}: no such options: {_shown(unknown)}")
+        options = option_names(kind)
+        recorded = (provenance.get(part) or {}).items()
+        chosen = {name: value for name, value in recorded if value is not None}
+        provenance[part] = chosen
+        checked_options(
+            kind, {name: chosen[name] for name in chosen if name in options}
+        )
+        if unknown := chosen.keys() - {*options, "max_source", "samples"}:
+            raise UserError(f"--answer={file}: no such options: {_printed(unknown)}")
     return request, response
 
 
 def _misfit(value: Any, shape: Any, name: str = "") -> str:
     """Returns the name of the first value that is not of its shape; "" if all are."""
     if isinstance(shape, tuple):
-        misfits = [_misfit(value, each, name) for each in shape]
+        misfits = [_misfit(value, alternative, name) for alternative in shape]
         return "" if "" in misfits else misfits[0]
     if isinstance(shape, list) and isinstance(value, list):
-        parts = [(each, shape[0], f"{name}[{n}]") for n, each in enumerate(value)]
+        parts = [(item, shape[0], f"{name}[{n}]") for n, item in enumerate(value)]
     elif isinstance(shape, dict) and isinstance(value, dict):
         parts = []
-        for key, each in shape.items():
+        for key, part_shape in shape.items():
             part = key.strip("?")
-            each = (each, type(None)) if part != key else each
-            parts.append((value.get(part), each, f"{name}.{part}".strip(".")))
+            if part != key:
+                part_shape = part_shape, type(None)
+            parts.append((value.get(part), part_shape, f"{name}.{part}".strip(".")))
     else:
         return "" if type(value) is shape else name or "the file"
     return next(filter(None, (_misfit(*part) for part in parts)), "")
@@ -132,7 +136,7 @@ def _misfit(value: Any, shape: Any, name: str = "") -> str:
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = 200
-_shown = _SHORT.repr  # of values of any size and depth, without control characters
+_printed = _SHORT.repr  # of values of any size and depth, without control characters
 
 
 def _check_sizes(workdirs: Sequence[Workdir], request: dict, provenance: dict) -> dict:
@@ -141,14 +145,16 @@ def _check_sizes(workdirs: Sequence[Workdir], request: dict, provenance: dict) -
     for name in ("beam", "nbest", "samples", "seed"):
         value = request.get(name) or 0
         if not re.fullmatch("[0-9]{1,9}", str(value)):
-            raise UserError(f"request.{name}={_shown(value)}; want a whole number")
+            raise UserError(f"request.{name}={_printed(value)}; want a whole number")
         counts[name] = int(value)
     configs = [vars(workdir.config().decode) for workdir in workdirs]
-    for of in (counts, provenance["decode"], provenance["sampling"]):
-        for name in of.keys() & MOST.keys():
-            most = max(MOST[name], *(config.get(name, 0) for config in configs))
-            if of[name] > most:
-                raise UserError(f"{name}={_shown(of[name])}; want at most {most:,}")
+    for values in (counts, provenance["decode"], provenance["sampling"]):
+        for name in values.keys() & MOST.keys():
+            limit = max(MOST[name], *(config.get(name, 0) for config in configs))
+            if values[name] > limit:
+                raise UserError(
+                    f"{name}={_printed(values[name])}; want at most {limit:,}"
+                )
     return counts
 
 
@@ -173,14 +179,16 @@ def load(workdirs: Sequence[Workdir], provenance: dict[str, Any]) -> Translator:
         raise UserError("the answer's checkpoints, dtype and weights do not fit")
     translator = Translator.ensemble(
         [
-            Translator.load(workdir, ",".join(map(str, of)), *types)
-            for workdir, of, *types in zip(
+            Translator.load(workdir, ",".join(map(str, steps_used)), *types)
+            for workdir, steps_used, *types in zip(
                 workdirs, steps, dtypes, weights, strict=True
             )
         ]
     )
     # Options at their default are not recorded.
-    defaults = {each.name: each.default for each in dataclasses.fields(SearchOptions)}
+    defaults = {
+        field.name: field.default for field in dataclasses.fields(SearchOptions)
+    }
     translator = translator.with_options(**defaults | provenance["decode"])
     tag = provenance.get("tag", "")
     return translator.tagged(tag) if tag else translator
@@ -196,29 +204,31 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
     if difference := _otherwise_asked(request, counts, response):
         return Repeated(0, difference)
     translator = load(workdirs, provenance)
-    then, now = provenance["parameters_sha256"], translator.provenance()
-    if then != now["parameters_sha256"]:
-        digests = f"{then} then, {now['parameters_sha256']} now"
+    recorded, current = provenance["parameters_sha256"], translator.provenance()
+    if recorded != current["parameters_sha256"]:
+        digests = f"{recorded} then, {current['parameters_sha256']} now"
         return Repeated(0, f"the parameters are others: SHA-256 {digests}")
-    chosen = [n for n, r in enumerate(rows) if r["source"].strip() and "error" not in r]
-    sources = [rows[n]["source"] for n in chosen]
+    searched = [
+        n for n, r in enumerate(rows) if r["source"].strip() and "error" not in r
+    ]
+    sources = [rows[n]["source"] for n in searched]
     if errors := sum("error" in row for row in rows):
         say(f"{errors:,} of {len(rows):,} lines had an error; not translated again")
 
-    def of_chosen(name: str, values: list) -> list:
+    def of_searched(name: str, values: list) -> list:
         if len(values) != len(rows):
             raise UserError(f"request.{name} is for {len(values)} of {len(rows)} lines")
-        return [values[n] for n in chosen]
+        return [values[n] for n in searched]
 
     prefix = request.get("prefix") or ""
     if isinstance(prefix, list):
-        prefix = prefix[0] if len(prefix) == 1 else of_chosen("prefix", prefix)
+        prefix = prefix[0] if len(prefix) == 1 else of_searched("prefix", prefix)
 
     def phrases(name: str) -> list | str:
         """Phrases for all lines, or a list with those of each that is repeated."""
         value = request.get(name) or []
-        of_each = any(isinstance(each, list) for each in value)
-        return of_chosen(name, value) if of_each else value
+        by_line = any(isinstance(phrase, list) for phrase in value)
+        return of_searched(name, value) if by_line else value
 
     if samples := counts["samples"]:
         search = translator.sample
@@ -236,11 +246,11 @@ def repeat(workdirs: Sequence[Workdir], request: dict, response: dict) -> Repeat
         must_not=phrases("must_not"),
         **options,
     )
-    for n, source, found in zip(chosen, sources, translations, strict=True):
-        hypotheses = found.surrounded(source).hypotheses[: samples or None]
+    for n, source, translation in zip(searched, sources, translations, strict=True):
+        hypotheses = translation.surrounded(source).hypotheses[: samples or None]
         if difference := _difference(rows[n], hypotheses):
-            return Repeated(len(chosen), f"line {n + 1}, {difference}")
-    return Repeated(len(chosen), "")
+            return Repeated(len(searched), f"line {n + 1}, {difference}")
+    return Repeated(len(searched), "")
 
 
 def _otherwise_asked(request: dict, counts: Mapping, response: dict) -> str:
@@ -255,10 +265,12 @@ def _otherwise_asked(request: dict, counts: Mapping, response: dict) -> str:
     if len(lines) != len(rows):
         return f"{len(lines):,} lines were asked for, and {len(rows):,} answered"
     for number, (line, row) in enumerate(zip(lines, rows, strict=True), 1):
-        texts = [str(each.get("text")) for each in row.get("hypotheses") or ()]
+        texts = [
+            str(hypothesis.get("text")) for hypothesis in row.get("hypotheses") or ()
+        ]
         if line != row["source"]:
-            both = f"{_shown(line)} was asked for, and {_shown(row['source'])} answered"
-            return f"line {number}: {both}"
+            texts = f"{_printed(line)} was asked for, and {_printed(row['source'])}"
+            return f"line {number}: {texts} answered"
         if not line.strip() and "".join(texts).strip():
             return f"line {number} is blank, and its translation is not"
         limited = request.get("min_confidence") or request.get("min_precision")
@@ -270,31 +282,31 @@ def _otherwise_asked(request: dict, counts: Mapping, response: dict) -> str:
         joined = ("\r\n" if "\r\n" in text else "\n").join(map(str, best))
     if response.get("text") != joined:
         return "the text is not that of its lines"
-    of_both = {
+    settings = {
         "direction": (request.get("direction"), response.get("direction")),
         "beam": (counts["beam"], response["provenance"]["decode"]["beam"]),
     }
-    for name, (asked, answered) in of_both.items():
-        if asked and asked != answered:
-            return f"{name}: {_shown(asked)} asked, {_shown(answered)} answered"
+    for name, (requested, answered) in settings.items():
+        if requested and requested != answered:
+            return f"{name}: {_printed(requested)} asked, {_printed(answered)} answered"
     return ""
 
 
 def _difference(row: dict, hypotheses: tuple[Hypothesis, ...]) -> str:
     """The first difference of a line of an answer; "" if there is none."""
     if len(row.get("hypotheses") or ()) != len(hypotheses):
-        then = len(row.get("hypotheses") or ())
-        return f"hypotheses: {then} then, {len(hypotheses)} now"
+        recorded = len(row.get("hypotheses") or ())
+        return f"hypotheses: {recorded} then, {len(hypotheses)} now"
     # A line with too low a confidence was answered with empty texts.
-    hidden = ("text", "tokens") if row.get("refused") else ()
+    withheld = ("text", "tokens") if row.get("refused") else ()
     rows = zip(row["hypotheses"], hypotheses, strict=True)
-    for number, (then, hypothesis) in enumerate(rows, 1):
-        now = dataclasses.asdict(hypothesis) | {"tokens": [*hypothesis.tokens]}
-        for name in (name for name in FIELDS if name not in hidden):
-            value = now[name]
+    for number, (recorded, hypothesis) in enumerate(rows, 1):
+        current = dataclasses.asdict(hypothesis) | {"tokens": [*hypothesis.tokens]}
+        for name in (name for name in FIELDS if name not in withheld):
+            value = current[name]
             if isinstance(value, float) and not math.isfinite(value):
                 value = None  # as JSON has it
-            if then.get(name) != value:
-                of_both = f"{_shown(then.get(name))} then, {_shown(value)} now"
-                return f"hypothesis {number}, {name}: {of_both}"
+            if recorded.get(name) != value:
+                values = f"{_printed(recorded.get(name))} then, {_printed(value)} now"
+                return f"hypothesis {number}, {name}: {values}"
     return ""

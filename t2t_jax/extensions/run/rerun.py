@@ -75,8 +75,8 @@ def batch_of_step(
 def position_of_step(lookup: BatchLookup, rollbacks: Rollbacks, step: int) -> Position:
     """Returns the data position of the batch that a step is trained on."""
     # Batches follow one another from the last rollback on, one per step.
-    before, start = rollbacks.last_before(step)
-    return lookup.position(start, step - 1 - before)
+    last_step, start = rollbacks.last_before(step)
+    return lookup.position(start, step - 1 - last_step)
 
 
 class RunText(NamedTuple):
@@ -141,7 +141,9 @@ class Rerun(NamedTuple):
     @property
     def same(self) -> bool:
         """True if nothing that was compared differs."""
-        return not self.first_logged and all(each.arrays.same for each in self.stored)
+        return not self.first_logged and all(
+            comparison.arrays.same for comparison in self.stored
+        )
 
 
 def rerun(
@@ -175,12 +177,12 @@ def rerun(
         except Interrupted as e:
             message = f"stopped; nothing was written into {workdir}"
             raise Interrupted(e.signum, message) from None
-        then, now = (
-            read_log(at / METRICS).metrics("train") for at in (workdir, scratch)
+        logged, repeated = (
+            read_log(place / METRICS).metrics("train") for place in (workdir, scratch)
         )
-    for metrics in now.values():
+    for metrics in repeated.values():
         metrics.pop("flops", None)  # which only a complete run counts
-    compared = [step for step in now if stretch.start < step and step in then]
+    compared = [step for step in repeated if stretch.start < step and step in logged]
     rolled_back = bool(Rollbacks(workdir).all)
     starts = starts_of_steps(
         read_starts(workdir), stretch.start + 1, stretch.end, rolled_back
@@ -189,7 +191,7 @@ def rerun(
         stretch,
         watch.comparisons,
         compared,
-        first_difference(then, now, compared),
+        first_difference(logged, repeated, compared),
         watch.sha256,
         starts,
         describe_machine(),
@@ -210,21 +212,21 @@ def plan_stretch(
         for step in sorted({step for steps in steps_of.values() for step in steps})
     }
     trained = max([*stored, *read_log(workdir / METRICS).metrics("train"), 0])
-    asked = f"{first}" if last is None else f"{first}-{last}"
+    requested = f"{first}" if last is None else f"{first}-{last}"
     if not trained:
         raise UserError(f"{workdir} has trained no step yet; train it first")
     if not 1 <= first <= (first if last is None else last) <= trained:
         raise UserError(
-            f"--step={asked}; want a step of the run, from 1 to {trained:,}, or a "
+            f"--step={requested}; want a step of the run, from 1 to {trained:,}, or a "
             "stretch N-M of them"
         )
     start = newest_intact(workdir, [s for s in steps_of["state"] if s < first])
     if not start:
-        _check_initial(workdir, config, asked, steps_of["state"])
+        _check_initial(workdir, config, requested, steps_of["state"])
     next_stored = min((step for step in stored if step >= first), default=trained)
     end = next_stored if last is None else last
-    between = {step: kinds for step, kinds in stored.items() if start < step <= end}
-    return Stretch(start, end, between)
+    passed = {step: kinds for step, kinds in stored.items() if start < step <= end}
+    return Stretch(start, end, passed)
 
 
 def newest_intact(workdir: Workdir, steps: list[int]) -> int:
@@ -238,7 +240,7 @@ def newest_intact(workdir: Workdir, steps: list[int]) -> int:
 
 
 def _check_initial(
-    workdir: Workdir, config: Config, asked: str, states: list[int]
+    workdir: Workdir, config: Config, requested: str, states: list[int]
 ) -> None:
     """Raises UserError if the initial parameters of a run cannot be had any more."""
     if not config.train.init_from:
@@ -248,9 +250,9 @@ def _check_initial(
     except UserError as e:
         can = f"steps from {states[0] + 1:,} on" if states else "no step"
         raise UserError(
-            f"--step={asked}: {workdir} keeps no state from before it, and the model "
-            f"that the run started from cannot be read: {e}\nWhat is left lets {can} "
-            "be executed again"
+            f"--step={requested}: {workdir} keeps no state from before it, and the "
+            f"model that the run started from cannot be read: {e}\nWhat is left lets "
+            f"{can} be executed again"
         ) from None
 
 
@@ -265,22 +267,22 @@ def _scratch(workdir: Workdir, scratch: Workdir, stretch: Stretch) -> Workdir:
         (scratch / "rollbacks.json").write_bytes(content)
     # The loop warns of a machine that is not that of the last start. Here the result
     # says so, where it matters.
-    now = {"step": 0, "machine": describe_machine(), "ideas": dict(ideas.imported)}
-    (scratch / STARTS).write_text(json.dumps(now) + "\n")
+    start = {"step": 0, "machine": describe_machine(), "ideas": dict(ideas.imported)}
+    (scratch / STARTS).write_text(json.dumps(start) + "\n")
     return scratch
 
 
-def _copy(folder: epath.Path, to: epath.Path) -> None:
+def _copy(folder: epath.Path, target: epath.Path) -> None:
     """Copies a folder, which may be in a bucket, to the disk."""
     if is_local(folder):
-        shutil.copytree(folder, to)
+        shutil.copytree(folder, target)
         return
     for file in folder.iterdir():
         if file.is_dir():
-            _copy(file, to / file.name)
+            _copy(file, target / file.name)
         else:
-            to.mkdir(parents=True, exist_ok=True)
-            file.copy(to / file.name)
+            target.mkdir(parents=True, exist_ok=True)
+            file.copy(target / file.name)
 
 
 class _Watch:
@@ -306,10 +308,10 @@ class _Watch:
             if trouble := checkpoint_folders.damage(path):
                 say(f"warning: {path} is damaged ({trouble}); not compared")
                 continue
-            own = state
+            arrays_of_kind = state
             if kind != "state":  # the average, if there is one, by the same name
-                own = {"parameters": state.best_parameters()}
-            arrays = compare_trees(stored_arrays(path, self._shapes), own)
+                arrays_of_kind = {"parameters": state.best_parameters()}
+            arrays = compare_trees(stored_arrays(path, self._shapes), arrays_of_kind)
             self.comparisons.append(StoredComparison(step, kind, arrays))
 
 
@@ -332,22 +334,22 @@ def _execute(
         **{"alarm_norm": 0.0, "max_rise": 0.0, "max_skipped": NEVER},
     )
     frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
-    if (then := text.workdir.text().get("frozen", [])) != [*frozen.sha256]:
+    if (recorded := text.workdir.text().get("frozen", [])) != [*frozen.sha256]:
         raise UserError(
             f"the parameters of the models that the loss of {text.workdir} reads are "
-            f"not those of the run: SHA-256 {', '.join(then)} then, "
+            f"not those of the run: SHA-256 {', '.join(recorded)} then, "
             f"{', '.join(frozen.sha256)} now; put their checkpoints back"
         )
-    for last in _ends(scratch, stretch):
+    for end in _ends(scratch, stretch):
         hooks = loop.Hooks(
             initial=initialization.hook(text.config, model, text.vocabulary),
             frozen=frozen,
             after_step=watch,
-            last=last,
+            last=end,
         )
         bos = text.vocabulary.bos
         loop.run(config, scratch, model, bos, text.pairs, None, hooks)
-        if frozen.models and last != stretch.end:  # its arrays were handed over
+        if frozen.models and end != stretch.end:  # its arrays were handed over
             frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
 
 
@@ -379,11 +381,12 @@ def report(result: Rerun) -> Iterator[str]:
         yield f"step {step:,}  checkpoints/{kind}: {describe_arrays(arrays)}"
     if result.logged:
         steps = "step" if len(result.logged) == 1 else "steps"
-        shown = f"{len(result.logged)} logged {steps}: the same numbers"
+        metrics = f"{len(result.logged)} logged {steps}: the same numbers"
         if different := result.first_logged:
-            step, name, then, now = different
-            shown = f"{name} of step {step:,} differs first: {then!r} then, {now!r} now"
-        yield f"metrics.jsonl: {shown}"
+            step, name, recorded, repeated = different
+            metrics = f"{name} of step {step:,} differs first: "
+            metrics += f"{recorded!r} then, {repeated!r} now"
+        yield f"metrics.jsonl: {metrics}"
     yield f"SHA-256 of the state after step {stretch.end:,}: {result.sha256}"
     steps = f"steps {stretch.start + 1:,} to {stretch.end:,}"
     if not (result.stored or result.logged):
@@ -426,8 +429,8 @@ def _machines(result: Rerun) -> Iterator[str]:
         differences |= machine_differences(start.machine, result.machine)
         if {*start.ideas.values()} != {*result.ideas.values()}:
             differences["ideas"] = "the modules", "others"
-    for name, (then, now) in differences.items():
-        yield f"the machine differs: {name} {then} then, {now} now"
+    for name, (recorded, current) in differences.items():
+        yield f"the machine differs: {name} {recorded} then, {current} now"
         if not result.same and name in EFFECTS:
             yield f"  {EFFECTS[name]}"
     if differences:

@@ -52,7 +52,7 @@ class Classification(Task):
     varies = ("augment", "subword_dropout")
     unused = OF_SEARCH
     measures: ClassVar[dict[str, Measure]] = (
-        classification.OF_LABELS | classification.OF_PROBABILITIES
+        classification.LABEL_MEASURES | classification.PROBABILITY_MEASURES
     )
 
     def open(self, spec: str, folder: str = "") -> Corpus:
@@ -173,13 +173,14 @@ class Classification(Task):
         """Compares with another system; by its labels alone if it has no more."""
         _, labels = classification.probabilities_of(answers)
         # A file of something else, such as sentences, would only be wrong everywhere.
-        theirs = [("", label) for label in classification.labels_of(baseline)]
+        baseline_pairs = [("", label) for label in classification.labels_of(baseline)]
         remedy = (
             "Want the other system's label of each sentence, as the model writes it"
         )
-        check_labels(theirs, labels, "--baseline", remedy)
-        whole = all("\t" in line for line in baseline)  # not the labels alone
-        measures = self.measures if whole else classification.OF_LABELS
+        check_labels(baseline_pairs, labels, "--baseline", remedy)
+        # Not the labels alone.
+        has_probabilities = all("\t" in line for line in baseline)
+        measures = self.measures if has_probabilities else classification.LABEL_MEASURES
         return compared(measures, answers, baseline, pairs)
 
 
@@ -248,8 +249,8 @@ def _file(prefix: Path) -> Path:
     if file := find_file(prefix, "tsv"):
         return file
     name = prefix.name.removesuffix(".gz").removesuffix(".tsv")
-    there = prefix.parent.glob("*.tsv*")
-    names = sorted({f.name.removesuffix(".gz").removesuffix(".tsv") for f in there})
+    tables = prefix.parent.glob("*.tsv*")
+    names = sorted({f.name.removesuffix(".gz").removesuffix(".tsv") for f in tables})
     hint = f"; that folder has {', '.join(names[:6])}" if names else ""
     if name in names:
         hint = f"; write {name!r}, without the ending"
@@ -260,7 +261,7 @@ def _file(prefix: Path) -> Path:
     )
 
 
-def _parsed(line: str, where: str, first: bool) -> Pair:
+def _parsed(line: str, position: str, heading_possible: bool) -> Pair:
     """Splits a line at its tab; raises UserError if it is not text, tab, label."""
     tabs = line.count("\t")
     if tabs != 1:
@@ -270,16 +271,16 @@ def _parsed(line: str, where: str, first: bool) -> Pair:
         elif tabs:
             fix = "neither contains a tab: replace the others by spaces"
         raise UserError(
-            f"{where}: {tabs or 'no'} tab{'s' * (tabs != 1)} in {line[:60]!r}; want "
+            f"{position}: {tabs or 'no'} tab{'s' * (tabs != 1)} in {line[:60]!r}; want "
             f"one between the sentence and its label; {fix}"
         )
     text, label = line.split("\t")
     label = label.strip()  # "1 " and "1" are one class
     if not label:
         raise UserError(
-            f"{where}: there is no label after the tab in {line[:60]!r}; write one, or "
-            "remove the line"
+            f"{position}: there is no label after the tab in {line[:60]!r}; write one, "
+            "or remove the line"
         )
-    if first and label.lower() == "label":
-        raise UserError(f"{where}: {line!r} is a heading, not an example; remove it")
+    if heading_possible and label.lower() == "label":
+        raise UserError(f"{position}: {line!r} is a heading, not an example; remove it")
     return text, label

@@ -70,10 +70,10 @@ class LanguageModel(Task):
 
         vocabulary = translator.vocabulary
         texts = vocabulary.encode([text for _, text in pairs], end=True)
-        of_texts = scoring.log_probs(
+        log_probs = scoring.log_probs(
             vocabulary, translator.members, texts, self.window, self.stride
         )
-        return [likelihoods.answer(math.fsum(x), len(x)) for x in of_texts]
+        return [likelihoods.answer(math.fsum(x), len(x)) for x in log_probs]
 
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats the score of a text, and the text on one line."""

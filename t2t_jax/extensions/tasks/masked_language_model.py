@@ -117,16 +117,18 @@ class MaskedLanguageModel(Task):
         for pieces in restored:
             correct = sum(p.hidden == p.predicted for p in pieces)
             log_prob = sum(p.log_prob for p in pieces)
-            shown = [(p.hidden, p.predicted, round(p.probability, 3)) for p in pieces]
-            as_json = json.dumps(shown, ensure_ascii=False)
+            entries = [(p.hidden, p.predicted, round(p.probability, 3)) for p in pieces]
+            as_json = json.dumps(entries, ensure_ascii=False)
             answers.append(f"{correct}\t{len(pieces)}\t{log_prob:.6f}\t{as_json}")
         return answers
 
     def example(self, answer: str, pair: Pair) -> list[str]:
         """Formats the hidden tokens of a line, and what was predicted."""
         pieces = json.loads(answer.split("\t")[3])
-        shown = ", ".join(f"{was} -> {best} ({p:.2f})" for was, best, p in pieces)
-        return [f"{'line':12} {pair[1]}", f"{'hidden':12} {shown}"]
+        replacements = ", ".join(
+            f"{was} -> {best} ({p:.2f})" for was, best, p in pieces
+        )
+        return [f"{'line':12} {pair[1]}", f"{'hidden':12} {replacements}"]
 
     def _masking(self, vocabulary: Vocabulary) -> Masking:
         return Masking(vocabulary, self.options)

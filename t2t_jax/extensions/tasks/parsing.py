@@ -108,14 +108,16 @@ def statistics(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def _measure(
-    description: str, of: Callable[[Counts], np.ndarray], higher_is_better: bool = True
+    description: str,
+    score: Callable[[Counts], np.ndarray],
+    higher_is_better: bool = True,
 ) -> Measure:
     """A measure that follows from the counts of brackets."""
 
-    def of_sums(sums: np.ndarray) -> np.ndarray:
-        return of(Counts(*np.moveaxis(sums[..., :-2], -1, 0)))
+    def score_sums(sums: np.ndarray) -> np.ndarray:
+        return score(Counts(*np.moveaxis(sums[..., :-2], -1, 0)))
 
-    return Measure(description, statistics, of_sums, higher_is_better)
+    return Measure(description, statistics, score_sums, higher_is_better)
 
 
 class Parsing(Task):
@@ -196,13 +198,13 @@ class Parsing(Task):
         translations = super().respond(translator, lines, search, nbest, first_line)
         return [
             dataclasses.replace(
-                of_line,
+                translation,
                 hypotheses=tuple(
-                    dataclasses.replace(h, text=tree_text(h.text, of_line.source))
-                    for h in of_line.hypotheses
+                    dataclasses.replace(h, text=tree_text(h.text, translation.source))
+                    for h in translation.hypotheses
                 ),
             )
-            for of_line in translations
+            for translation in translations
         ]
 
     def answers(
@@ -229,8 +231,8 @@ class Parsing(Task):
                 "compare only with runs on the same split and version"
             )
         sentences = [sentence for sentence, _ in corpus.pairs()]
-        first = hashlib.sha256(sentences[0].encode()).hexdigest()
-        if (len(sentences), first) == WSJ_23:
+        first_sha256 = hashlib.sha256(sentences[0].encode()).hexdigest()
+        if (len(sentences), first_sha256) == WSJ_23:
             return (
                 "section 23 of the Wall Street Journal [identified by its number of "
                 "sentences and its first one]: f1 is comparable with Vaswani et al. "
@@ -257,7 +259,7 @@ def _signless(label: str) -> str:
 
 
 def tokens(linearised: str) -> list[str]:
-    """Splits a line into its tokens; what is no token is dropped."""
+    """Splits a line into its tokens; drops what is not a token."""
     return [sign + label for sign, label in _tokens(linearised)]
 
 
@@ -287,7 +289,7 @@ def repair(linearised: str, words: Sequence[str]) -> Tree:
     """
     top: list = []
     open_nodes: list[tuple[str, list]] = [(ROOT, top)]
-    rest = iter(words)
+    words_left = iter(words)
 
     def close():
         label, children = open_nodes.pop()
@@ -299,7 +301,7 @@ def repair(linearised: str, words: Sequence[str]) -> Tree:
             if len(open_nodes) <= DEEPEST:
                 open_nodes.append((label or WORD, []))
         elif sign == "=":
-            if (word := next(rest, None)) is not None:
+            if (word := next(words_left, None)) is not None:
                 tag = WORD if label in ("", TRACE) else label
                 open_nodes[-1][1].append(Tree(tag, (word,)))
         else:
@@ -312,7 +314,7 @@ def repair(linearised: str, words: Sequence[str]) -> Tree:
                         break
     while len(open_nodes) > 1:
         close()
-    left_over = tuple(Tree(WORD, (word,)) for word in rest)
+    left_over = tuple(Tree(WORD, (word,)) for word in words_left)
     if len(top) == 1 and not top[0].is_word:
         return Tree(top[0].label, top[0].children + left_over)
     return Tree(ROOT, (*top, *left_over))

@@ -61,14 +61,14 @@ class TextToText(Task):
     def tags(self) -> tuple[str, ...]:
         """The tags that the model knows: of the training text, and of other symbols."""
         named = map(str.strip, self.config.data.symbols.split(","))
-        others = filter(re.compile("<.+>").fullmatch, named)
-        return tuple(dict.fromkeys([*map(_tag, self.trained), *others]))
+        tags = filter(re.compile("<.+>").fullmatch, named)
+        return tuple(dict.fromkeys([*map(_tag, self.trained), *tags]))
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The tags, and what subtasks keep as one piece."""
-        of_subtasks = (s for name in self.trained for s in self.subtask(name).symbols)
-        return tuple(dict.fromkeys([*self.tags, *of_subtasks]))
+        symbols = (s for name in self.trained for s in self.subtask(name).symbols)
+        return tuple(dict.fromkeys([*self.tags, *symbols]))
 
     def subtask(self, name: str) -> Task:
         """Returns the task that a subtask is without its tag."""
@@ -116,9 +116,9 @@ class TextToText(Task):
 
     def open(self, spec: str, folder: str = "") -> Corpus:
         """Opens the corpus at `SUBTASK:CORPUS`."""
-        name, rest = _split(spec)
+        name, place = _split(spec)
         tag = self.tag(name)
-        return tagged(self.subtask(name).open(rest, folder), name, tag)
+        return tagged(self.subtask(name).open(place, folder), name, tag)
 
     def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:
         """Raises UserError at a line, not blank, that begins with none of the tags."""
@@ -174,22 +174,22 @@ class TextToText(Task):
 
         All of the first are from 0 to 100.
         """
-        firsts = [next(iter(of_set.values())) for of_set in scores.values()]
-        return {"mean": float(np.mean(firsts))} | {
+        main_scores = [next(iter(rows.values())) for rows in scores.values()]
+        return {"mean": float(np.mean(main_scores))} | {
             f"{name}.{score}": value
-            for name, of_set in scores.items()
-            for score, value in of_set.items()
+            for name, rows in scores.items()
+            for score, value in rows.items()
         }
 
 
 def _split(spec: str) -> tuple[str, str]:
     """Splits `SUBTASK:CORPUS`."""
-    name, _, rest = spec.partition(":")
-    if not rest:
+    name, _, corpus = spec.partition(":")
+    if not corpus:
         raise UserError(
             f"{spec} names no subtask; want SUBTASK:CORPUS, such as en-de:{spec}"
         )
-    return name.strip(), rest.strip()
+    return name.strip(), corpus.strip()
 
 
 def _languages(name: str) -> tuple[str, str] | None:
@@ -257,7 +257,7 @@ class Spans(Copy):
 class Label(Task):
     """Classification as text: the answer is the label, without probabilities."""
 
-    measures = classification.OF_LABELS
+    measures = classification.LABEL_MEASURES
 
     def __init__(self, task: Task):
         super().__init__(task.config)

@@ -58,10 +58,10 @@ def open_treebank(
     not exist, or is none.
     """
     if (scheme := scheme_of(spec)) == "grammar":
-        rest = spec.removeprefix("grammar:")
-        trees, _, split = rest.partition("/")
+        name = spec.removeprefix("grammar:")
+        trees, _, split = name.partition("/")
         if trees != "trees":
-            similar = rest if rest in built_in_grammar().SPLITS else "train"
+            similar = name if name in built_in_grammar().SPLITS else "train"
             raise UserError(
                 f"{spec} has no trees; want grammar:trees/SPLIT, such as "
                 f"grammar:trees/{similar}"
@@ -102,11 +102,11 @@ def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
     spec = f"grammar:trees/{split}"
     grammar = built_in_grammar()
     grammar.check_split(split, spec)
-    given, language = language, identify(language).code
+    requested, language = language, identify(language).code
     if language not in ("en", "de"):
         raise UserError(
             f"{spec} has English and German trees; got config.data.target="
-            f"{given!r}; want 'en' or 'de'"
+            f"{requested!r}; want 'en' or 'de'"
         )
 
     @functools.cache
@@ -115,8 +115,8 @@ def grammar_trees(split: str, language: str, linearise: Linearise) -> Corpus:
         return [(" ".join(tree.words()), linearise(tree)) for tree in trees]
 
     def fingerprint() -> str:
-        of_trees = grammar.tree_fingerprint(split, language)
-        return _hash("GrammarTrees", linearise, of_trees)
+        tree_hash = grammar.tree_fingerprint(split, language)
+        return _hash("GrammarTrees", linearise, tree_hash)
 
     return Corpus(
         spec, f"trees-{split}", "txt", "trees", lambda: iter(pairs()), fingerprint
@@ -147,11 +147,11 @@ def _checked_trees(file: Path, text: Path | None = None) -> Iterator[Tree]:
     trees = read_trees(read_lines(file), str(file))
     trees = not_empty(trees, f"{file} is empty; want bracketed trees")
     for count, (line, written) in enumerate(trees, 1):
-        where = f"{file}, line {line:,}"
+        position = f"{file}, line {line:,}"
         if (tree := cleaned(written)) is None:
-            raise UserError(f"{where}: the tree has traces but no words; remove it")
+            raise UserError(f"{position}: the tree has traces but no words; remove it")
         if count <= len(lines):
-            _check_words(tree, lines[count - 1], where, text, count)
+            _check_words(tree, lines[count - 1], position, text, count)
         yield tree
     if text and len(lines) != count:
         raise UserError(
@@ -161,17 +161,17 @@ def _checked_trees(file: Path, text: Path | None = None) -> Iterator[Tree]:
 
 
 def _check_words(
-    tree: Tree, sentence: str, where: str, text: Path, number: int
+    tree: Tree, sentence: str, position: str, text: Path, number: int
 ) -> None:
     """Raises UserError unless a tree has the words of its sentence."""
     sides = (map(repr, words) for words in (tree.words(), split_words(sentence)))
-    both = itertools.zip_longest(*sides, fillvalue="none")
-    for place, (word, expected) in enumerate(both, 1):
+    word_pairs = itertools.zip_longest(*sides, fillvalue="none")
+    for place, (word, expected) in enumerate(word_pairs, 1):
         if word != expected:
             raise UserError(
-                f"{where}: a tree whose words differ from its sentence, {text}, line "
-                f"{number:,}: word {place} is {word} in the tree and {expected} in the "
-                "sentence; tokenize the sentence as the tree is, or delete "
+                f"{position}: a tree whose words differ from its sentence, {text}, "
+                f"line {number:,}: word {place} is {word} in the tree and {expected} "
+                "in the sentence; tokenize the sentence as the tree is, or delete "
                 f"{text.name}"
             )
 
@@ -190,27 +190,27 @@ def read_trees(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
       UserError: brackets that are not balanced, text outside a tree, a word without a
         tag, a constituent without words; with the line.
     """
-    first, written, opened = 0, [], 0
+    first_line, written, opened = 0, [], 0
 
     def parsed() -> Tree:
         try:
             return parse_bracketed(" ".join(written))
         except UserError as e:
             raise UserError(
-                f"{name}, line {first:,}: {e}. A file has one tree a line, or further "
-                "lines of a tree are indented"
+                f"{name}, line {first_line:,}: {e}. A file has one tree a line, or "
+                "further lines of a tree are indented"
             ) from None
 
     for number, line in enumerate(lines, 1):
         # A line that is not indented begins a tree, so the last one is at fault.
         if opened > 0 and line.startswith("("):
-            yield first, parsed()
+            yield first_line, parsed()
             written.clear()
             opened = 0
         if not line.strip():
             continue
         if not written:
-            first = number
+            first_line = number
         written.append(line)
         for sign in re.findall("[()]", line):
             opened += 1 if sign == "(" else -1
@@ -220,11 +220,11 @@ def read_trees(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
                     "close those of the trees before"
                 )
         if opened <= 0:
-            yield first, parsed()
+            yield first_line, parsed()
             written.clear()
             opened = 0
     if written:
-        yield first, parsed()
+        yield first_line, parsed()
 
 
 def cleaned(tree: Tree) -> Tree | None:
